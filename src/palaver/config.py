@@ -24,7 +24,17 @@ NOT_SETTINGS: Final = frozenset(
 )
 """Variables with our prefix that are not settings."""
 
-_ONLY_IN_FILE: Final = ("http", "irc", "brake", "hints", "approvals", "room_", "agent_commands", "window")
+_ONLY_IN_FILE: Final = (
+    "http",
+    "irc",
+    "brake",
+    "hints",
+    "approvals",
+    "room_",
+    "agent_commands",
+    "window",
+    "auto_turn",
+)
 """Name prefixes of settings that open doors, loosen brakes, reach agents or decide about rooms."""
 
 Origin = Literal["default", "file", "environment"]
@@ -132,6 +142,35 @@ class Settings:
     )
     room_wakes: str = _setting(
         "human", "The senders whose messages to a whole room wake all members: human, everyone or nobody."
+    )
+    auto_turn_triage_model: str = _setting(
+        "haiku", "The model that decides whether messages deserve an automatic turn, if an agent names none."
+    )
+    auto_turn_debounce_ms: int = _setting(
+        3_000,
+        "How long an automatic turn waits for further messages, in milliseconds; 30 seconds at most in all.",
+        30_000,
+    )
+    auto_turn_max_batch: int = _setting(
+        20, "How many messages one automatic turn gets at most; a full batch runs at once.", 50
+    )
+    auto_turn_triage_timeout_s: int = _setting(
+        30, "How many seconds the triage may take; after that the turn runs.", 3_600
+    )
+    auto_turn_timeout_s: int = _setting(
+        300, "How many seconds an automatic turn may take; after that it is ended and tried again.", 86_400
+    )
+    auto_turn_limit_per_hour: int = _setting(
+        20, "How many automatic turns a session runs in an hour at most; 0 means any number.", 1_000
+    )
+    auto_turn_triage_command: str = _setting(
+        "claude -p --model {model}",
+        "The command of the triage. It reads the question from standard input; {model} is the model.",
+    )
+    auto_turn_command: str = _setting(
+        "",
+        "A command that runs every automatic turn instead of the agent's harness. It reads the prompt from "
+        "standard input, and its output is the result.",
     )
 
 
@@ -248,18 +287,22 @@ def typed(key: str, value: object) -> str | int:
         raise BadRequest(f"the setting 'log_level' must be debug, info, warning or error, not {value!r}")
     if key == "agent_commands" and value not in _CONSENTS:
         raise BadRequest(f"the setting 'agent_commands' must be ask, yes or no, not {value!r}")
-    if key == "window" and value and COMMAND_SLOT not in split_window(value):
+    if key == "window" and value and COMMAND_SLOT not in split_command(value):
         raise BadRequest(
             "the setting 'window' must be a command with the word {command}, such as 'xterm -T {name} -e "
             f"{{command}}', not {value!r}"
         )
+    if key in ("auto_turn_triage_command", "auto_turn_command") and value and not split_command(value):
+        raise BadRequest(f"the setting {key!r} must be a command with its arguments, not {value!r}")
+    if key == "auto_turn_triage_command" and not value:
+        raise BadRequest("the setting 'auto_turn_triage_command' cannot be empty")
     if key == "room_wakes" and value not in _WAKES:
         raise BadRequest(f"the setting 'room_wakes' must be human, everyone or nobody, not {value!r}")
     return value
 
 
-def split_window(text: str) -> list[str]:
-    """Split the setting 'window' into its words, as a shell does; empty if a quote is not closed."""
+def split_command(text: str) -> list[str]:
+    """Split a setting that is a command into its words, as a shell does; empty if a quote is not closed."""
     try:
         return shlex.split(text)
     except ValueError:

@@ -13,6 +13,7 @@
     │   ├── NameTaken               name_taken
     │   ├── IdTaken                 id_taken
     │   ├── AlreadyJoined           already_joined
+    │   ├── AlreadyRunning          already_running
     │   ├── WhoAreYou               who_are_you
     │   ├── NotYou                  not_you
     │   ├── NotAllowed              not_allowed
@@ -281,6 +282,19 @@ class AlreadyJoined(RequestError):
 
     def __str__(self) -> str:
         return f"this process is already {self.name}; to give up the name, run 'pal leave'"
+
+
+class AlreadyRunning(RequestError):
+    """This home already has a runner of automatic turns."""
+
+    code = "already_running"
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(pid)
+        self.pid = pid
+
+    def __str__(self) -> str:
+        return f"a runner is already running (pid {self.pid}); to end it, run 'pal turn stop'"
 
 
 class WhoAreYou(Sentence):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from palaver.config import COMMAND_SLOT, NAME_SLOT, load, split_window
+from palaver.config import COMMAND_SLOT, NAME_SLOT, load, split_command
 from palaver.errors import Unavailable
 from palaver.home import find_pal
 
@@ -110,7 +110,7 @@ def window_command(
     """
     if setting:
         parts = [
-            [one.replace(NAME_SLOT, name)] if one != COMMAND_SLOT else words for one in split_window(setting)
+            [one.replace(NAME_SLOT, name)] if one != COMMAND_SLOT else words for one in split_command(setting)
         ]
         return [word for part in parts for word in part]
     for terminal in TERMINALS:

@@ -19,6 +19,7 @@ from palaver.broker import (
     rooms,
     subscriptions,
     tasks,
+    turns,
     watches,
 )
 from palaver.broker.context import Context, Outcome, Sent, Written
@@ -42,15 +43,18 @@ from palaver.protocol.events import (
     PathSubscribed,
     PathUnsubscribed,
     SessionRemoved,
+    SettingChanged,
 )
 from palaver.protocol.message import SYSTEM
 from palaver.protocol.paths import (
+    MAIN,
     ClearDeadLetters,
     CreateSession,
     RemoveSession,
     SubscribePath,
     UnsubscribePath,
     mailbox_of,
+    split_mailbox,
 )
 from palaver.protocol.requests import (
     Acknowledge,
@@ -93,9 +97,11 @@ from palaver.protocol.requests import (
 )
 from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
+from palaver.protocol.turns import AUTO_RUN, FailTurn, FinishTurn, SetAutoRun, SkipTurn, StartTurn
 from palaver.state.agents import read_agent, read_agents
 from palaver.state.fold import agent_of
 from palaver.state.paths import read_all_path_subscriptions
+from palaver.state.turns import is_turn_on, read_auto_runs
 
 
 def _written_by(context: Context, event: Event) -> Written:
@@ -168,6 +174,11 @@ TABLE: Final[Mapping[type, Row]] = {
     CreateSession: Row("session create", Standing.OBSERVER, paths.create_session),
     RemoveSession: Row("session rm", Standing.OBSERVER, paths.remove_session),
     ClearDeadLetters: Row("dead --clear", Standing.WORKER, paths.clear_dead_letters),
+    SetAutoRun: Row("turn set", Standing.OPERATOR, turns.set_auto_run),
+    StartTurn: Row("start turn", Standing.HUMAN, turns.start_turn, is_internal=True),
+    FinishTurn: Row("finish turn", Standing.HUMAN, turns.finish_turn, is_internal=True),
+    FailTurn: Row("fail turn", Standing.HUMAN, turns.fail_turn, is_internal=True),
+    SkipTurn: Row("skip turn", Standing.HUMAN, turns.skip_turn, is_internal=True),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 
@@ -208,6 +219,8 @@ class Broker:
             self.directory.put(agent)
         for mailbox, pattern in read_all_path_subscriptions(log.rows):
             self.directory.subscribe(mailbox, pattern)
+        for name in {split_mailbox(key)[0] for key, _ in read_auto_runs(log.rows)}:
+            self.directory.set_auto_run(name, is_on=is_turn_on(log.rows, name, MAIN))
         self._unsubscribe = log.subscribe(self._follow, AGENT_TYPES | PATH_TYPES)
 
     async def submit(self, caller: Caller, request: Request, *, key: bytes | None = None) -> Outcome:
@@ -266,6 +279,8 @@ class Broker:
                     self.directory.unsubscribe(mailbox_of(name, session), pattern)
                 case SessionRemoved(agent=name, session=session):
                     self.directory.remove_session(mailbox_of(name, session))
+                case SettingChanged(key=key, agent=str(name)) if key == AUTO_RUN:
+                    self.directory.set_auto_run(name, is_on=is_turn_on(self._log.rows, name, MAIN))
             is_news = event.type in AGENT_TYPES
             if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
                 self.directory.put(agent)

@@ -12,6 +12,7 @@ from palaver.broker.context import Context, Written
 from palaver.broker.messages import find_message
 from palaver.domain.rights import require_mailbox, require_own_mail
 from palaver.errors import BadRequest
+from palaver.log.api import Order
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import GRADES, DeliveryReport, State
@@ -118,9 +119,15 @@ def _key_for(key: bytes | None, name: str) -> bytes | None:
 async def _write(
     context: Context, caller: Caller, step: DeliveryReport, key: bytes | None, *, only_from: str = ""
 ) -> Written:
-    """Write the part of a step that is news; the event names only the messages that it changes.
+    """Write the part of a step that is news; the event names only the messages that it changes."""
+    on, decide = step_order(context, caller, step, only_from=only_from)
+    return Written(event=(await context.log.commit(on, decide, request_key=key)).event)
 
-    The sender of a step of a session's mailbox is its agent.
+
+def step_order(context: Context, caller: Caller, step: DeliveryReport, *, only_from: str = "") -> Order:
+    """Return the commit of a step, for a handler that makes several commits together.
+
+    `only_from` limits it to messages in this state. The sender of a step of a session's mailbox is its agent.
     """
     id_, now = context.ids.next(), context.clock.now_ms()
     agent = split_mailbox(step.agent)[0]
@@ -143,5 +150,4 @@ async def _write(
             by=caller.by or (None if is_own else caller.name),
         )
 
-    commit = await context.log.commit(f"ledger/{step.agent}", decide, request_key=key)
-    return Written(event=commit.event)
+    return f"ledger/{step.agent}", decide

@@ -13,7 +13,7 @@ from palaver.broker.bundles import attached_bundle
 from palaver.broker.context import SYSTEM_CALLER, Context, ExitedRecipient, Sent, Written
 from palaver.broker.rooms import stick_key
 from palaver.broker.watches import fire_watch
-from palaver.domain.brakes import chain_of
+from palaver.domain.brakes import Chain, chain_of
 from palaver.domain.lease import ALL_WAKE, PERSONS_WAKE
 from palaver.domain.paths import has_wildcard
 from palaver.domain.rights import is_foreign_type, may_resume
@@ -81,6 +81,7 @@ from palaver.state.agents import read_entry
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
 from palaver.state.threads import read_thread
+from palaver.state.turns import read_turn
 from palaver.state.watches import read_open_requests
 
 # --------------------
@@ -661,11 +662,19 @@ def _braked(
     context: Context, caller: Caller, reply: _Reply, resolved: Resolved, now: int
 ) -> dict[str, object]:
     """Return what the brakes add to a message: its position in a chain of replies, and why it is held."""
-    chain = chain_of(caller, reply.original)
+    chain = chain_of(caller, reply.original, _chain_of_turn(context, caller))
     added: dict[str, object] = {} if chain is None else {"chain": chain.id, "hops": chain.hops}
     if reason := context.brakes.check(caller, resolved.recipients, chain, now):
         added["held"] = reason
     return added
+
+
+def _chain_of_turn(context: Context, caller: Caller) -> Chain | None:
+    """Return the chain of the automatic turn that the caller is part of, or None."""
+    if not caller.turn_session:
+        return None
+    turn = read_turn(context.log.rows, caller.name, caller.turn_session)
+    return None if turn.chain is None else Chain(id=turn.chain, hops=turn.hops)
 
 
 async def _tell_human(context: Context, event: Event, now: int) -> None:

@@ -49,8 +49,8 @@ from palaver.home import (
 )
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
-from palaver.identity.process import ancestors, read_process
-from palaver.identity.tokens import Tickets, TokenBook
+from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
+from palaver.identity.tokens import RunnerBook, Tickets, TokenBook
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -64,6 +64,7 @@ from palaver.reactors.message_files import MessageFiles, remove_files
 from palaver.reactors.reminders import Reminders
 from palaver.reactors.stick_timers import Sticks
 from palaver.reactors.subscriptions import Watches
+from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations, HookOutcomes
@@ -73,6 +74,7 @@ from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.services import DOWN, REPLACED, AgentBooks, CallerBooks, DaemonParts, Services
+from palaver.services.turns import TurnService, turn_settings
 from palaver.services.views import agents_view, hints_for, mail_view
 from palaver.state.fold import apply
 from palaver.version import __version__
@@ -256,6 +258,7 @@ class Reactors:
         policy: Policy,
         clock: Clock,
         tasks: asyncio.TaskGroup,
+        is_present: Callable[[str], bool],
     ) -> None:
         async def submit(request: Request) -> object:
             return await broker.submit(SYSTEM_CALLER, request)
@@ -277,6 +280,16 @@ class Reactors:
         self._sticks = Sticks(
             log, submit, member_presence, clock=clock, policy=policy, call_later=call_later, tasks=tasks
         )
+        self.turns = AutomaticTurns(
+            log,
+            submit,
+            clock=clock,
+            settings=lambda: turn_settings(settings.now),
+            is_live=lambda agent: bool(agent.harness) and not agent.left and is_present(agent.name),
+            is_in_hand=self.delivery.is_in_hand,
+            call_later=call_later,
+            tasks=tasks,
+        )
         member_presence.fell_silent = self._sticks.look_at
         member_presence.is_in_hand = self.delivery.is_in_hand
 
@@ -285,9 +298,11 @@ class Reactors:
         self._watches.start()
         self._reminders.start()
         self._sticks.start()
+        self.turns.start()
 
     def close(self) -> None:
         """Stop following the log. Unfinished work stays in the log, for the next daemon."""
+        self.turns.close()
         self._sticks.close()
         self._reminders.close()
         self._watches.close()
@@ -413,6 +428,7 @@ class Daemon:
             policy=self._policy,
             clock=self._clock,
             tasks=tasks,
+            is_present=middle.agent_index.presence.is_present,
         )
         closing.callback(reactors.close)
         trace = TraceFile(trace_path(self._home), LIMIT_DAEMON_TRACE_BYTES, self._clock.now_ms)
@@ -437,8 +453,9 @@ class Daemon:
             await middle.member_presence.recall()
             await middle.tokens.catch_up(log)
             reactors.start()
-        doors = self._make_doors(log, middle, reactors.delivery, subagents, tasks, closing)
+        doors = self._make_doors(log, middle, reactors, subagents, tasks, closing)
         if not is_read_only:
+            doors.services.turns.start()
             await doors.hooks.outcomes.start(self._clock.now_ms() / 1000)
         await doors.unix.open()
         doors.adopted.open()
@@ -563,12 +580,13 @@ class Daemon:
         self,
         log: SqliteLog,
         middle: "_Middle",
-        delivery: DeliveryReactor,
+        reactors: Reactors,
         subagents: Subagents,
         tasks: GuardedTasks,
         closing: ExitStack,
     ) -> "_Doors":
         """Create the doors, which turn bytes into requests, and the services that they use."""
+        delivery = reactors.delivery
         agent_index, broker, http = middle.agent_index, middle.broker, HttpDoor(tasks)
         queries = Queries(log)
         conversations, transcripts = Conversations(delivery, queries, tasks), TranscriptBook()
@@ -595,6 +613,19 @@ class Daemon:
             hints=lambda name: hints_for(services, name),
             tasks=tasks,
         )
+        tickets = Tickets(self._clock)
+        turns = TurnService(
+            broker=broker,
+            queries=queries,
+            turns=reactors.turns,
+            seats=agent_index.seats,
+            tickets=tickets,
+            runners=RunnerBook(self._home, is_alive),
+            watch=ProcessWatch(),
+            clock=self._clock,
+            spawn=tasks.create_task,
+        )
+        closing.callback(turns.close)
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
@@ -613,7 +644,7 @@ class Daemon:
                 seats=agent_index.seats,
                 presence=agent_index.presence,
                 member_presence=middle.member_presence,
-                tickets=Tickets(self._clock),
+                tickets=tickets,
                 tokens=middle.tokens,
             ),
             agents=AgentBooks(
@@ -626,6 +657,7 @@ class Daemon:
             ),
             rooms=rooms,
             paths=PathService(broker, queries, delivery),
+            turns=turns,
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)

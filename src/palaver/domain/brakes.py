@@ -5,6 +5,7 @@ the time is passed in, and the counters start empty.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,21 +30,38 @@ class Chain:
 
 
 def is_counted(caller: Caller) -> bool:
-    """Return whether a caller is an agent under a harness that speaks for itself or its own child."""
-    return bool(caller.harness) and (caller.is_marked or caller.by not in _NOT_COUNTED)
+    """Return whether a caller is an agent under a harness that speaks for itself or its own child.
+
+    In an automatic turn every agent counts, also one that a configured command runs.
+    """
+    is_agent = bool(caller.harness) or bool(caller.turn_session)
+    return is_agent and (caller.is_marked or caller.by not in _NOT_COUNTED)
 
 
-def chain_of(caller: Caller, answered: Event | None) -> Chain | None:
+def chain_of(caller: Caller, answered: Event | None, turn: Chain | None = None) -> Chain | None:
     """Return the chain of a reply; None if it is not counted.
 
-    A message of a human restarts the chain.
+    A message of a human restarts the chain. `turn` is the chain of the automatic turn that the caller is part
+    of: every message of that turn continues it, so that two agents cannot start each other indefinitely.
     """
-    if not is_counted(caller) or answered is None:
+    if not is_counted(caller):
         return None
-    message = answered.body
-    if not isinstance(message, MessageSent) or HUMAN in (message.sender_kind, answered.by):
-        return Chain(id=answered.id, hops=1)
-    return Chain(id=message.chain or answered.id, hops=message.hops + 1)
+    chains = [] if answered is None else [_chain_at(answered)]
+    chains += [] if turn is None else [turn]
+    longest = max(chains, key=lambda chain: chain.hops, default=None)
+    return None if longest is None else Chain(id=longest.id, hops=longest.hops + 1)
+
+
+def chain_of_batch(events: Iterable[Event]) -> Chain | None:
+    """Return the longest chain that some messages belong to; None without messages."""
+    return max(map(_chain_at, events), key=lambda chain: chain.hops, default=None)
+
+
+def _chain_at(event: Event) -> Chain:
+    message = event.body
+    if not isinstance(message, MessageSent) or HUMAN in (message.sender_kind, event.by):
+        return Chain(id=event.id, hops=0)
+    return Chain(id=message.chain or event.id, hops=message.hops)
 
 
 class _HeldNotice:

@@ -59,6 +59,7 @@ class Directory:
         self._names: list[str] = []
         self._paths: PathIndex[_Subscriber] = PathIndex()
         self._patterns: dict[str, set[str]] = {}
+        self._auto_run: set[str] = set()
         self.named: dict[tuple[tuple[str, ...], str], Resolved] = {}
         """Recipients of names, by the tokens and the sender. Valid until an agent is added or removed."""
         for agent in agents:
@@ -179,17 +180,24 @@ class Directory:
         for pattern in self._patterns.pop(mailbox, ()):
             self._paths.remove(pattern, _Subscriber(mailbox))
 
+    def set_auto_run(self, name: str, *, is_on: bool) -> None:
+        """Record whether the messages of an agent start automatic turns, so that it need not be present."""
+        if is_on:
+            self._auto_run.add(name)
+        else:
+            self._auto_run.discard(name)
+
     def by_path(self, path: str, *, is_present: Callable[[str], bool] = lambda name: True) -> set[str]:
         """Return the mailboxes that a delivery path reaches.
 
-        A path with wildcards reaches present agents by their own paths. Subscriptions also count for absent
-        ones.
+        A path with wildcards reaches present agents by their own paths, and absent ones with automatic turns.
+        Subscriptions also count for all absent ones.
         """
         is_direct = not has_wildcard(path)
         return {
             one.mailbox
             for one in self._paths.match(path)
-            if is_direct or not one.is_own or is_present(one.mailbox)
+            if is_direct or not one.is_own or one.mailbox in self._auto_run or is_present(one.mailbox)
         }
 
     def bases_with(self, prefix: str, limit: int) -> list[str]:

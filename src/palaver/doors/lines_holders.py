@@ -7,14 +7,23 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.domain.rights import require_own_mail
 from palaver.doors.lines_names import Names
-from palaver.errors import BadRequest, MessageTooLarge, NotFound, NotYou, PalaverError, Unavailable, WhoAreYou
+from palaver.errors import (
+    BadRequest,
+    MessageTooLarge,
+    NotFound,
+    NotYou,
+    PalaverError,
+    ShuttingDown,
+    Unavailable,
+    WhoAreYou,
+)
 from palaver.harness.claude.registry import LOOKED_UP
 from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import profile_of
@@ -33,13 +42,20 @@ from palaver.protocol.lines import (
     GateOp,
     HoldOp,
     LaneOp,
+    NextJobOp,
     PermissionOp,
+    RunnerOp,
+    RunnerRequest,
     TellOp,
+    TriagedOp,
+    TurnEndOp,
+    TurnProcessOp,
     TypedOp,
     push_line,
 )
 from palaver.protocol.requests import DIALOG, Join, Leave, SetStatus, Typed
 from palaver.protocol.text import check_text
+from palaver.protocol.turns import RunnerJob
 from palaver.services.holders import Hold, Push, with_hidden_keys
 from palaver.services.permissions import Pending, PermissionService
 from palaver.services.services import Services
@@ -56,6 +72,8 @@ _DRAWING_MS: Final = 1500
 """Milliseconds that a dialog may take until it is on the screen."""
 
 Start = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
+
+_STOPS: Final = "the bus is stopping; connect again"
 
 _logger: Final = logging.getLogger("palaver.doors")
 
@@ -602,3 +620,65 @@ def _is_below(services: Services, agent: Agent, above: Agent) -> bool:
 
 def _is_holder(agent: Agent, secret: str) -> bool:
     return agent.holder == hashlib.sha256(secret.encode()).hexdigest()
+
+
+# --------------------
+# The requests of the runner of automatic turns.
+
+
+class RunnerRequests:
+    """The runner on one connection. Its wait for a job ends with the connection."""
+
+    def __init__(self, services: Services, see: See) -> None:
+        self._services = services
+        self._see = see
+        self._waiting: set[asyncio.Task[RunnerJob]] = set()
+        self._is_over = False
+
+    async def serve(self, caller: Caller, op: RunnerRequest) -> object:
+        """Serve one request."""
+        turns = self._services.turns
+        if isinstance(op, RunnerOp):
+            await turns.register(self, self._see(), ticket=op.ticket, secret=op.secret, running=op.running)
+            return {}
+        turns.check_runner(self)
+        match op:
+            case NextJobOp():
+                return await self._next_job()
+            case TurnProcessOp():
+                await turns.begin_process(self._see()[0], op.pid, job=op.job, turn=op.turn)
+            case TriagedOp():
+                await turns.triaged(op.job, op.output, op.error)
+            case TurnEndOp():
+                await turns.ended(op.turn, op.output, op.error, op.harness_session)
+            case _:
+                assert_never(op)
+        return {}
+
+    async def _next_job(self) -> RunnerJob:
+        if self._is_over:
+            raise ShuttingDown(_STOPS)
+        asking = asyncio.current_task()
+        assert asking is not None  # a coroutine runs in a task
+        work = asyncio.ensure_future(self._services.turns.next_job())
+        self._waiting.add(work)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if asking.cancelling() or not self._is_over:
+                raise
+            raise ShuttingDown(_STOPS) from None
+        finally:
+            self._waiting.discard(work)
+            work.cancel()
+
+    def end(self) -> None:
+        """Cancel the wait for a job, and refuse new ones."""
+        self._is_over = True
+        for work in self._waiting:
+            work.cancel()
+
+    def close(self) -> None:
+        """Record that the connection has ended."""
+        self.end()
+        self._services.turns.disconnect(self)

@@ -10,7 +10,15 @@ import msgspec
 from palaver.broker.context import Sent
 from palaver.domain.rights import require_own_mail
 from palaver.doors.connection import Link
-from palaver.doors.lines_holders import AnchorOfSession, AskedOnLines, Companions, Holding, Lanes, See
+from palaver.doors.lines_holders import (
+    AnchorOfSession,
+    AskedOnLines,
+    Companions,
+    Holding,
+    Lanes,
+    RunnerRequests,
+    See,
+)
 from palaver.doors.lines_names import IdentifyCaller, Names
 from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
 from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
@@ -21,7 +29,7 @@ from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Event, decode_draft, encode_event
 from palaver.protocol.events import Grade
-from palaver.protocol.lines import Op, PathOp, ToolOp
+from palaver.protocol.lines import Op, PathOp, RunnerRequest, ToolOp
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import Content, route_result
 from palaver.protocol.query import Query
@@ -125,6 +133,7 @@ class LineSession:
         self._companions = Companions(services, self._names, see, anchor_of)
         self._asked = AskedOnLines(services, self._decision_soon, tasks.create_task)
         self._tools = ToolCalls(services)
+        self._runner = RunnerRequests(services, see)
         self._listeners: dict[str, tuple[MailboxReader, asyncio.Task[None]]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
@@ -161,6 +170,8 @@ class LineSession:
     async def _do(self, op: Op) -> object:
         if isinstance(op, PathOp):
             return await _on_path(self._services.paths, self._names.caller(op.name), op)
+        if isinstance(op, RunnerRequest):
+            return await self._runner.serve(self._names.caller(op.name), op)
         match op:
             case program.SendOp():
                 return await self._sent(op.name, _send_from(op))
@@ -330,11 +341,13 @@ class LineSession:
     def hang_up(self) -> None:
         """Cancel the requests that only wait, because the peer has disconnected. Others continue."""
         self._tools.end()
+        self._runner.end()
 
     def let_go(self) -> None:
         """Keep lanes and names when the daemon stops, so that holders can resume them with the next one."""
         self._is_let_go = True
         self._tools.end()
+        self._runner.end()
         self._asked.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -345,6 +358,7 @@ class LineSession:
 
     def _end(self) -> None:
         self._tools.end()
+        self._runner.close()
         self._asked.close()
         for reader, _ in self._listeners.values():
             reader.close()

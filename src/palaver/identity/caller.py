@@ -14,7 +14,15 @@ from palaver.harness.marks import (
     harness_of,
 )
 from palaver.identity.process import Environments, HarnessEnvironment, Process, ancestors
-from palaver.identity.seats import AgentTerminals, Anchored, HolderAbove, Holders, SeatIndex, seat_mark
+from palaver.identity.seats import (
+    AgentTerminals,
+    Anchored,
+    HolderAbove,
+    Holders,
+    SeatIndex,
+    TurnSeat,
+    seat_mark,
+)
 from palaver.protocol.agents import (
     INSTANCE,
     SCRIPT_NAME,
@@ -227,6 +235,16 @@ def seated(agent: Agent, *, is_lowered: bool, limit: Standing, by: str | None = 
         seat=agent.seat,
         is_marked=by is not None,
     )
+
+
+def in_turn(turn: TurnSeat) -> Caller:
+    """Return the agent of an automatic turn, with at most a worker's rights. A triage may only read.
+
+    No person has seen the messages that started the turn, so an agent with a higher role is lowered.
+    """
+    limit = Standing.OBSERVER if turn.is_triage else Standing.WORKER
+    found = seated(turn.agent, is_lowered=True, limit=limit)
+    return replace(found, turn_session=turn.session)
 
 
 def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bool:
@@ -449,6 +467,8 @@ class CallerIdentifier:
 
     def who(self, chain: Sequence[Process], claim: CallerClaim) -> Caller:
         """Return the caller of this process chain. Raises WhoAreYou if it could be several agents."""
+        if (turn := self.seats.turn_above(chain)) is not None:
+            return in_turn(turn)
         anchored = self.seats.nearest(chain)
         below = self.holders.above(chain if anchored is None else chain[: anchored.index])
         if below is not None and (left := self._left_behind(chain, claim, below)) is not None:

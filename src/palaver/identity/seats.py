@@ -39,6 +39,15 @@ class Anchored:
     """The secret that the marks of these seats are made with."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSeat:
+    """The process of an automatic turn, or of its triage. It acts as the agent, present or not."""
+
+    agent: Agent
+    session: str
+    is_triage: bool = False
+
+
 class SeatIndex:
     """The seats of the agents on this device, by anchor process, seat mark and harness session.
 
@@ -57,6 +66,7 @@ class SeatIndex:
         self._sessions: _Table = {}
         self._subagents: _Table = {}
         self._former: set[tuple[int, int]] = set()
+        self._turns: dict[tuple[int, int], TurnSeat] = {}
         for agent in agents:
             self.put(agent)
 
@@ -76,6 +86,24 @@ class SeatIndex:
         if seat.boot == self.boot:
             self._former.add((seat.pid, seat.start))
             self._first_start = min(seat.start, self._first_start or seat.start)
+
+    def begin_turn(self, seat: Seat, turn: TurnSeat) -> None:
+        """Record the process of an automatic turn."""
+        self.remember(seat)
+        self._turns[seat.pid, seat.start] = turn
+
+    def end_turn(self, seat: Seat) -> None:
+        """Forget the process of an automatic turn, because the turn has ended."""
+        self._turns.pop((seat.pid, seat.start), None)
+
+    def turn_above(self, chain: Sequence[Process]) -> TurnSeat | None:
+        """Return the automatic turn that a caller is part of; None if an agent's own process is nearer."""
+        for process in chain:
+            if (turn := self._turns.get((process.pid, process.start))) is not None:
+                return turn
+            if self.is_anchor(process):
+                return None
+        return None
 
     def was_seat(self, chain: Sequence[Process]) -> bool:
         """Whether an agent has, or had, its seat at a process of the chain."""

@@ -21,7 +21,7 @@ from palaver.errors import NotFound, StorageFailed
 from palaver.home import replace_file
 from palaver.identity.process import Process
 from palaver.log.api import Log
-from palaver.protocol.agents import Caller
+from palaver.protocol.agents import Caller, Seat
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, AgentBye
 from palaver.protocol.query import Query
@@ -285,3 +285,76 @@ class TokenBook:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# --------------------
+# The runner of automatic turns: its process, its secret, and the processes of its turns.
+#
+# They are in `runner.json`, mode 0600, so that the next daemon knows the runner and its turns again. Only the
+# hash of the secret is stored.
+
+RUNNER_FILE: Final = "runner.json"
+
+
+class TurnProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """The process of a running turn."""
+
+    seat: Seat
+    agent: str
+    session: str
+    turn: int
+
+
+class Runner(msgspec.Struct, frozen=True, kw_only=True):
+    """The runner of a home."""
+
+    seat: Seat
+    hash: str
+    since_ms: int
+    turns: tuple[TurnProcess, ...] = ()
+
+
+class RunnerBook:
+    """The one runner of a home. Use it only on the event loop's thread."""
+
+    def __init__(self, home: Path, is_alive: Callable[[Seat], bool]) -> None:
+        self._path = home / RUNNER_FILE
+        self._is_alive = is_alive
+        self._runner = self._read()
+
+    def current(self) -> Runner | None:
+        """Return the runner whose process runs, connected or not, or None."""
+        runner = self._runner
+        return runner if runner is not None and self._is_alive(runner.seat) else None
+
+    def find(self, secret: str) -> Runner | None:
+        """Return the runner that has this secret, or None."""
+        runner = self.current()
+        is_it = runner is not None and secrets.compare_digest(runner.hash, _hash(secret))
+        return runner if is_it else None
+
+    async def put(self, seat: Seat, secret: str, now_ms: int) -> Runner:
+        """Record a new runner. Raises StorageFailed."""
+        return await self._write(Runner(seat=seat, hash=_hash(secret), since_ms=now_ms))
+
+    async def put_turn(self, process: TurnProcess) -> None:
+        """Record the process of a turn. Those that have ended are forgotten. Raises StorageFailed."""
+        runner = self._runner
+        if runner is not None:
+            kept = [one for one in runner.turns if self._is_alive(one.seat)]
+            await self._write(msgspec.structs.replace(runner, turns=(*kept, process)))
+
+    def _read(self) -> Runner | None:
+        """Read the file. An unreadable one is as good as none: the runner then cannot register again."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Runner)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    async def _write(self, runner: Runner) -> Runner:
+        try:
+            await asyncio.to_thread(replace_file, self._path, msgspec.json.encode(runner) + b"\n")
+        except OSError as error:
+            raise StorageFailed(f"{self._path} cannot be written: {error.strerror}") from error
+        self._runner = runner
+        return runner

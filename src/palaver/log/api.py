@@ -139,8 +139,9 @@ class Log(Protocol):
     async def commit_all(self, orders: Sequence[Order]) -> list[Commit | Exception]:
         """Make several commits together, in order. Return the result of each, or the exception it raises.
 
-        Each one succeeds or fails alone, as with `commit`, but all of them cost little more than one. Raises
-        ShuttingDown and other refusals that concern every commit; then nothing was written.
+        Each one succeeds or fails alone, as with `commit`, but all of them cost little more than one. Each
+        decision sees the events of those before it. After a crash, the events of all of them are stored or
+        none is. Raises ShuttingDown and other refusals that concern every commit; then nothing was written.
         """
         ...
 

@@ -29,6 +29,11 @@ PATH_UNSUBSCRIBED: Final = "path.unsubscribed"
 SESSION_CREATED: Final = "session.created"
 SESSION_REMOVED: Final = "session.removed"
 DEAD_CLEARED: Final = "dead.cleared"
+AUTO_TURN: Final = "auto-turn"
+AUTO_TURN_RESULT: Final = "auto-turn-result"
+AUTO_TURN_ERROR: Final = "auto-turn-error"
+TURN_SKIPPED: Final = "turn.skipped"
+TURN_TYPES: Final = frozenset({AUTO_TURN, AUTO_TURN_RESULT, AUTO_TURN_ERROR, TURN_SKIPPED})
 PATH_TYPES: Final = frozenset({PATH_SUBSCRIBED, PATH_UNSUBSCRIBED, SESSION_CREATED, SESSION_REMOVED})
 """Types that change path subscriptions or sessions."""
 
@@ -355,6 +360,61 @@ class DeadLettersCleared(EventBody, frozen=True, kw_only=True):
     up_to: int
 
 
+class AutoTurnStarted(EventBody, frozen=True, kw_only=True):
+    """An automatic turn of a session begins."""
+
+    agent: str
+    session: str
+    messages: tuple[int, ...] = ()
+    """The seqs of its batch."""
+    mailboxes: tuple[str, ...] = ()
+    """The mailbox of each copy, in the same order."""
+    attempt: int
+    """1 for the first try of a batch."""
+    triage: str = ""
+    """The outcome of the triage: `accepted` or `error`; empty without a triage."""
+    text: str = ""
+    """The text of the person who started it."""
+    manual: bool = False
+    """A person started it with `pal turn run`."""
+    chain: str = ""
+    hops: int = 0
+    """The longest chain of replies that its batch belongs to: its messages continue that chain."""
+
+
+class AutoTurnResult(EventBody, frozen=True, kw_only=True):
+    """An automatic turn has ended, with the reply of its agent."""
+
+    agent: str
+    session: str
+    turn: int
+    """The seq of its start."""
+    text: Always[str] = ""
+
+
+class AutoTurnError(EventBody, frozen=True, kw_only=True):
+    """An automatic turn has ended without a result."""
+
+    agent: str
+    session: str
+    turn: int
+    error: str
+    attempt: int
+    held: bool = False
+    """It was the last try, and its messages are held."""
+
+
+class TurnSkipped(EventBody, frozen=True, kw_only=True):
+    """A batch started no turn; its messages stay in their mailbox."""
+
+    agent: str
+    session: str
+    messages: tuple[int, ...]
+    reason: str
+    output: str = ""
+    """The output of the triage."""
+
+
 class SettingChanged(EventBody, frozen=True, kw_only=True):
     """A new value of a setting, and the old one."""
 
@@ -363,6 +423,8 @@ class SettingChanged(EventBody, frozen=True, kw_only=True):
     old: Always[object] = None
     agent: str | None = None
     """The agent whose setting it is; None for a setting of the bus."""
+    session: str = ""
+    """The session of the agent whose setting it is."""
 
 
 class TextRemoved(EventBody, frozen=True, kw_only=True):
@@ -813,6 +875,10 @@ BODIES: Final[Mapping[str, type[EventBody]]] = {
     SESSION_CREATED: SessionCreated,
     SESSION_REMOVED: SessionRemoved,
     DEAD_CLEARED: DeadLettersCleared,
+    AUTO_TURN: AutoTurnStarted,
+    AUTO_TURN_RESULT: AutoTurnResult,
+    AUTO_TURN_ERROR: AutoTurnError,
+    TURN_SKIPPED: TurnSkipped,
     SETTING: SettingChanged,
     "redacted": TextRemoved,
 }

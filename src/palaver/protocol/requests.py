@@ -20,6 +20,7 @@ from palaver.protocol.events import (
 from palaver.protocol.paths import Content, PathRequest
 from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
+from palaver.protocol.turns import TurnRequest
 
 # --------------------
 # Requests about rooms, the stick and notes. Orders, not facts: nothing here has happened yet.
@@ -500,6 +501,7 @@ Request = (
     | CompleteTask
     | BeginSubagent
     | PathRequest
+    | TurnRequest
 )
 
 Submit = Callable[[Request], Awaitable[object]]

@@ -109,6 +109,8 @@ class StartTurn(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     """An additional text for the agent, from the caller of `pal turn run`."""
     is_manual: bool = False
+    id: str = ""
+    """The id of its event, derived from the request of a person; empty to draw one."""
 
 
 class FinishTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,14 +142,7 @@ class SkipTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The output of the triage."""
 
 
-class SettleTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """Finish the ledger of an ended turn, if the daemon was stopped before it could."""
-
-    agent: str
-    session: str
-
-
-TurnRequest: TypeAlias = SetAutoRun | StartTurn | FinishTurn | FailTurn | SkipTurn | SettleTurn
+TurnRequest: TypeAlias = SetAutoRun | StartTurn | FinishTurn | FailTurn | SkipTurn
 
 
 # --------------------

@@ -21,6 +21,7 @@ from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
+from palaver.services.turns import TurnService
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -105,3 +106,4 @@ class Services:
     agents: AgentBooks
     rooms: RoomService
     paths: PathService
+    turns: TurnService

@@ -14,6 +14,7 @@ from palaver.protocol.agents import Agent, Seat
 from palaver.protocol.events import DeliveryReport, State, can_rise
 from palaver.protocol.message import HUMAN, Priority
 from palaver.protocol.paths import PLUS, split_mailbox
+from palaver.protocol.turns import TURN_LANE
 from palaver.state.rows import (
     CARRIED,
     HELD,
@@ -311,5 +312,9 @@ def read_line(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
 
 
 def is_carried(entry: LedgerEntry) -> bool:
-    """Return whether a message is in transit on a lane without an outcome."""
-    return entry.state == State.SUBMITTED and not entry.unconfirmed
+    """Return whether a message is in transit on a lane without an outcome.
+
+    The messages of an automatic turn are not: the turn has a record of its own, and ends in a definite way.
+    """
+    is_on_lane = entry.state == State.SUBMITTED and not entry.unconfirmed
+    return is_on_lane and entry.lane != TURN_LANE

@@ -14,6 +14,9 @@ from palaver.errors import RequestError
 from palaver.protocol.agents import Agent, split_subagent_name
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
+    AUTO_TURN,
+    AUTO_TURN_ERROR,
+    AUTO_TURN_RESULT,
     BYE,
     DEAD_CLEARED,
     HELLO,
@@ -29,6 +32,7 @@ from palaver.protocol.events import (
     SESSION_REMOVED,
     SETTING,
     TAG_KEY,
+    TURN_SKIPPED,
     UNPAUSED,
     AgentBye,
     AgentHello,
@@ -44,6 +48,7 @@ from palaver.protocol.events import (
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.redaction import REDACTED_TYPE
 from palaver.protocol.tasks import TASK_COMPLETE, TASK_CREATE, TASK_UPDATE
+from palaver.protocol.turns import AUTO_RUN
 from palaver.state.agents import (
     AGENTS,
     LAST_SUBAGENT,
@@ -67,6 +72,12 @@ from palaver.state.rooms import add_note, fold_room, resolve_note
 from palaver.state.rows import Change, Rows, decode_count, encode_row
 from palaver.state.tasks import fold_task
 from palaver.state.threads import fold_thread
+from palaver.state.turns import (
+    fold_auto_run,
+    fold_turn_ended,
+    fold_turn_skipped,
+    fold_turn_started,
+)
 from palaver.state.watches import reminder_changes, watch_changes
 
 SKIPPED: Final = "skipped"
@@ -173,6 +184,8 @@ def _setting(rows: Rows, event: Event) -> list[Change]:
     setting = body_as(event, SettingChanged)
     if setting.agent is None:
         return []
+    if setting.key == AUTO_RUN:
+        return fold_auto_run(rows, setting)
     if setting.key not in (TAG_KEY, HINTS_KEY) or not isinstance(setting.value, str):
         raise ValueError(setting.key)
     return _change_agent(rows, event, **{setting.key: setting.value})
@@ -251,5 +264,9 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     SESSION_CREATED: fold_session_created,
     SESSION_REMOVED: fold_session_removed,
     DEAD_CLEARED: fold_dead_cleared,
+    AUTO_TURN: fold_turn_started,
+    AUTO_TURN_RESULT: fold_turn_ended,
+    AUTO_TURN_ERROR: fold_turn_ended,
+    TURN_SKIPPED: fold_turn_skipped,
     REDACTED_TYPE: lambda rows, event: [],
 }

@@ -42,6 +42,7 @@ from palaver.state.rows import (
     mail_key,
     tip_key,
 )
+from palaver.state.turns import left_queue, moved_in_queue, queued_by_message
 from palaver.state.watches import read_reminder
 
 _IN_LINE: Final = frozenset({State.QUEUED, State.HELD, State.SUBMITTED})
@@ -80,13 +81,13 @@ def opened_by_message(rows: Rows, event: Event) -> list[Change]:
     # A held reply answers nothing until it is released.
     if seq is not None and not deliverable(event).held:
         changes += _answered_with_reminder(rows, event, event.sender, seq, counter)
-    return changes + counter.changes()
+    return changes + counter.changes() + queued_by_message(rows, event)
 
 
 def opened_by_envelope(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of an envelope of a foreign type: it is only mail for its recipients."""
     counter = _Counter(rows)
-    return _open_mail(event, counter) + counter.changes()
+    return _open_mail(event, counter) + counter.changes() + queued_by_message(rows, event)
 
 
 def _open_mail(event: Event, counter: _Counter) -> list[Change]:
@@ -154,7 +155,7 @@ def _answered(
         return changes
     key, mail = waiting
     if mail.state != State.QUEUED:
-        return changes + _taken_out(agent, key, mail, counter)
+        return changes + _taken_out(rows, agent, key, mail, counter)
     changes.append((MAIL, key, encode_row(msgspec.structs.replace(mail, state=State.ANSWERED, expires=0))))
     if mail.expires:
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))
@@ -172,6 +173,8 @@ def moved_by_report(rows: Rows, event: Event) -> list[Change]:
     if report.author and report.answers and changes:
         answer = report.messages[0]
         changes += _answered_with_reminder(rows, event, report.author, report.answers, counter, answer)
+    if changes:
+        changes += moved_in_queue(rows, report)
     agent, session = split_mailbox(report.agent)
     changes += [(TIP, tip_key(agent, tip), b"1") for tip in report.tips]
     if session and changes and report.state == State.SEEN:
@@ -185,7 +188,7 @@ def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counte
         new = msgspec.structs.replace(old, lane=report.lane, grade=report.grade, seen=event.ts)
         answered = find_mail(rows, report.agent, seq)
         assert answered is not None  # otherwise it could not be seen
-        return [*_lifted(report.agent, seq, old, new), *_taken_out(report.agent, *answered, counter)]
+        return [*_lifted(report.agent, seq, old, new), *_taken_out(rows, report.agent, *answered, counter)]
     new = LedgerEntry(
         state=report.state,
         ts=event.ts,
@@ -200,7 +203,7 @@ def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counte
     changes = _lifted(report.agent, seq, old, new)
     waiting = find_mail(rows, report.agent, seq)
     if waiting is not None:
-        return changes + _moved(report, event.ts, *waiting, counter)
+        return changes + _moved(rows, report, event.ts, *waiting, counter)
     if report.state == State.QUEUED:  # It had left the queue, and is queued again.
         priority = parse_priority(report.priority) if report.priority else Priority.NORMAL
         counter.add(report.agent, 1)
@@ -209,10 +212,12 @@ def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counte
     return changes
 
 
-def _moved(report: DeliveryReport, ts: int, key: str, mail: OpenMessage, counter: _Counter) -> list[Change]:
+def _moved(
+    rows: Rows, report: DeliveryReport, ts: int, key: str, mail: OpenMessage, counter: _Counter
+) -> list[Change]:
     """Return the changes to queued mail: it leaves the queue, or stays in it with another state."""
     if report.unconfirmed or report.state not in _IN_LINE:
-        return _taken_out(report.agent, key, mail, counter)
+        return _taken_out(rows, report.agent, key, mail, counter)
     is_gated = report.state == State.HELD and bool(report.lane)
     moved = msgspec.structs.replace(mail, state=report.state, since=ts, is_gated=is_gated)
     changes: list[Change] = [(MAIL, key, encode_row(moved))]
@@ -238,10 +243,10 @@ def _lifted(agent: str, seq: int, old: LedgerEntry, new: LedgerEntry) -> list[Ch
     return changes
 
 
-def _taken_out(agent: str, key: str, mail: OpenMessage, counter: _Counter) -> list[Change]:
+def _taken_out(rows: Rows, agent: str, key: str, mail: OpenMessage, counter: _Counter) -> list[Change]:
     """Return the changes when one message leaves an agent's queue."""
     counter.add(agent, -_is_unread(key, mail))
-    changes: list[Change] = [(MAIL, key, None)]
+    changes: list[Change] = [(MAIL, key, None), *left_queue(rows, agent, mail.seq)]
     if mail.is_kept_back:
         changes.append((HELD, ledger_key(mail.seq, agent), None))
     if mail.expires:
