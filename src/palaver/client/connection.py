@@ -319,7 +319,7 @@ class Plain:
                     raise
 
     async def ask_here(self, request: Op) -> msgspec.Raw:
-        """Send a request on the present connection only. Raises Disconnected without one, or if it is lost."""
+        """Send a request on the present connection only. Raises Disconnected without it or after its loss."""
         if self._wire is None:
             raise Disconnected("the daemon is not connected")
         return await self._ask(self._wire, request)
