@@ -80,9 +80,9 @@ TURN_COMMANDS: Final = (
             "Sets the whole configuration of an agent, or of one of its sessions: options that are left out "
             "are at their defaults. The value of a session takes precedence over that of its agent; "
             "'inherit' removes it. Options without 'on' or 'off' mean 'on', and the number 0 means the "
-            "default. The configuration can also be a JSON object with the keys 'enabled', 'triageModel', 'debounceMs', "
-            "'maxBatchSize', 'triageTimeoutMs', 'executionTimeoutMs', 'accept' and 'reject', or 'true', "
-            "'false' or 'null'. For an operator or a person; an agent cannot set its own."
+            "default. The configuration can also be a JSON object with the keys 'enabled', 'triageModel', "
+            "'debounceMs', 'maxBatchSize', 'triageTimeoutMs', 'executionTimeoutMs', 'accept' and 'reject', "
+            "or 'true', 'false' or 'null'. For an operator or a person; an agent cannot set its own."
         ),
         positionals=(
             _AGENT,
