@@ -360,11 +360,16 @@ class DeadLettersCleared(EventBody, frozen=True, kw_only=True):
     up_to: int
 
 
-class AutoTurnStarted(EventBody, frozen=True, kw_only=True):
-    """An automatic turn of a session begins."""
+class TurnBody(EventBody, frozen=True, kw_only=True):
+    """An event of the automatic turns of one session."""
 
     agent: str
     session: str
+
+
+class AutoTurnStarted(TurnBody, frozen=True, kw_only=True):
+    """An automatic turn of a session begins."""
+
     messages: tuple[int, ...] = ()
     """The seqs of its batch."""
     mailboxes: tuple[str, ...] = ()
@@ -382,21 +387,17 @@ class AutoTurnStarted(EventBody, frozen=True, kw_only=True):
     """The longest chain of replies that its batch belongs to: its messages continue that chain."""
 
 
-class AutoTurnResult(EventBody, frozen=True, kw_only=True):
+class AutoTurnResult(TurnBody, frozen=True, kw_only=True):
     """An automatic turn has ended, with the reply of its agent."""
 
-    agent: str
-    session: str
     turn: int
     """The seq of its start."""
     text: Always[str] = ""
 
 
-class AutoTurnError(EventBody, frozen=True, kw_only=True):
+class AutoTurnError(TurnBody, frozen=True, kw_only=True):
     """An automatic turn has ended without a result."""
 
-    agent: str
-    session: str
     turn: int
     error: str
     attempt: int
@@ -404,11 +405,9 @@ class AutoTurnError(EventBody, frozen=True, kw_only=True):
     """It was the last try, and its messages are held."""
 
 
-class TurnSkipped(EventBody, frozen=True, kw_only=True):
+class TurnSkipped(TurnBody, frozen=True, kw_only=True):
     """A batch started no turn; its messages stay in their mailbox."""
 
-    agent: str
-    session: str
     messages: tuple[int, ...]
     reason: str
     output: str = ""
