@@ -10,9 +10,9 @@ from tests.fakes import HUMAN, SCRIPT, nowhere
 from tests.reactors.conftest import Watched
 
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import HANDLERS, TABLE
+from palaver.doors.thin import ArgvConnection
 from palaver.errors import NotFound, UsageError, WhoAreYou
 from palaver.protocol.agents import Caller
 from palaver.protocol.thin import ThinRequest

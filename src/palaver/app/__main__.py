@@ -16,6 +16,10 @@ def main() -> int:
         return _run(words)
     if verb == ["__attach"]:
         return _attach(words)
+    if verb == ["__runner"]:
+        from palaver.app import turns  # loaded only for its verb
+
+        return turns.main(words, os.environ)
     from palaver.app import offline  # loaded only for its verbs
 
     return offline.main()

@@ -282,8 +282,10 @@ class Plain:
     So each request must be safe to repeat: it changes nothing, or carries a key. Calls may run concurrently.
     """
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, greeting: Callable[[], Op] | None = None) -> None:
+        """`greeting` returns the first request of each new connection. Every call can raise its refusal."""
         self._home = home
+        self._greeting = greeting
         self._numbers = count(1)
         self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._wire: Wire | None = None
@@ -316,6 +318,12 @@ class Plain:
                 if self._losses >= _PLAIN_TRIES:
                     raise
 
+    async def ask_here(self, request: Op) -> msgspec.Raw:
+        """Send a request on the present connection only. Raises Disconnected without it or after its loss."""
+        if self._wire is None:
+            raise Disconnected("the daemon is not connected")
+        return await self._ask(self._wire, request)
+
     async def _ask(self, wire: Wire, request: Op) -> msgspec.Raw:
         number = next(self._numbers)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
@@ -331,11 +339,25 @@ class Plain:
             if self._is_over:
                 raise Disconnected("the connection was closed")
             if self._wire is None:
-                self._wire = await open_wire(
-                    self._home, self._hear, self._lose, is_returning=self._was_connected
-                )
+                wire = await open_wire(self._home, self._hear, self._lose, is_returning=self._was_connected)
+                if self._greeting is not None:
+                    await self._greet(wire, self._greeting())
+                self._wire = wire
                 self._was_connected = True
             return self._wire
+
+    async def _greet(self, wire: Wire, greeting: Op) -> None:
+        try:
+            await self._ask(wire, greeting)
+            if wire.error is not None:
+                raise wire.error  # lost again after the reply
+        except PalaverError:
+            wire.close()
+            await wire.wait_closed()
+            raise
+        except BaseException:
+            wire.close()
+            raise
 
     def _hear(self, line: ReplyLine) -> None:
         self._losses = 0
@@ -350,6 +372,7 @@ class Plain:
     def _lose(self, wire: Wire) -> None:
         self._wire = None
         self._losses += 1
+        # Calls wait for one connection only: the next one is made after its loss.
         for answer in self._calls.values():
             if not answer.done():
                 answer.set_exception(wire.error or Disconnected("the connection to the daemon was lost"))

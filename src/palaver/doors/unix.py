@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.run import ArgvDoor
 from palaver.doors.connection import Link, Outbox
 from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
@@ -25,6 +24,7 @@ from palaver.doors.lines_names import IdentifyCaller
 from palaver.doors.lines_ops import LineSession
 from palaver.doors.mcp.loading import Loader
 from palaver.doors.mcp.pump import PumpConnection, PumpDoor
+from palaver.doors.thin import ArgvConnection
 from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
 from palaver.home import at_short_path, file_id, first_reserved_file
 from palaver.identity.caller import SCRIPT, CallerClaim, CallerIdentifier

@@ -1,6 +1,7 @@
 """Shared by all harnesses: profiles of screens and keys, start arguments, session ids. Pure."""
 
 import enum
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -425,3 +426,44 @@ SAFE_TOOLS: Final = (
 
 ASKING: Final = ("claude", "codex", "gemini")
 """The harnesses that ask before each command or tool call; OpenCode does so only if its settings say so."""
+
+
+# --------------------
+# The outcome of a harness that ran one turn without a terminal. Pure.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnReply:
+    """What the model replied, in which session of the harness, or why there is no reply."""
+
+    text: str = ""
+    session: str = ""
+    error: str = ""
+
+
+NO_REPLY: Final = TurnReply(error="its output has no reply")
+
+
+def json_objects(output: str) -> list[dict[str, object]]:
+    """Return the objects in lines of JSON. Other lines, and lines that were cut, are skipped."""
+    found = []
+    for line in output.splitlines():
+        value = json_value(line) if line.startswith("{") else None
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def json_value(text: str) -> object:
+    """Parse JSON; None if it cannot be parsed."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def text_in(value: object, *names: str) -> str:
+    """Return the text at the end of a chain of names in nested objects; empty if there is none."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""

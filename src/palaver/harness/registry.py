@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from palaver.errors import NotFound
-from palaver.harness.base import Profile
+from palaver.harness.base import Profile, TurnReply
 from palaver.harness.claude import launch as claude_launch
 from palaver.harness.claude import screen as claude
 from palaver.harness.claude.hooks import claude_answer, read_claude_hook
@@ -17,6 +17,7 @@ from palaver.harness.codex import launch as codex_launch
 from palaver.harness.codex import screen as codex
 from palaver.harness.codex.hooks import codex_answer, read_codex_hook
 from palaver.harness.codex.transcript import CodexTranscript, codex_folders
+from palaver.harness.gemini import launch as gemini_launch
 from palaver.harness.gemini import screen as gemini
 from palaver.harness.gemini.hooks import gemini_answer, read_gemini_hook
 from palaver.harness.gemini.transcript import GeminiTranscript, gemini_folders
@@ -111,6 +112,28 @@ FORKABLE: Final[Mapping[str, Callable[[Sequence[str]], Sequence[str]]]] = {
     "opencode": opencode_launch.without_session,
 }
 """Each returns the arguments of a start that the copy uses again."""
+
+
+# --------------------
+# The harnesses that can run one turn without a terminal. Pure: a table.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnForm:
+    """How one harness runs a turn that reads its prompt from standard input."""
+
+    arguments: Callable[[Sequence[str], str], Sequence[str]]
+    """Returns the arguments, from those of an earlier start and the session to resume, which may be empty."""
+    read: Callable[[str], TurnReply]
+    """Returns the reply in its standard output."""
+
+
+TURNS: Final[Mapping[str, TurnForm]] = {
+    "claude": TurnForm(arguments=claude_launch.turn_args, read=claude_launch.read_turn),
+    "codex": TurnForm(arguments=codex_launch.turn_arguments, read=codex_launch.read_turn),
+    "gemini": TurnForm(arguments=gemini_launch.turn_args, read=gemini_launch.read_turn),
+    "opencode": TurnForm(arguments=opencode_launch.turn_arguments, read=opencode_launch.read_turn),
+}
 
 
 # --------------------

@@ -18,7 +18,7 @@ from palaver.errors import BadRequest
 MAGIC: Final = b"PAL1"
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
 WINDOW_BYTES: Final = 64 * 1024
-"""Standard output that may be sent and not yet flushed, see `doors/cli/connection.py`."""
+"""Standard output that may be sent and not yet flushed, see `doors/thin.py`."""
 
 _HEAD: Final = struct.Struct(">cI")
 _OUTPUT: Final = struct.Struct(">IH")

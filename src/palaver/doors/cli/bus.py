@@ -282,6 +282,7 @@ async def doctor(call: Call) -> int:
         await _check_secrets(call),
         *_check_client(call),
         *_check_http(call),
+        *_check_runner(call),
         *_check_profiles(call.services.daemon.home),
     ]
     checks = [
@@ -491,6 +492,20 @@ def _check_profiles(home: Path) -> list[Finding]:
         else:
             found.append((True, f"profile {name}", ""))
     return found
+
+
+def _check_runner(call: Call) -> list[Finding]:
+    """Check that automatic turns have a runner, if an agent has any."""
+    names = sorted({one.agent for one in call.services.turns.sessions()})
+    runner = call.services.turns.runner()
+    if runner is not None:
+        return [(True, f"the runner of automatic turns is running (pid {runner.pid})", "")]
+    if not names:
+        return []
+    rest = len(names) - _SHOWN
+    whom = ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    what = f"automatic turns are on for {whom}, but no runner is running"
+    return [(False, what, "'pal turn start' starts it")]
 
 
 def _check_http(call: Call) -> list[Finding]:

@@ -32,12 +32,13 @@ from palaver.doors.cli import (
     tasks,
     terminals,
     threads,
+    turns,
 )
 from palaver.doors.cli.call import Call, before_the_text, check_utf8, format_refusal, no_agent, status_of
-from palaver.doors.cli.connection import ArgvConnection
 from palaver.doors.cli.help import HELP_COMMANDS, render_help, render_json
 from palaver.doors.cli.parser import Parsed, parse, trace
 from palaver.doors.cli.spec import Command, Table, build_table
+from palaver.doors.thin import ArgvConnection
 from palaver.errors import NotAllowed, NotPerson, NotYou, PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of
 from palaver.identity.caller import CallerClaim, CallerIdentifier, act_as, marks_of
@@ -112,6 +113,12 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("session", "list"): paths.list_sessions,
     ("session", "show"): paths.show_session,
     ("session", "rm"): paths.remove_session,
+    ("turn", "start"): turns.start,
+    ("turn", "stop"): turns.stop,
+    ("turn", "set"): turns.set_auto_run,
+    ("turn", "run"): turns.run,
+    ("turn", "stats"): turns.stats,
+    ("turn", "list"): turns.list_sessions,
     ("thread", "list"): threads.list_threads,
     ("thread", "show"): threads.show_thread,
     ("bundle", "create"): bundles.create,
@@ -182,6 +189,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *messages.MESSAGE_COMMANDS,
     *threads.THREAD_COMMANDS,
     *paths.PATH_COMMANDS,
+    *turns.TURN_COMMANDS,
     *bundles.BUNDLE_COMMANDS,
     *rooms.ROOM_COMMANDS,
     *rooms.CHAT_COMMANDS,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.harness.base import SAFE_COMMANDS, SAFE_TOOLS
+from palaver.harness.base import NO_REPLY, SAFE_COMMANDS, SAFE_TOOLS, TurnReply, json_value, text_in
 from palaver.harness.claude.hooks import EVENTS
 
 PLUGIN: Final = "palaver"
@@ -111,6 +111,9 @@ _ALONE: Final = _CONTINUE | {
         "--strict-mcp-config",
         "--verbose",
     ),
+    *("--ax-screen-reader", "--background", "--bg", "--brief", "--desktop", "--forward-subagent-text"),
+    *("--exclude-dynamic-system-prompt-sections", "--include-hook-events", "--include-partial-messages"),
+    *("--no-session-persistence", "--replay-user-messages", "--restricted", "--tmux"),
 }
 """Options without a value."""
 
@@ -295,3 +298,43 @@ def newest_sessions(files: Iterable[tuple[str, float]], most: int) -> tuple[str,
     """Return the sessions that were written to last, newest first."""
     found = [(time, name[1]) for file, time in files if (name := _FILE.match(file))]
     return tuple(session for _, session in sorted(found, reverse=True)[:most])
+
+
+# --------------------
+# One turn without a terminal: the prompt is read from standard input. Pure.
+
+_NOT_IN_A_TURN: Final = (
+    _PRINT
+    | _RESUME
+    | _CONTINUE
+    | {
+        *("--session-id", _FORK, "--from-pr", "--teleport", "--cloud", "--environment", "--remote-control"),
+        *("--bg", "--background", "--desktop", "--tmux", "-w", "--worktree", "--no-session-persistence"),
+        *("--output-format", "--input-format", "--replay-user-messages", "--include-partial-messages"),
+        *("--include-hook-events", "--forward-subagent-text", "--verbose", "-d", "--debug"),
+    }
+)
+"""Options that select a session, need a terminal, or change the form of the output."""
+
+
+def turn_args(args: Sequence[str], session: str) -> list[str]:
+    """Return the arguments for one turn of an agent that was started with `args`.
+
+    It resumes `session`, or begins a new one if that is empty.
+    """
+    kept = _without_prompt(args, _NOT_IN_A_TURN)
+    return [*kept, "-p", "--output-format", "json", *(["--resume", session] if session else [])]
+
+
+def read_turn(output: str) -> TurnReply:
+    """Read the output of a turn: one object, or a list of all events if the user's settings are verbose."""
+    found = json_value(output)
+    events = found if isinstance(found, list) else [found]
+    results = [one for one in events if isinstance(one, dict) and one.get("type") == "result"]
+    if not results:
+        return NO_REPLY
+    last = results[-1]
+    text, session = text_in(last, "result"), text_in(last, "session_id")
+    if last.get("is_error") or "result" not in last:
+        return TurnReply(session=session, error=text or text_in(last, "subtype") or NO_REPLY.error)
+    return TurnReply(text=text, session=session)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from palaver.harness.base import SAFE_TOOLS
+from palaver.harness.base import NO_REPLY, SAFE_TOOLS, TurnReply, json_objects, text_in
 
 _WITH_VALUE: Final = frozenset(
     {
@@ -270,3 +270,48 @@ def instructions_in(settings: str) -> str:
     except (tomllib.TOMLDecodeError, RecursionError):
         return ""
     return found if isinstance(found, str) else ""
+
+
+# --------------------
+# One turn without a terminal, `codex exec`: the prompt is read from standard input. Pure.
+
+_IN_A_TURN: Final = (
+    _SHARED
+    | (_ALL_RIGHTS - {"--yolo"})
+    | {
+        *("-m", "--model", "-p", "--profile", "--oss", "--local-provider", "-C", "--cd", "--add-dir"),
+        *("--strict-config", "--approve-for-me", "--dangerously-bypass-hook-trust"),
+        *("--ignore-user-config", "--ignore-rules"),
+    }
+)
+"""Options of a start that `codex exec` has too. Rights are passed as settings."""
+
+
+def turn_arguments(arguments: Sequence[str], session: str) -> tuple[str, ...]:
+    """Return the arguments for one turn of an agent that was started with `arguments`.
+
+    It resumes `session`, or begins a new one if that is empty. A person has started the agent in that folder,
+    so Codex does not require a repository there.
+    """
+    rights, others = _take_rights(arguments)
+    kept = chain.from_iterable(words for name, words in _split(others) if name in _IN_A_TURN)
+    again = ("resume", session) if session else ()
+    return ("exec", "--json", "--skip-git-repo-check", *rights, *kept, *again, "-")
+
+
+def read_turn(output: str) -> TurnReply:
+    """Read the output of a turn: lines of events. The last message of the model is the reply."""
+    session, text, error = "", None, ""
+    for event in json_objects(output):
+        kind = event.get("type")
+        if kind == "thread.started":
+            session = text_in(event, "thread_id")
+        elif kind == "item.completed" and text_in(event, "item", "type") == "agent_message":
+            text = text_in(event, "item", "text")
+        elif kind in ("turn.failed", "error"):
+            error = text_in(event, "error", "message") or text_in(event, "message")
+        elif kind == "turn.completed":
+            error = ""
+    if error or text is None:
+        return TurnReply(session=session, error=error or NO_REPLY.error)
+    return TurnReply(text=text, session=session)

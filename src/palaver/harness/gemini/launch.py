@@ -7,11 +7,11 @@ us, and changes that Gemini CLI makes reach the user's own files.
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.harness.base import SAFE_COMMANDS, SAFE_TOOLS
+from palaver.harness.base import NO_REPLY, SAFE_COMMANDS, SAFE_TOOLS, TurnReply, json_value, text_in
 from palaver.harness.gemini.hooks import EVENTS
 
 HOME: Final = "GEMINI_CLI_HOME"
@@ -107,18 +107,24 @@ def _resumable(args: Sequence[str]) -> list[str]:
     its value and is kept.
     """
     kept: list[str] = []
+    for name, words in _options(args):
+        is_number = name in _RESUME and (words[0].partition("=")[2] + "".join(words[1:])).isdigit()
+        if name not in _FIRST and not is_number:
+            kept += words
+    return kept
+
+
+def _options(args: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each option with its value. A first prompt is left out. Stop at `--`."""
     rest = list(args)
     while rest and (word := rest.pop(0)) != "--":
-        name, equals, value = word.partition("=")
+        name, equals, _ = word.partition("=")
         if not word.startswith("-"):
             continue
         has_value = name in _WITH_VALUE | _PROMPT or (bool(rest) and not rest[0].startswith("-"))
         end = 1 if has_value and not equals and name not in _ALONE else 0
-        is_number = name in _RESUME and "".join([value, *rest[:end]]).isdigit()
-        if name not in _FIRST and not is_number:
-            kept += [word, *rest[:end]]
+        yield name, [word, *rest[:end]]
         del rest[:end]
-    return kept
 
 
 POLICIES: Final = "policies"
@@ -177,3 +183,36 @@ def _hook(pal: str, event: str) -> dict[str, object]:
 
 def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+# --------------------
+# One turn without a terminal: the prompt is read from standard input. Pure.
+
+_NOT_IN_A_TURN: Final = (
+    _FIRST
+    | _PROMPT
+    | _RESUME
+    | {"--session-id", "--session-file", "-o", "--output-format", "--acp", "--experimental-acp"}
+    | {"-w", "--worktree", "-d", "--debug", "--screen-reader"}
+)
+"""Options that select a session, need a terminal, or change the form of the output."""
+
+
+def turn_args(args: Sequence[str], session: str) -> list[str]:
+    """Return the arguments for one turn of an agent that was started with `args`.
+
+    It resumes `session`, or begins a new one if that is empty.
+    """
+    kept = [word for name, words in _options(args) if name not in _NOT_IN_A_TURN for word in words]
+    return ["--output-format", "json", *(["--resume", session] if session else []), *kept]
+
+
+def read_turn(output: str) -> TurnReply:
+    """Read the output of a turn: one object, perhaps after other lines."""
+    lines = output.splitlines()
+    start = next((number for number, line in enumerate(lines) if line.startswith("{")), 0)
+    found = json_value("\n".join(lines[start:]))
+    session, error = text_in(found, "session_id"), text_in(found, "error", "message")
+    if error or not isinstance(found, dict) or "response" not in found:
+        return TurnReply(session=session, error=error or NO_REPLY.error)
+    return TurnReply(text=text_in(found, "response"), session=session)

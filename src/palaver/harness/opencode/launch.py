@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from palaver.harness.base import SAFE_TOOLS
+from palaver.harness.base import NO_REPLY, SAFE_TOOLS, TurnReply, json_objects, text_in
 from palaver.harness.json_edit import Dialect, parse_json
 
 USER: Final = "opencode"
@@ -264,3 +264,45 @@ def shell_name(shell: str) -> str:
 def shell_wrapper(shell: str) -> str:
     """Return a wrapper script that runs this shell without the password."""
     return f'#!/bin/sh\nunset {PASSWORD} {USERNAME}\nexec {shlex.quote(shell)} "$@"\n'
+
+
+# --------------------
+# One turn without a terminal, `opencode run`: the prompt is read from standard input. Pure.
+
+_VALUES_IN_A_TURN: Final = frozenset({"-m", "--model", "--agent", "--log-level", "--variant"})
+_FLAGS_IN_A_TURN: Final = frozenset({"--print-logs", "--pure", "--auto"})
+"""Options of a start that `opencode run` has too; it refuses all others."""
+
+
+def turn_arguments(arguments: Sequence[str], session: str) -> tuple[str, ...]:
+    """Return the arguments for one turn of an agent that was started with `arguments`.
+
+    It resumes `session`, or begins a new one if that is empty.
+    """
+    kept: list[str] = []
+    rest = list(arguments)
+    while rest and (word := rest.pop(0)) != "--":
+        name, has_value, _ = word.partition("=")
+        value = [] if has_value or name not in _WITH_VALUE | _VALUES_IN_A_TURN else rest[:1]
+        del rest[: len(value)]
+        if name in _FLAGS_IN_A_TURN or (name in _VALUES_IN_A_TURN and (has_value or value)):
+            kept += [word, *value]
+    return ("run", "--format", "json", *(("--session", session) if session else ()), *kept)
+
+
+def read_turn(output: str) -> TurnReply:
+    """Read the output of a turn: lines of events. The texts of the last message are the reply."""
+    session, message, error = "", "", ""
+    texts: list[str] = []
+    for event in json_objects(output):
+        session = text_in(event, "sessionID") or session
+        if event.get("type") == "error":
+            error = text_in(event, "error", "data", "message") or text_in(event, "error", "name")
+            error = error or NO_REPLY.error
+        elif event.get("type") == "text":
+            if text_in(event, "part", "messageID") != message:
+                message, texts = text_in(event, "part", "messageID"), []
+            texts.append(text_in(event, "part", "text"))
+    if error or not texts:
+        return TurnReply(session=session, error=error or NO_REPLY.error)
+    return TurnReply(text="\n".join(texts), session=session)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from palaver.doors.cli.connection import Output
+from palaver.doors.thin import Output
 from palaver.protocol.thin import WINDOW_BYTES, FrameReader
 
 

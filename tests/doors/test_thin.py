@@ -3,7 +3,7 @@
 import asyncio
 from typing import cast
 
-from palaver.doors.cli.connection import ArgvConnection, Run
+from palaver.doors.thin import ArgvConnection, Run
 from palaver.identity.process import Peer
 from palaver.protocol.thin import frame, output_frame
 
