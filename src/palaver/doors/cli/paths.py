@@ -23,6 +23,7 @@ from palaver.protocol.paths import (
     CreateSession,
     Delivered,
     PathSubscription,
+    RoutedMessage,
     Session,
     SubscriptionResult,
     mailbox_of,
@@ -503,7 +504,8 @@ async def history(call: Call) -> int:
     turns = await call.services.turns.history(agent, session, wanted) if session else []
     if not messages and not turns and session:
         call.services.paths.session(agent, session)  # A removed session still has its history.
-    found = sorted([*messages, *turns], key=lambda one: one.seq or 0, reverse=True)[: wanted.limit]
+    both: list[RoutedMessage | Event] = [*messages, *turns]
+    found = sorted(both, key=lambda one: one.seq or 0, reverse=True)[: wanted.limit]
     if call.is_json:
         await call.say_json_lines([_turn_object(one) if isinstance(one, Event) else one for one in found])
         return 0
