@@ -8,7 +8,7 @@ import msgspec
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import Settings, split_command
-from palaver.domain.rights import require
+from palaver.domain.rights import require, require_turns_of
 from palaver.errors import AlreadyRunning, BadRequest, NotFound, NotYou, Unavailable, cut_name
 from palaver.identity.caller import anchor_for_child
 from palaver.identity.presence import ExitWatch
@@ -236,8 +236,8 @@ class TurnService:
         key: bytes | None = None,
     ) -> TurnResult:
         """Run a turn without a triage and return its outcome. It waits for a running turn of that session."""
-        require(caller, Standing.OPERATOR, "turn run")
         found = self._agent(agent)
+        require_turns_of(caller, found)
         target = found.name, check_session(session or MAIN)
         if read_agent_session(self._queries.rows, *target) is None:
             raise NotFound(
