@@ -117,8 +117,8 @@ def may_resume(caller: Caller, agent: Agent) -> bool:
 def require_turns_of(caller: Caller, agent: Agent) -> None:
     """Refuse a caller that may not configure or start the automatic turns of an agent.
 
-    An agent may for itself, an operator for all, and a script for workers, as with --as. An automatic turn may
-    not for its own agent: no person has read the messages that started it.
+    An agent may for itself, an operator for all, and a script for workers, as with --as. An automatic turn
+    may not for its own agent: no person has read the messages that started it.
     """
     if can(caller.standing, Standing.OPERATOR) or (caller.name == agent.name and not caller.turn_session):
         return
