@@ -251,6 +251,13 @@ def _harness_program(
     return made.argv, made.environment, form.read
 
 
+def lacks_session(job: TurnJob, ended: Ended) -> bool:
+    """Whether a harness has refused a turn because it does not have the session: nothing was run."""
+    form = TURNS.get(job.harness)
+    is_resumed = form is not None and bool(job.harness_session) and not job.command
+    return is_resumed and ended.status != 0 and form is not None and form.no_session in ended.errors
+
+
 def reply_of(ended: Ended, read: ReadReply) -> TurnReply:
     """Return the reply of a program that has ended. Raises JobFailed if it has none."""
     reply = read(ended.output)
@@ -360,8 +367,10 @@ class Runner:
         _logger.info("%s starts", what)
         reply, error = TurnReply(), ""
         try:
-            program, read = await asyncio.to_thread(program_of, job, self._home, self._environment)
-            ended = await run_program(program, lambda pid: self._register(job, pid), self._stop)
+            ended, read = await self._run(job)
+            if isinstance(job, TurnJob) and lacks_session(job, ended):
+                _logger.info("%s begins a new session: the last one is not stored", what)
+                ended, read = await self._run(msgspec.structs.replace(job, harness_session=""))
             reply = reply_of(ended, read)
         except JobFailed as failure:
             error = _sendable(str(failure), _LIMIT_ERROR) or "it failed"
@@ -378,6 +387,10 @@ class Runner:
         session = "" if error else _sendable(reply.session, LIMIT_OUTPUT)
         await self._report(TurnEndOp(turn=job.turn, output=text, harness_session=session, error=error))
         self._running.discard(job.turn)
+
+    async def _run(self, job: TriageJob | TurnJob) -> tuple[Ended, ReadReply]:
+        program, read = await asyncio.to_thread(program_of, job, self._home, self._environment)
+        return await run_program(program, lambda pid: self._register(job, pid), self._stop), read
 
     async def _register(self, job: TriageJob | TurnJob, pid: int) -> None:
         if isinstance(job, TriageJob):

@@ -126,13 +126,31 @@ class TurnForm:
     """Returns the arguments, from those of an earlier start and the session to resume, which may be empty."""
     read: Callable[[str], TurnReply]
     """Returns the reply in its standard output."""
+    no_session: str
+    """A part of its error if the session to resume does not exist, such as one in which nothing was said."""
 
 
 TURNS: Final[Mapping[str, TurnForm]] = {
-    "claude": TurnForm(arguments=claude_launch.turn_args, read=claude_launch.read_turn),
-    "codex": TurnForm(arguments=codex_launch.turn_arguments, read=codex_launch.read_turn),
-    "gemini": TurnForm(arguments=gemini_launch.turn_args, read=gemini_launch.read_turn),
-    "opencode": TurnForm(arguments=opencode_launch.turn_arguments, read=opencode_launch.read_turn),
+    "claude": TurnForm(
+        arguments=claude_launch.turn_args,
+        read=claude_launch.read_turn,
+        no_session="No conversation found with session ID",
+    ),
+    "codex": TurnForm(
+        arguments=codex_launch.turn_arguments,
+        read=codex_launch.read_turn,
+        no_session="no rollout found for thread id",
+    ),
+    "gemini": TurnForm(
+        arguments=gemini_launch.turn_args,
+        read=gemini_launch.read_turn,
+        no_session="Error resuming session",
+    ),
+    "opencode": TurnForm(
+        arguments=opencode_launch.turn_arguments,
+        read=opencode_launch.read_turn,
+        no_session="Session not found",
+    ),
 }
 
 
