@@ -134,7 +134,7 @@ def test_message_starts_a_turn_after_the_triage_and_is_seen(stage: Stage) -> Non
     assert stage.turns("auto-turn-result")[0]["text"] == "the reply"
     assert "please look" in stage.turn.prompt
     assert "please look" in stage.triage.prompt
-    (sent,) = [event for event in stage.bus.events("--type", "message", "--from", "luna")]
+    (sent,) = stage.bus.events("--type", "message", "--from", "luna")
     assert sent["payload"]["hops"] == 1
 
 

@@ -73,7 +73,15 @@ from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
-from palaver.services.services import DOWN, REPLACED, AgentBooks, CallerBooks, DaemonParts, Services
+from palaver.services.services import (
+    DOWN,
+    REPLACED,
+    AgentBooks,
+    CallerBooks,
+    DaemonParts,
+    Services,
+    UseCases,
+)
 from palaver.services.turns import TurnService, turn_settings
 from palaver.services.views import agents_view, hints_for, mail_view
 from palaver.state.fold import apply
@@ -629,6 +637,7 @@ class Daemon:
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
+                clock=self._clock,
                 live=self._live,
                 version=__version__,
                 started_ms=self._clock.now_ms(),
@@ -636,7 +645,6 @@ class Daemon:
                 http=http,
                 run_hook=partial(run_hook, hooks),
             ),
-            clock=self._clock,
             queries=queries,
             broker=broker,
             delivery=delivery,
@@ -655,9 +663,7 @@ class Daemon:
                 permissions=PermissionBook(),
                 consumers=Consumers(self._home / "consumers"),
             ),
-            rooms=rooms,
-            paths=PathService(broker, queries, delivery),
-            turns=turns,
+            cases=UseCases(rooms=rooms, paths=PathService(broker, queries, delivery), turns=turns),
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)

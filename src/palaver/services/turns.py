@@ -41,7 +41,7 @@ from palaver.reactors.turns import AutomaticTurns, Plan, Step, TurnSettings
 from palaver.services.paths import Range
 from palaver.services.queries import Queries
 from palaver.state.agents import read_line
-from palaver.state.paths import read_agent_session
+from palaver.state.paths import read_agent_session, session_of_harness
 from palaver.state.turns import is_turn_on, read_auto_runs, read_turn, read_turn_stats
 
 _AT_ONCE: Final = 500
@@ -222,6 +222,16 @@ class TurnService:
                 break
             before = events[0].seq
         return found[: wanted.limit]
+
+    def check_free(self, agent: Agent) -> None:
+        """Refuse to open the session that an agent was in last while an automatic turn runs in it."""
+        session = session_of_harness(self._queries.rows, agent.name, agent.session)
+        turn = read_turn(self._queries.rows, agent.name, session)
+        if turn.active:
+            raise BadRequest(
+                f"an automatic turn of {agent.name} runs in this session (#{turn.active}): wait until it has "
+                "ended, or end it with 'pal turn stop'"
+            )
 
     # Turns on demand
 
