@@ -45,7 +45,10 @@ _decode_session: Final = msgspec.json.Decoder(_SessionRow).decode
 
 
 def read_path_subscriptions(rows: Rows, mailbox: str) -> tuple[PathSubscription, ...]:
-    """Return the path subscriptions of an agent or session, in the order in which they were added."""
+    """Return the path subscriptions of an agent or session by the time at which they were added.
+
+    Those of the same millisecond are in the order of their patterns.
+    """
     found = rows.scan(_PATHS, f"{mailbox}/", limit=LIMIT_SUBSCRIPTIONS)
     made = (
         PathSubscription(pattern=key.removeprefix(f"{mailbox}/"), added_at=decode_count(value))
