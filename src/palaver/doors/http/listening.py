@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palaver.doors.http.app import HttpHooks, make_app
 from palaver.doors.http.websocket import LIMIT_FRAME_BYTES, PING_EVERY_S, WebSocketDoor, WebSocketProtocol
-from palaver.doors.mcp.loading import Loader
+from palaver.doors.mcp.pump import Loader
 from palaver.home import first_reserved_file
 from palaver.services.services import Services
 

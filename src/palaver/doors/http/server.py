@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from palaver.config import Settings
 from palaver.doors.address import Address, allowed_names, check_reach, format_address, parse_address
-from palaver.doors.mcp.loading import quietly
+from palaver.doors.mcp.pump import quietly
 from palaver.errors import PalaverError
 
 if TYPE_CHECKING:
