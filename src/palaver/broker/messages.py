@@ -924,6 +924,8 @@ def _may_have_read(context: Context, name: str, seq: int) -> bool:
 
 def _exactly(context: Context, name: str) -> Resolved:
     """Address a reply to its asker only, not to all agents that share the base name."""
+    if "/" in name:
+        raise BadRequest(f"{name} has no mailbox for a reply: name a recipient. Nothing was sent")
     if name != HUMAN and context.directory.get(name) is None:
         raise UnknownRecipient({name: ()})
     return Resolved(to=(name,), recipients=(name,), scope=MENTIONS)

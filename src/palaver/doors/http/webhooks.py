@@ -20,7 +20,7 @@ from palaver.clock import Clock
 from palaver.errors import BadRequest, IdTaken, MessageTooLarge, PalaverError, RequestError, Unavailable
 from palaver.identity.tokens import RawHeaders, Webhook, WebhookBook, check_service, is_authentic
 from palaver.ids import derived_id
-from palaver.protocol.address import MANY, ONE, check_path
+from palaver.protocol.address import ONE, check_path
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.message import EXTERNAL
 from palaver.protocol.paths import DEFAULT_COMMAND, WEBHOOK, Content, delivered_of
@@ -88,7 +88,7 @@ def parse_target(raw_path: bytes) -> tuple[str, str]:
 
     Raises WebhookRefusal. The result never contains a wildcard.
     """
-    service, *topic = raw_path.removeprefix(_PREFIX).split(b"/")
+    service, *topic = raw_path[len(_PREFIX) :].split(b"/")
     if not any(topic):
         raise WebhookRefusal(404, "not_found", "a webhook is at /in/SERVICE/TOPIC; this URL has no topic")
     try:
@@ -105,8 +105,10 @@ def _parse_segment(raw: bytes) -> str:
         segment = ""
     if not segment:
         raise BadRequest("a part of the path is empty, or its percent encoding is not valid UTF-8")
-    if ONE in segment or "/" in segment or segment in (".", ".."):
-        raise BadRequest(f"no part of the path may be '.' or '..', or contain '{ONE}', '{MANY}' or a slash")
+    if ONE in segment or "/" in segment or segment in (".", "..") or not segment.isprintable():
+        raise BadRequest(
+            "no part of the path may be '.' or '..', or contain a star, a slash or an invisible character"
+        )
     return segment
 
 
@@ -243,11 +245,8 @@ class Webhooks:
     def _find(self, service: str) -> Webhook:
         webhook = self._book.find(service)
         if webhook is None:
-            raise WebhookRefusal(
-                404,
-                "not_found",
-                f"there is no webhook {service}; a person adds it with 'pal webhook add {service}'",
-            )
+            sentence = f"there is no webhook {service} here; a person must add it first"
+            raise WebhookRefusal(404, "not_found", sentence)
         return webhook
 
     async def _route(self, webhook: Webhook, path: str, headers: RawHeaders, body: bytes) -> HttpReply:
