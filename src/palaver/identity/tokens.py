@@ -564,7 +564,7 @@ def is_authentic(webhook: Webhook, headers: RawHeaders, body: bytes, now_ms: int
             signature = _without(only_header(headers, _SLACK_SIGNATURE), b"v0=")
             is_recent = abs(now_ms - int(sent) * 1000) <= SLACK_WINDOW_MS
             return is_recent and _is_signed(webhook.secret, b"v0:%s:%s" % (sent, body), signature)
-        case "hmac-sha256":
+        case _:  # hmac-sha256
             names = {name for name, _ in headers}
             used = next((name for name in _HMAC_SIGNATURES if name.encode() in names), _HMAC_SIGNATURES[0])
             signature = only_header(headers, used)

@@ -332,4 +332,4 @@ def _header(headers: RawHeaders, name: str) -> str:
     found = [value for known, value in headers if known == name.encode()]
     if len(found) > 1:
         raise WebhookRefusal(400, BadRequest.code, f"the request has several headers {name}")
-    return found[0].decode("latin-1").strip() if found else ""
+    return found[0].decode("latin-1").strip(" \t") if found else ""
