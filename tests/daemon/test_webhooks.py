@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from tests.daemon.stage import (
     run_script_as_person,
     write_settings,
 )
+from tests.docs.pages import blocks, page
 from tests.fakes import START_MS
 from tests.limits import LIMIT_S
 
@@ -145,6 +147,29 @@ def test_forms_lists_and_texts_are_payloads(services: Home) -> None:
         assert answer.status_code == 202
 
     assert [one["payload"]["payload"] for one in messages(services)] == [payload for _, _, payload in bodies]
+
+
+@pytest.mark.skipif(not (which("curl") and which("openssl")), reason="needs curl and openssl")
+def test_examples_of_the_page_work(open_bus: Home) -> None:
+    examples = [one for one in blocks(page("webhooks.md"), "sh") if "curl" in one or "webhook add" in one]
+    folder = open_bus.path.parent / "examples"
+    folder.mkdir()
+    url = url_of(open_bus)
+    script = "\n".join(examples).replace("http://127.0.0.1:7420", url).replace("curl ", "curl -s ")
+    secrets = "openssl rand -hex 32 | tee secret.txt > slack-secret.txt"
+    before = f"{secrets}; pal webhook add ci --secret-file secret.txt"
+
+    ended = run_script_as_person(open_bus, f"set -e; cd {folder}; {before}; {script.strip()}")
+
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.count('"delivered":false,"unmatched":true') == 4
+    assert [one["from"] for one in messages(open_bus)] == [
+        "webhook/ci",
+        "webhook/github",
+        "webhook/slack",
+        "webhook/shop",
+    ]
+    assert messages(open_bus)[-1]["payload"]["payload"] == {"order": "17", "item": ["tea", "milk"]}
 
 
 def test_path_without_a_subscriber_is_a_dead_letter(services: Home) -> None:
