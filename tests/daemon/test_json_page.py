@@ -164,6 +164,12 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield agent("token create")
     yield script("token list")
     yield agent("token revoke luna")
+    secret = home.path.parent / "secret.txt"
+    secret.write_text("a secret of a service\n")
+    yield person(f"webhook add ci --secret-file {secret} --id-header X-Id")
+    yield person(f"webhook add shop --secret-file {secret}")
+    yield script("webhook list")
+    yield person("webhook rm ci")
     yield other("room leave")
     yield agent("room join")
     nova.ok("room", "join")

@@ -233,7 +233,8 @@ def test_no_file_contains_a_path_of_the_build_machine(word: str) -> None:
 
 def commands(text: str) -> Iterator[str]:
     """Return every line that calls `pal`: all lines of `sh` blocks, and prompt lines of `console` blocks."""
-    lines = [line for content in blocks(text, "sh") for line in content.splitlines()]
+    whole = (content.replace("\\\n", " ") for content in blocks(text, "sh"))  # without broken lines
+    lines = [line for content in whole for line in content.splitlines()]
     for content in blocks(text, "console"):
         lines += re.findall(r"^\w*\$ (.*)$", content, re.MULTILINE)  # the prompt may name its terminal
     return (line for line in lines if "pal" in shlex.split(line.replace("$(", " "), comments=True))

@@ -76,7 +76,7 @@ from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
 from palaver.protocol.subscriptions import FireWatch
 from palaver.protocol.tasks import TASK_TYPES
-from palaver.protocol.text import LIMIT_BODY_BYTES, check_text, check_thread
+from palaver.protocol.text import check_text, check_thread
 from palaver.state.agents import read_entry
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
@@ -618,8 +618,8 @@ def _checked_content(content: Content) -> Content:
     if payload is None or payload in (False, ""):
         payload = {}
     size_bytes = len(encode_payload({"payload": payload}))
-    if size_bytes > LIMIT_BODY_BYTES:
-        raise MessageTooLarge("the payload", size_bytes, LIMIT_BODY_BYTES)
+    if size_bytes > content.limit_bytes:
+        raise MessageTooLarge("the payload", size_bytes, content.limit_bytes)
     return Content(
         command=content.command or DEFAULT_COMMAND,
         payload=payload,
@@ -924,6 +924,8 @@ def _may_have_read(context: Context, name: str, seq: int) -> bool:
 
 def _exactly(context: Context, name: str) -> Resolved:
     """Address a reply to its asker only, not to all agents that share the base name."""
+    if "/" in name:
+        raise BadRequest(f"{name} has no mailbox for a reply: name a recipient. Nothing was sent")
     if name != HUMAN and context.directory.get(name) is None:
         raise UnknownRecipient({name: ()})
     return Resolved(to=(name,), recipients=(name,), scope=MENTIONS)

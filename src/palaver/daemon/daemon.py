@@ -50,7 +50,7 @@ from palaver.home import (
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
-from palaver.identity.tokens import RunnerBook, Tickets, TokenBook
+from palaver.identity.tokens import RunnerBook, Tickets, TokenBook, WebhookBook
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -654,6 +654,7 @@ class Daemon:
                 member_presence=middle.member_presence,
                 tickets=tickets,
                 tokens=middle.tokens,
+                webhooks=WebhookBook(self._home, self._clock),
             ),
             agents=AgentBooks(
                 holds=HeldAgents(agent_index.holders.meet),

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from palaver.errors import BadRequest, cut_name
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent, State
+from palaver.protocol.text import LIMIT_BODY_BYTES
 
 MAIN: Final = "main"
 """The default session, which every agent has."""
@@ -27,6 +28,8 @@ LIMIT_SUBSCRIPTIONS: Final = 1000
 INTERNAL: Final = "internal"
 OUTSIDE: Final = "external"
 """The sources of a routed message that names none: from an agent, or from a program."""
+WEBHOOK: Final = "webhook"
+"""The source of a message that a webhook sent, and the first segment of its path."""
 PENDING: Final = "pending"
 DELIVERED: Final = "delivered"
 REMOVED: Final = "the session was removed"
@@ -90,6 +93,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     """Any JSON value."""
     source: str = INTERNAL
     external_id: str = ""
+    limit_bytes: int = LIMIT_BODY_BYTES
+    """The payload as JSON may have this size. No client can set it."""
 
 
 class SubscribePath(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from palaver.clock import Clock
 from palaver.config import LiveSettings, Settings
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
-from palaver.identity.tokens import Tickets, TokenBook
+from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
 from palaver.protocol.agents import Caller
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
@@ -79,6 +79,7 @@ class CallerBooks:
     member_presence: MemberPresenceBook
     tickets: Tickets
     tokens: TokenBook
+    webhooks: WebhookBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
