@@ -136,7 +136,7 @@ TURN_COMMANDS: Final = (
             Option(name="--text", metavar="TEXT", help="A text for the agent.", shadows_global=True),
         ),
         examples=(
-            ('pal turn run luna --text "summarize the open tasks"', "a task"),
+            ('pal turn run luna --text "list open tasks"', "a task"),
             ("pal turn run luna ci --message 42", "act on a message that was skipped"),
         ),
         json="'agent', 'session', 'turn' (its seq), 'text', 'error' and 'messages' (how many).",
