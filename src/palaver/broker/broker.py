@@ -47,6 +47,7 @@ from palaver.protocol.message import SYSTEM
 from palaver.protocol.paths import (
     ClearDeadLetters,
     CreateSession,
+    Migrate,
     RemoveSession,
     SubscribePath,
     UnsubscribePath,
@@ -168,6 +169,7 @@ TABLE: Final[Mapping[type, Row]] = {
     CreateSession: Row("session create", Standing.OBSERVER, paths.create_session),
     RemoveSession: Row("session rm", Standing.OBSERVER, paths.remove_session),
     ClearDeadLetters: Row("dead --clear", Standing.WORKER, paths.clear_dead_letters),
+    Migrate: Row("import messages", Standing.HUMAN, paths.migrate),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 
