@@ -34,12 +34,14 @@ def write_lines(path: Path, lines: Sequence[SourceLine | str]) -> None:
     path.write_text("".join(f"{text}\n" for text in texts))
 
 
-def write_agent(root: Path, name: str, sessions: Mapping[str, SourceLine] = {}, **fields: object) -> None:
+def write_agent(
+    root: Path, folder_name: str, sessions: Mapping[str, SourceLine] | None = None, **fields: object
+) -> None:
     """Write the folder of an agent."""
-    folder = root / "agents" / name
+    folder = root / "agents" / folder_name
     (folder / "sessions").mkdir(parents=True)
     (folder / "jvAgent.json").write_text(json.dumps(fields))
-    for id_, content in sessions.items():
+    for id_, content in (sessions or {}).items():
         session = {"id": id_, "isDefault": id_ == "main", "subscriptions": [], **content}
         (folder / "sessions" / f"{id_}.json").write_text(json.dumps(session))
 

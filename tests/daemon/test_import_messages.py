@@ -46,7 +46,8 @@ def import_from(home: Home, source: Path, *options: str) -> JsonLine:
 
 def state_of(home: Home, agents: dict[str, tuple[str, ...]]) -> list[object]:
     """Return everything that an import changes, as users read it: the agents, with these sessions."""
-    found: list[object] = [home.ok("list", "--all", "--json", "--format", "{name} {state}").out]
+    agents_there = home.ok("list", "--stopped", "--json").lines
+    found: list[object] = [[(one["name"], one["state"]) for one in agents_there]]
     found.append(home.ok("dead", "--json").lines)
     for agent, sessions in agents.items():
         found.append(home.ok("session", "list", agent, "--json").lines)
@@ -97,9 +98,10 @@ def test_everything_is_there_after_an_import(bus: Home, source: Path) -> None:
     ]
     assert session["title"] == "Slack channel monitor"
     assert (session["createdAt"], session["lastUsedAt"]) == (T0 + 5, T0 + 900)
-    assert session["subscriptions"] == [{"pattern": "slack/team/#general", "addedAt": T0}]
+    patterns = [(one["pattern"], one["addedAt"]) for one in session["subscriptions"]]
+    assert patterns == [("slack/team/#general", T0)]
     own = check_output(run_as_person(bus, "sub", "list", "--as", "researcher", "--json")).lines
-    assert [(one["pattern"], one["addedAt"]) for one in own if not one["session"]] == [
+    assert [(one["pattern"], one["addedAt"]) for one in own if "session" not in one] == [
         ("email/**", T0),
         ("webhook/github/*", T0 + 1),
         ("agent/writer_bot", T0 + 2),
@@ -121,14 +123,16 @@ def test_messages_keep_their_content_and_state(bus: Home, source: Path) -> None:
     assert second["payload"] == [1, None, "ü"]
     assert (slack["source"], slack["externalId"], slack["from"]) == ("slack", "1708.5", "slack-bridge")
     assert slack["handled"] is True
-    assert slack["handledBy"] == [{"agentId": "researcher", "sessionId": "slack-monitor"}]
+    assert [(one["agentId"], one["sessionId"]) for one in slack["handledBy"]] == [
+        ("researcher", "slack-monitor")
+    ]
     assert (announced["from"], announced["handled"]) == ("writer_bot", False)
     (copy,) = bus.ok("history", "researcher", "--session", "slack-monitor", "--json").lines
     assert (copy["id"], copy["status"], copy["seq"]) == (slack["id"], "delivered", slack["seq"])
     (dead,) = bus.ok("dead", "--json").lines
     assert (dead["path"], dead["timestamp"]) == ("email/a@b/c@d", T0 + 8)
     receipts = bus.ok("receipts", str(slack["seq"]), "--json").json["receipts"]
-    states = {(one["name"], one["session"]): one["state"] for one in receipts}
+    states = {(one["name"], one.get("session", "")): one["state"] for one in receipts}
     assert states == {
         ("researcher", "slack-monitor"): "seen",
         ("researcher", ""): "queued",
@@ -180,10 +184,9 @@ def _without_seq(found: object) -> object:
 def test_import_after_an_archive_changes_nothing(bus: Home, source: Path) -> None:
     import_from(bus, source)
     check_output(run_as_person(bus, "archive", "--before", "1000"))
-    last = bus.events()[-1]["seq"]
 
     assert import_from(bus, source)["known"] == 7
-    assert bus.events()[-1]["seq"] == last
+    assert bus.events() == []
 
 
 def test_state_is_the_same_after_a_rebuild(bus: Home, source: Path) -> None:
@@ -198,9 +201,10 @@ def test_state_is_the_same_after_a_rebuild(bus: Home, source: Path) -> None:
 
 
 def test_import_wakes_no_agent_and_fires_no_subscription(bus: Home, source: Path) -> None:
-    researcher, nova = bus.shell(), bus.shell()
+    researcher, nova, kira = bus.shell(), bus.shell(), bus.shell()
     researcher.ok("join", "--name", "researcher")
     nova.ok("join", "--name", "nova")
+    kira.ok("join", "--name", "kira")
     for type_ in ("message", "life", "path.subscribed", "session.created"):
         check_output(run_as_person(bus, "events", "sub", "--type", type_, "--for", "nova"))
     last = bus.events()[-1]["seq"]
@@ -208,27 +212,29 @@ def test_import_wakes_no_agent_and_fires_no_subscription(bus: Home, source: Path
     follower = bus.shell().begin("events", "--follow", "--after", str(last), "--json")
 
     import_from(bus, source)
-    nova.ok("send", "@researcher", "--", "a new message")
+    kira.ok("send", "@researcher", "--", "a new message")
 
     # Everything that the import could have caused would come before the new message.
     assert json.loads(follower.line())["payload"]["text"] == "a new message"
-    received = [json.loads(line) for line in iter(waits.line, "")]
+    received = waits.end().lines
     assert "a new message" in [one["text"] for one in received]
-    notices = bus.events("--from", "[pal-events]", "--type", "message")
-    assert ["a new message" in str(one) for one in notices] == [True]
+    (notice,) = nova.ok("recv", "--wait", "--json").lines
+    assert "a new message" in notice["text"]
 
 
 def test_agent_that_exists_keeps_everything(bus: Home, source: Path) -> None:
     researcher = bus.shell()
-    researcher.ok("join", "--name", "researcher", "--tag", "")
-    researcher.ok("session", "create", "slack-monitor", "--title", "Mine")
+    researcher.ok("join", "--name", "researcher")
+    researcher.ok("session", "create", "researcher", "slack-monitor", "--title", "Mine")
     researcher.ok("sub", "add", "own/path")
 
     done = import_from(bus, source)
 
     assert (done["agents"], done["sessions"]) == (3, 0)
     assert researcher.ok("whoami", "--json").json["name"] == "researcher"
-    titles = {one["id"]: one["title"] for one in researcher.ok("session", "list", "--json").lines}
+    titles = {
+        one["id"]: one["title"] for one in researcher.ok("session", "list", "researcher", "--json").lines
+    }
     assert titles["slack-monitor"] == "Mine"
     patterns = [one["pattern"] for one in researcher.ok("sub", "list", "--json").lines]
     assert {"own/path", "email/**"} <= set(patterns)
@@ -316,10 +322,12 @@ def test_import_that_was_killed_is_finished_by_the_next_one(bus: Home, victim: s
     again = import_from(bus, project)
 
     assert done == MANY if victim == "daemon" else (first.status != 0 and 0 < done < MANY)
-    assert (again["messages"], again["known"]) == (MANY - done, done)
+    # The request that was under way when the client was killed may be stored later.
+    assert again["known"] >= done
+    assert again["messages"] + again["known"] == MANY
     assert stored(bus) == MANY
-    newest = bus.ok("history", "reader", "--last", "5", "--json").lines
-    waiting = bus.ok("history", "reader", "--session", "chat", "--last", "5", "--json").lines
+    newest = bus.ok("history", "reader", "--limit", "5", "--json").lines
+    waiting = bus.ok("history", "reader", "--session", "chat", "--limit", "5", "--json").lines
     assert [one["id"] for one in newest] == [one["id"] for one in lines[:-6:-1]]
     assert {one["status"] for one in newest} == {"delivered"}
     assert {one["status"] for one in waiting} == {"pending"}
