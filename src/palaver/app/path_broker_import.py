@@ -44,6 +44,7 @@ from palaver.protocol.paths import (
     mailbox_of,
 )
 from palaver.protocol.text import LIMIT_BODY_BYTES, check_text
+from palaver.protocol.transcript import is_deep
 
 # --------------------
 # One line of a file of messages. Pure.
@@ -53,6 +54,8 @@ LAST_MS: Final = 4_102_444_800_000
 _LIMIT_WORD_BYTES: Final = 1024
 """Bytes of a command, a source and an external id, as for messages that are sent here."""
 _LIMIT_ID_BYTES: Final = 256
+_LIMIT_DEPTH: Final = 190
+"""Levels of nesting in a payload. The log stores 200 in a whole event."""
 
 
 class _HandledBy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -111,6 +114,9 @@ def parse_copy(line: bytes) -> SourceCopy:
     for what, word in (("command", read.command), ("source", read.source), ("external id", outer)):
         check_text(word or "", f"its {what}", _LIMIT_WORD_BYTES)
     payload = {} if read.payload is None else read.payload
+    # Counting brackets is cheap, and few lines have enough of them to nest too deep.
+    if line.count(b"{") + line.count(b"[") > _LIMIT_DEPTH and is_deep(payload, _LIMIT_DEPTH):
+        raise BadRequest(f"its payload is nested more than {_LIMIT_DEPTH} levels deep")
     size_bytes = len(_encode({"payload": payload}))
     if size_bytes > LIMIT_BODY_BYTES:
         raise BadRequest(f"its payload has {size_bytes} bytes; the limit is {LIMIT_BODY_BYTES}")

@@ -174,7 +174,7 @@ ARCHIVE_COMMANDS: Final = (
             "'line', 'reason'), 'unreadable', 'renamed' ('kind', 'from', 'to'), 'ignored' (unknown fields), "
             "'different' and 'first_different' (ids that belong to other messages here), 'dry_run'."
         ),
-        see=(("coming from a path broker", "paths.md#coming-from-a-path-broker"),),
+        see=(("taking over its files", "paths.md#taking-over-its-files"),),
     ),
     Command(
         path=("redact",),
