@@ -321,7 +321,7 @@ def test_file_of_an_agent_is_read_part_by_part() -> None:
     assert found.id == "luna"
     assert [(one.pattern, one.added) for one in found.subscriptions] == [("a/b", T0), ("c/*", 0)]
     assert found.auto_run == AutoRun(enabled=False, debounce_ms=5)
-    assert (found.title, found.unknown, len(found.wrong)) == ("two lines", {"name"}, 3)
+    assert (found.title, set(found.unknown), len(found.wrong)) == ("two lines", {"name"}, 3)
 
 
 @pytest.mark.parametrize(("given_", "expected"), [(True, True), (False, False)])

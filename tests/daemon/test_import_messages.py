@@ -222,6 +222,20 @@ def test_import_wakes_no_agent_and_fires_no_subscription(bus: Home, source: Path
     assert "a new message" in notice["text"]
 
 
+def test_restart_after_an_import_fires_no_subscription(bus: Home, source: Path) -> None:
+    nova, kira = bus.shell(), bus.shell()
+    nova.ok("join", "--name", "nova")
+    kira.ok("join", "--name", "kira")
+    check_output(run_as_person(bus, "events", "sub", "--type", "message", "--for", "nova"))
+
+    import_from(bus, source)
+    bus.kill()
+    kira.ok("send", "@human", "--", "a new message")
+
+    (notice,) = nova.ok("recv", "--wait", "--json").lines
+    assert "a new message" in notice["text"]
+
+
 def test_agent_that_exists_keeps_everything(bus: Home, source: Path) -> None:
     researcher = bus.shell()
     researcher.ok("join", "--name", "researcher")
