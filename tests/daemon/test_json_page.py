@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.daemon.stage import Home, Result, new_home, run_as_person
 from tests.harness.transcript_samples import SESSIONS, install_samples
+from tests.path_broker import write_source
 
 from palaver.doors.cli.call import COMMON_WORDS
 from palaver.doors.cli.parser import trace
@@ -205,6 +206,7 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     exported = home.path.parent / "log.jsonl"
     exported.write_text(home.ok("export").out)
     yield person(f"import {exported}")
+    yield person(f"import messages {write_source(home.path.parent / 'project')}")
     yield person("archive --before 3")
     yield person(f"redact {seq}")
     yield person(f"backup {home.path.parent / 'copy.tar'}")

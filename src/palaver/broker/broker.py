@@ -50,6 +50,7 @@ from palaver.protocol.paths import (
     MAIN,
     ClearDeadLetters,
     CreateSession,
+    Migrate,
     RemoveSession,
     SubscribePath,
     UnsubscribePath,
@@ -179,6 +180,7 @@ TABLE: Final[Mapping[type, Row]] = {
     FinishTurn: Row("finish turn", Standing.HUMAN, turns.finish_turn, is_internal=True),
     FailTurn: Row("fail turn", Standing.HUMAN, turns.fail_turn, is_internal=True),
     SkipTurn: Row("skip turn", Standing.HUMAN, turns.skip_turn, is_internal=True),
+    Migrate: Row("import messages", Standing.HUMAN, paths.migrate),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 

@@ -6,7 +6,7 @@ from typing import Final
 from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType, WhoAreYou
 from palaver.protocol.address import AGENT, MANY, ONE, split_path
 from palaver.protocol.agents import INSTANCE, ROLES, SCRIPT_NAME, Agent, Caller, Standing
-from palaver.protocol.message import EXTERNAL
+from palaver.protocol.message import EXTERNAL, HUMAN
 
 RESERVED_TYPES: Final = frozenset(
     {
@@ -102,6 +102,14 @@ def require(caller: Caller, needed: Standing, request: str) -> None:
     """Refuse a request above the standing of the caller."""
     if not can(caller.standing, needed):
         raise NotAllowed(request, caller.standing.word, needed.word)
+
+
+def require_person(caller: Caller, request: str) -> None:
+    """Refuse every caller that is not a person, and a person that acts as an agent."""
+    if caller.kind != HUMAN:
+        raise NotAllowed(request, caller.standing.word, "a person")
+    if caller.by is not None:
+        raise NotPerson(f"{request} requires a person, and is not possible with --as")
 
 
 def has_started(caller: Caller, agent: Agent) -> bool:

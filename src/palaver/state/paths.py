@@ -132,10 +132,11 @@ def fold_path_subscribed(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a new path subscription; it creates a missing session."""
     body = body_as(event, PathSubscribed)
     mailbox = mailbox_of(body.agent, body.session)
-    changes = _used(rows, mailbox, event.ts, is_created=True) if body.session else []
+    added = body.added or event.ts
+    changes = _used(rows, mailbox, added, is_created=True) if body.session else []
     if is_subscribed(rows, mailbox, body.pattern):
         return changes
-    changes.append((_PATHS, f"{mailbox}/{body.pattern}", encode_row(event.ts)))
+    changes.append((_PATHS, f"{mailbox}/{body.pattern}", encode_row(added)))
     return [*changes, _counted(rows, body.agent, 1)]
 
 
@@ -153,8 +154,9 @@ def fold_session_created(rows: Rows, event: Event) -> list[Change]:
     body = body_as(event, SessionCreated)
     mailbox = mailbox_of(body.agent, body.session)
     value = rows.get(_SESSIONS, mailbox)
-    created = event.ts if value is None else _decode_session(value).created
-    row = _SessionRow(title=body.title, created=created, used=event.ts, harness_session=body.harness_session)
+    created = (body.created or event.ts) if value is None else _decode_session(value).created
+    used = body.used or event.ts
+    row = _SessionRow(title=body.title, created=created, used=used, harness_session=body.harness_session)
     return [(_SESSIONS, mailbox, encode_row(row))]
 
 

@@ -163,6 +163,7 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("backup",): archive.backup,
     ("export",): archive.export,
     ("import",): archive.import_events,
+    ("import", "messages"): archive.import_messages,
     ("redact",): archive.redact,
 }
 
