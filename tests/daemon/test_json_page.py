@@ -201,6 +201,13 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield person("config unset brake_hops")
     yield person("config set hints none --agent luna")
     yield script("config list --agent luna")
+    run_as_person(home, "config", "set", "auto_turn_command", "cat")
+    yield person("turn start")
+    yield script("turn set nova on")
+    yield script("turn list")
+    yield script("turn run nova --text hello")
+    yield script("turn stats")
+    yield person("turn stop")
     yield script("doctor")
     yield script("export --type message")
     exported = home.path.parent / "log.jsonl"
