@@ -19,9 +19,10 @@ from palaver.errors import (
     WhoAreYou,
 )
 from palaver.ids import UlidSource
-from palaver.protocol.agents import Caller
+from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
+from palaver.protocol.message import EXTERNAL
 from palaver.protocol.paths import (
     ClearDeadLetters,
     Content,
@@ -273,6 +274,31 @@ async def test_bad_content_is_refused_and_nothing_is_stored(bus: Bus) -> None:
     with pytest.raises(BadRequest):
         await route(bus, HUMAN, "agent/luna", payload=object())
     assert bus.log.last() == last
+
+
+async def test_larger_payload_needs_a_larger_limit(bus: Bus) -> None:
+    content = Content(payload="x" * 200_000, limit_bytes=200_014)
+
+    smaller = structs.replace(content, limit_bytes=200_013)
+
+    sent = await bus.broker.submit(SCRIPT, Send(text="", to=("/a/b",), content=content))
+    with pytest.raises(MessageTooLarge):
+        await bus.broker.submit(SCRIPT, Send(text="", to=("/a/b",), content=smaller))
+
+    assert isinstance(sent, Sent)
+    assert sent.event is not None
+    assert sent.event.payload["payload"] == content.payload
+
+
+async def test_reply_to_a_sender_without_a_mailbox_is_refused(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    webhook = Caller(name="webhook/github", standing=Standing.GUEST, kind=EXTERNAL)
+    sent = await bus.broker.submit(webhook, Send(text="", to=("/agent/luna",), content=Content()))
+    assert isinstance(sent, Sent)
+    assert sent.event is not None
+
+    with pytest.raises(BadRequest, match="webhook/github has no mailbox for a reply"):
+        await bus.send(luna, "thanks", reply_to=sent.event.id)
 
 
 async def test_index_is_built_from_the_state_at_the_start(bus: Bus) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.daemon.stage import Home, Result, new_home, run_as_person
 from tests.harness.transcript_samples import SESSIONS, install_samples
+from tests.path_broker import write_source
 
 from palaver.doors.cli.call import COMMON_WORDS
 from palaver.doors.cli.parser import trace
@@ -164,6 +165,12 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield agent("token create")
     yield script("token list")
     yield agent("token revoke luna")
+    secret = home.path.parent / "secret.txt"
+    secret.write_text("a secret of a service\n")
+    yield person(f"webhook add ci --secret-file {secret} --id-header X-Id")
+    yield person(f"webhook add shop --secret-file {secret}")
+    yield script("webhook list")
+    yield person("webhook rm ci")
     yield other("room leave")
     yield agent("room join")
     nova.ok("room", "join")
@@ -194,11 +201,19 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield person("config unset brake_hops")
     yield person("config set hints none --agent luna")
     yield script("config list --agent luna")
+    run_as_person(home, "config", "set", "auto_turn_command", "cat")
+    yield person("turn start")
+    yield script("turn set nova on")
+    yield script("turn list")
+    yield script("turn run nova --text hello")
+    yield script("turn stats")
+    yield person("turn stop")
     yield script("doctor")
     yield script("export --type message")
     exported = home.path.parent / "log.jsonl"
     exported.write_text(home.ok("export").out)
     yield person(f"import {exported}")
+    yield person(f"import messages {write_source(home.path.parent / 'project')}")
     yield person("archive --before 3")
     yield person(f"redact {seq}")
     yield person(f"backup {home.path.parent / 'copy.tar'}")

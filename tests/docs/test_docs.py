@@ -120,7 +120,7 @@ def test_protocol_page_has_exactly_the_frames_of_the_c_client() -> None:
 
 
 def test_protocol_page_has_every_frame_of_the_daemon() -> None:
-    daemon = source("src/palaver/protocol", "thin.py") + source("src/palaver/doors/cli", "connection.py")
+    daemon = source("src/palaver/protocol", "thin.py") + source("src/palaver/doors", "thin.py")
 
     letters = set(re.findall(r'\bb"([A-Z])"', daemon)) - {"L"}  # a line of `pal mcp` has its own section
 
@@ -142,7 +142,7 @@ def test_protocol_page_has_exactly_the_fields_of_the_client_request() -> None:
 def test_log_page_names_every_written_event_type() -> None:
     chapter = sections(page("log.md"), "##")["Event types"]
 
-    assert set(re.findall(r"`([\w.]+)`", chapter.partition(". ")[0])) == BODIES.keys()
+    assert set(re.findall(r"`([\w.-]+)`", chapter.partition(". ")[0])) == BODIES.keys()
 
 
 def test_identity_page_names_every_mark() -> None:
@@ -233,7 +233,8 @@ def test_no_file_contains_a_path_of_the_build_machine(word: str) -> None:
 
 def commands(text: str) -> Iterator[str]:
     """Return every line that calls `pal`: all lines of `sh` blocks, and prompt lines of `console` blocks."""
-    lines = [line for content in blocks(text, "sh") for line in content.splitlines()]
+    whole = (content.replace("\\\n", " ") for content in blocks(text, "sh"))  # without broken lines
+    lines = [line for content in whole for line in content.splitlines()]
     for content in blocks(text, "console"):
         lines += re.findall(r"^\w*\$ (.*)$", content, re.MULTILINE)  # the prompt may name its terminal
     return (line for line in lines if "pal" in shlex.split(line.replace("$(", " "), comments=True))

@@ -20,6 +20,7 @@ from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import (
     BODIES,
     DAEMON_STARTED,
+    MIGRATED,
     READY,
     RESUMED,
     SESSION,
@@ -37,6 +38,11 @@ from palaver.protocol.paths import (
     ClearDeadLetters,
     Content,
     CreateSession,
+    Migrate,
+    MigratedMessage,
+    MigratedSession,
+    MigratedSubscription,
+    MigrationResult,
     RemoveSession,
     SubscribePath,
     UnsubscribePath,
@@ -86,7 +92,7 @@ from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, 
 from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
 from palaver.protocol.transcript import Excerpt
 
-ACTIONS = {STARTED, READY, STOPPED, RESUMED, SESSION, DAEMON_STARTED, TYPED}
+ACTIONS = {STARTED, READY, STOPPED, RESUMED, SESSION, DAEMON_STARTED, TYPED, MIGRATED}
 
 
 def shown() -> dict[str, str]:
@@ -129,7 +135,8 @@ class Play:
         """Submit one request and return the event that it wrote."""
         self.asked.add(type(request))
         outcome = await self.bus.broker.submit(asking, request)
-        event = None if isinstance(outcome, Joined | Archived | Imported) else outcome.event
+        without = Joined | Archived | Imported | MigrationResult
+        event = None if isinstance(outcome, without) else outcome.event
         return await self.last() if event is None else event
 
     async def last(self) -> Event:
@@ -258,6 +265,19 @@ class Play:
         for session in ("", "chat"):
             await self.ask(cleo, UnsubscribePath(agent="cleo", pattern="slack/*", session=session))
         await self.ask(cleo, RemoveSession(agent="cleo", session="chat"))
+        await self.ask(
+            HUMAN,
+            Migrate(
+                agents=("orla",),
+                sessions=(MigratedSession(agent="orla", session="mon", created=5, used=6, title="Team"),),
+                subscriptions=(MigratedSubscription(agent="orla", pattern="slack/**", added=5),),
+                messages=(
+                    MigratedMessage(
+                        id="m-1", sender="bridge", path="slack/x", ts=7, content=content, mailboxes=("orla",)
+                    ),
+                ),
+            ),
+        )
         await self.ask(cleo, ClearDeadLetters())
 
     async def sits(self) -> None:

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.rights import RESERVED_TYPES, can, check_foreign_type, require
-from palaver.errors import BadRequest, NotAllowed, ReservedType
+from palaver.domain.rights import RESERVED_TYPES, can, check_foreign_type, require, require_person
+from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType
 from palaver.protocol.agents import Caller, Standing
 
 
@@ -48,3 +50,13 @@ def test_request_needs_at_least_its_standing(standing: Standing, needed: Standin
         with pytest.raises(NotAllowed) as caught:
             require(caller, needed, "stop")
         assert (caught.value.standing, caught.value.needed) == (standing.word, needed.word)
+
+
+def test_only_a_person_that_acts_as_itself_is_a_person() -> None:
+    person = Caller(name="human", standing=Standing.HUMAN, kind="human")
+    require_person(person, "import")
+
+    with pytest.raises(NotPerson, match="not possible with --as"):
+        require_person(replace(person, by="nova"), "import")
+    with pytest.raises(NotAllowed):
+        require_person(replace(person, kind="system"), "import")

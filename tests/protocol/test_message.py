@@ -110,6 +110,16 @@ def test_message_reads_as_its_text_or_its_command(event: Event, text: str) -> No
     assert readable_text(event) == text
 
 
+def test_payload_larger_than_any_text_is_cut() -> None:
+    largest = _event({"command": "c" * 1024, "payload": "x" * 99_900})
+    larger = _event({"command": "push", "payload": "x" * 200_000})
+    whole = 'push "' + "x" * 200_000 + '"'
+
+    assert readable_text(largest) == f'{"c" * 1024} "{"x" * 99_900}"'
+    assert readable_text(larger, is_whole=True) == whole
+    assert readable_text(larger) == f"{whole[:100_000]}… (200007 characters; 'pal show 7' prints all of them)"
+
+
 def test_handled_copy_names_its_handlers() -> None:
     assert readable_text(_event({"text": "hello"}), handled_by=["s1", "s2"]) == "hello (handled by s1, s2)"
 

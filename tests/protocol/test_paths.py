@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, is_migrated
 from palaver.protocol.events import State
 from palaver.protocol.paths import (
     SessionId,
@@ -14,6 +14,7 @@ from palaver.protocol.paths import (
     content_of,
     count_others,
     dead_letter,
+    is_migrated_sender,
     mailbox_of,
     readable_mailbox,
     route_result,
@@ -151,3 +152,42 @@ def test_result_separates_agents_from_sessions() -> None:
     assert (found.delivered, found.unmatched, found.delivered_to) == (True, False, ("luna", "nova"))
     assert found.delivered_to_sessions == (SessionId("luna", "mon"),)
     assert route_result("i", []).unmatched
+
+
+@pytest.mark.parametrize(
+    ("sender", "is_valid"),
+    [
+        ("slack-bridge", True),
+        ("humanist", True),
+        ("paleo", True),
+        ("a@b.c/d", True),
+        ("human", False),
+        ("HUMAN_x", False),
+        ("pal-events", False),
+        ("system", False),
+        ("[pal-events]", False),
+        ("a b", False),
+        ("", False),
+        ("x" * 129, False),
+    ],
+)
+def test_sender_of_a_migrated_message_is_not_the_person_or_the_bus(sender: str, is_valid: bool) -> None:
+    assert is_migrated_sender(sender) is is_valid
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "expected"),
+    [
+        ("message", {**ROUTED, "migrated": []}, True),
+        ("message", ROUTED, False),
+        ("path.subscribed", {"agent": "luna", "pattern": "a", "added": 5}, True),
+        ("path.subscribed", {"agent": "luna", "pattern": "a"}, False),
+        ("session.created", {"agent": "luna", "session": "a", "created": 5}, True),
+        ("session.created", {"agent": "luna", "session": "a"}, False),
+        ("life", {"action": "migrated"}, True),
+        ("life", {"action": "started"}, False),
+        ("status", {"state": "idle"}, False),
+    ],
+)
+def test_migrated_events_are_recognized(type_: str, payload: dict[str, object], expected: bool) -> None:
+    assert is_migrated(event(payload, type_)) is expected

@@ -37,6 +37,12 @@ def test_raw_keys_lose_their_bytes_and_stay_raw() -> None:
     assert removed_text(without_text(keys, is_foreign=False), is_foreign=False) == "[redacted]"
 
 
+def test_removed_text_of_a_large_payload_is_whole() -> None:
+    message = event("message", text="", command="push", payload="x" * 200_000 + "hunter2")
+
+    assert removed_text(message, is_foreign=False).endswith('xhunter2"')
+
+
 def test_routed_message_loses_its_command_and_payload() -> None:
     routed = event("message", text="", command="login", payload={"password": "hunter2"}, path="ci/x")
 

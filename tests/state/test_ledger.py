@@ -264,3 +264,41 @@ def test_reply_that_was_imported_answers_no_message_of_this_log() -> None:
 
     assert answered_seq(event) == 4
     assert answered_seq(structs.replace(event, imported=7)) is None
+
+
+def test_migrated_message_waits_only_where_it_was_not_taken() -> None:
+    line = Line()
+
+    seq = line.message(delivered_to=["nova+mon", "nova", "kira"], migrated=["nova"], wakes=[])
+
+    assert line.entry(seq).state == "seen"
+    assert [find_mail(line.rows, name, seq) is not None for name in ("nova+mon", "nova", "kira")] == [
+        True,
+        False,
+        True,
+    ]
+    assert [read_unread(line.rows, name) for name in ("nova+mon", "nova", "kira")] == [1, 0, 1]
+
+
+def test_migrated_message_answers_nothing_and_its_dead_path_has_an_entry() -> None:
+    line = Line()
+    request = line.message()
+
+    seq = line.write(
+        "message",
+        {"delivered_to": [], "migrated": [], "dead": ["slack/x"], "reply_to": str(request)},
+        sender="nova",
+    )
+
+    dead = read_entry(line.rows, seq, "slack/x")
+    assert dead is not None
+    assert (dead.state, dead.ts) == ("dead", 1000 + seq)
+    assert read_entry(line.rows, request, "nova") is None
+
+
+def test_migrated_message_with_an_unreadable_list_is_skipped() -> None:
+    line = Line()
+
+    seq = line.message(migrated=7)
+
+    assert find_mail(line.rows, "nova", seq) is None

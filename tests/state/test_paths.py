@@ -171,3 +171,16 @@ def test_list_of_dead_letters_is_cleared_up_to_the_highest_seq(folded: Folded) -
         folded.take("dead.cleared", up_to=up_to)
 
     assert read_cleared(folded.rows) == 7
+
+
+def test_migrated_subscription_and_session_keep_their_times(folded: Folded) -> None:
+    folded.take("session.created", agent="luna", session="mon", title="Team", created=3, used=4)
+    folded.take("path.subscribed", agent="luna", session="mon", pattern="a", added=5)
+    folded.take("path.subscribed", agent="luna", pattern="b", added=6)
+
+    session = read_agent_session(folded.rows, "luna", "mon")
+
+    assert session is not None
+    assert (session.created_at, session.last_used_at) == (3, 5)
+    assert session.subscriptions == (PathSubscription(pattern="a", added_at=5),)
+    assert read_path_subscriptions(folded.rows, "luna") == (PathSubscription(pattern="b", added_at=6),)

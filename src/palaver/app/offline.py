@@ -77,6 +77,18 @@ def main() -> int:
             is_json=parsed.form == "json",
             may_replace=parsed.has("--yes"),
         )
+    if parsed.command.path == ("import", "messages") and not parsed.is_help:
+        from palaver.app.path_broker_import import import_folder  # not needed for help and completion
+
+        try:
+            return import_folder(
+                os.environ["PALAVER_HOME"],
+                Path(parsed.positionals[0]).absolute(),
+                is_json=parsed.form == "json",
+                is_dry_run=parsed.has("--dry-run"),
+            )
+        except PalaverError as error:
+            return _refuse(sys.argv[1:], error)
     if parsed.command.path in _INSTALLING and not parsed.is_help:
         return _INSTALLING[parsed.command.path](parsed, os.environ)
     if parsed.command.path == ("chat",) and not parsed.is_help:

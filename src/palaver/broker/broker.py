@@ -50,6 +50,7 @@ from palaver.protocol.paths import (
     MAIN,
     ClearDeadLetters,
     CreateSession,
+    Migrate,
     RemoveSession,
     SubscribePath,
     UnsubscribePath,
@@ -174,11 +175,12 @@ TABLE: Final[Mapping[type, Row]] = {
     CreateSession: Row("session create", Standing.OBSERVER, paths.create_session),
     RemoveSession: Row("session rm", Standing.OBSERVER, paths.remove_session),
     ClearDeadLetters: Row("dead --clear", Standing.WORKER, paths.clear_dead_letters),
-    SetAutoRun: Row("turn set", Standing.OPERATOR, turns.set_auto_run),
+    SetAutoRun: Row("turn set", Standing.WORKER, turns.set_auto_run),
     StartTurn: Row("start turn", Standing.HUMAN, turns.start_turn, is_internal=True),
     FinishTurn: Row("finish turn", Standing.HUMAN, turns.finish_turn, is_internal=True),
     FailTurn: Row("fail turn", Standing.HUMAN, turns.fail_turn, is_internal=True),
     SkipTurn: Row("skip turn", Standing.HUMAN, turns.skip_turn, is_internal=True),
+    Migrate: Row("import messages", Standing.HUMAN, paths.migrate),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
 

@@ -17,6 +17,7 @@ from palaver.log.api import Log
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import SYSTEM
+from palaver.protocol.paths import MigrationResult
 from palaver.state.rooms import Room
 
 SYSTEM_CALLER: Final = Caller(name="[pal-events]", standing=Standing.HUMAN, kind=SYSTEM)
@@ -148,4 +149,4 @@ class Imported:
     """Events whose sender and id belong to another event here; they are not stored."""
 
 
-Outcome = Sent | Joined | Written | Seated | Turn | Archived | Redacted | Imported
+Outcome = Sent | Joined | Written | Seated | Turn | Archived | Redacted | Imported | MigrationResult

@@ -17,9 +17,9 @@ from palaver.broker.context import Context, Imported, Sent
 from palaver.broker.messages import send_with_id, store
 from palaver.broker.rooms import leave_all_rooms
 from palaver.broker.tasks import ask_telling
-from palaver.domain.rights import check_foreign_type
+from palaver.domain.rights import check_foreign_type, require_person
 from palaver.domain.routing import Resolved, resolve
-from palaver.errors import BadRequest, IdTaken, NotAllowed, NotPerson, NotYou, UnknownRecipient, WhoAreYou
+from palaver.errors import BadRequest, IdTaken, NotYou, UnknownRecipient, WhoAreYou
 from palaver.log.api import Decide
 from palaver.protocol.address import Everyone, Glob, RoleGroup, format_address, parse_address
 from palaver.protocol.agents import INSTANCE, Caller
@@ -63,10 +63,7 @@ async def import_events(context: Context, caller: Caller, request: Import, key: 
 
     Each one is stored as imported, so no delivery, watch or reminder follows from it.
     """
-    if caller.kind != HUMAN:
-        raise NotAllowed("import", caller.standing.word, "a person")
-    if caller.by is not None:
-        raise NotPerson("import requires a person, and is not possible with --as")
+    require_person(caller, "import")
     outcomes = await context.log.commit_all([(None, _always(event)) for event in request.events])
     count = 0
     different: list[Event] = []

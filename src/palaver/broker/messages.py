@@ -76,7 +76,7 @@ from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
 from palaver.protocol.subscriptions import FireWatch
 from palaver.protocol.tasks import TASK_TYPES
-from palaver.protocol.text import LIMIT_BODY_BYTES, check_text, check_thread
+from palaver.protocol.text import check_text, check_thread
 from palaver.state.agents import read_entry
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
@@ -543,7 +543,7 @@ async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedS
     mentions = find_mentions(request.text) if request.has_mentions else []
     in_room = resolve_room_message(context, caller, request, mentions)
     check_text(request.text)
-    content = None if request.content is None else _checked_content(request.content)
+    content = None if request.content is None else _with_payload(request.content)
     if not request.text.strip() and not request.raw and content is None:
         raise BadRequest("the message is empty; nothing was sent")
     reply = _check_reply(context, request)
@@ -605,26 +605,28 @@ async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedS
     )
 
 
-def _checked_content(content: Content) -> Content:
-    """Return the content of a routed message with its defaults, or refuse it.
+def _with_payload(content: Content) -> Content:
+    """Return the content of a message that is sent now, with its defaults, or refuse it.
 
     A payload that JavaScript takes as false becomes an empty object; an empty list is kept.
     """
-    words = {"command": content.command, "source": content.source, "external id": content.external_id}
-    for what, word in words.items():
-        check_text(word, f"the {what}", _LIMIT_CONTENT_BYTES)
     payload = content.payload
     # `0 == False`, and a list or an object is never equal to one of these.
     if payload is None or payload in (False, ""):
         payload = {}
-    size_bytes = len(encode_payload({"payload": payload}))
-    if size_bytes > LIMIT_BODY_BYTES:
-        raise MessageTooLarge("the payload", size_bytes, LIMIT_BODY_BYTES)
-    return Content(
-        command=content.command or DEFAULT_COMMAND,
-        payload=payload,
-        source=content.source or INTERNAL,
-        external_id=content.external_id,
+    return checked_content(structs.replace(content, payload=payload))
+
+
+def checked_content(content: Content) -> Content:
+    """Return the content of a routed message with its default words, or refuse it. Any payload is kept."""
+    words = {"command": content.command, "source": content.source, "external id": content.external_id}
+    for what, word in words.items():
+        check_text(word, f"the {what}", _LIMIT_CONTENT_BYTES)
+    size_bytes = len(encode_payload({"payload": content.payload}))
+    if size_bytes > content.limit_bytes:
+        raise MessageTooLarge("the payload", size_bytes, content.limit_bytes)
+    return structs.replace(
+        content, command=content.command or DEFAULT_COMMAND, source=content.source or INTERNAL
     )
 
 
@@ -924,6 +926,8 @@ def _may_have_read(context: Context, name: str, seq: int) -> bool:
 
 def _exactly(context: Context, name: str) -> Resolved:
     """Address a reply to its asker only, not to all agents that share the base name."""
+    if "/" in name:
+        raise BadRequest(f"{name} has no mailbox for a reply: name a recipient. Nothing was sent")
     if name != HUMAN and context.directory.get(name) is None:
         raise UnknownRecipient({name: ()})
     return Resolved(to=(name,), recipients=(name,), scope=MENTIONS)

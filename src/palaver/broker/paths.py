@@ -1,10 +1,12 @@
 """Path subscriptions, sessions and dead letters: rights, limits, and the events that change them.
 
 All subscriptions and sessions of an agent are decided on one key, so that the limit holds and a repeat
-writes nothing.
+writes nothing. The last part stores what another path broker had stored.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -12,43 +14,59 @@ import msgspec
 
 from palaver.broker.context import Context, Written
 from palaver.broker.ledger import report
-from palaver.domain.rights import can, reaches_others, require, require_mailbox
-from palaver.errors import BadRequest, NotFound, NotYou, UnknownRecipient, cut_name
-from palaver.log.api import Decide
-from palaver.protocol.address import check_path
-from palaver.protocol.agents import Caller, Standing
-from palaver.protocol.envelope import Draft
+from palaver.broker.messages import checked_content
+from palaver.domain.rights import can, reaches_others, require, require_mailbox, require_person
+from palaver.errors import BadRequest, NotFound, NotYou, RequestError, UnknownRecipient, cut_name
+from palaver.ids import derived_id
+from palaver.log.api import Commit, Decide, Order
+from palaver.protocol.address import Path, check_path, format_address
+from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, check_name, full_name, split_name
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import (
     DEAD_CLEARED,
+    LIFE,
+    MIGRATED,
     PATH_SUBSCRIBED,
     PATH_UNSUBSCRIBED,
     SESSION_CREATED,
     SESSION_REMOVED,
+    AgentState,
     DeadLettersCleared,
     DeliveryReport,
     EventBody,
+    Grade,
+    LifeChanged,
+    MessageSent,
     PathSubscribed,
     PathUnsubscribed,
     SessionCreated,
     SessionRemoved,
     State,
 )
-from palaver.protocol.message import HUMAN
+from palaver.protocol.message import EXTERNAL, HUMAN, MESSAGE, PATH, build_payload
 from palaver.protocol.paths import (
     LIMIT_SUBSCRIPTIONS,
     MAIN,
     REMOVED,
+    TAKEN_BEFORE,
     ClearDeadLetters,
     CreateSession,
+    Migrate,
+    MigratedMessage,
+    MigratedSession,
+    MigratedSubscription,
+    MigrationResult,
     RemoveSession,
     SubscribePath,
     UnsubscribePath,
     check_session,
+    is_migrated_sender,
     mailbox_of,
+    split_mailbox,
 )
 from palaver.protocol.requests import ReportDelivery
 from palaver.protocol.text import check_text
-from palaver.state.agents import read_mail
+from palaver.state.agents import can_step, read_agent, read_mail
 from palaver.state.paths import (
     count_path_subscriptions,
     is_subscribed,
@@ -57,6 +75,7 @@ from palaver.state.paths import (
 from palaver.state.rows import Rows
 
 _LIMIT_TITLE_BYTES: Final = 1024
+_LIMIT_ID_BYTES: Final = 256
 _AT_ONCE: Final = 200
 
 
@@ -78,14 +97,18 @@ async def subscribe(context: Context, caller: Caller, request: SubscribePath, ke
     def decide(rows: Rows) -> Draft | None:
         if is_subscribed(rows, mailbox, pattern):
             return None
-        if count_path_subscriptions(rows, request.agent) >= LIMIT_SUBSCRIPTIONS:
-            raise BadRequest(
-                f"an agent has at most {LIMIT_SUBSCRIPTIONS} path subscriptions, with those of its sessions; "
-                "remove one with 'pal sub rm PATTERN'"
-            )
+        _check_count(rows, request.agent)
         return draft
 
     return await _commit(context, request.agent, decide, key)
+
+
+def _check_count(rows: Rows, agent: str) -> None:
+    if count_path_subscriptions(rows, agent) >= LIMIT_SUBSCRIPTIONS:
+        raise BadRequest(
+            f"an agent has at most {LIMIT_SUBSCRIPTIONS} path subscriptions, with those of its sessions; "
+            "remove one with 'pal sub rm PATTERN'"
+        )
 
 
 async def unsubscribe(
@@ -201,4 +224,220 @@ def _draft(
         id=id_ or context.ids.next(),
         ts=now or context.clock.now_ms(),
         by=caller.by,
+    )
+
+
+# --------------------
+# What another path broker had stored. Its agents, sessions and subscriptions become events with ids that are
+# made from their names, and a message keeps its id: a repeat is the same event, also after a crash.
+
+
+async def migrate(context: Context, caller: Caller, request: Migrate, key: bytes | None) -> MigrationResult:
+    """Write what is new, and leave everything as it is that is here already.
+
+    A part that cannot be stored is named in the result, and the others are stored. Nothing reacts to the
+    events.
+    """
+    require_person(caller, "import messages")
+    writer = _Migration(context, caller, context.clock.now_ms(), [])
+    agents = await writer.count([(f"agent/{name}", writer.agent(name)) for name in request.agents])
+    sessions = await writer.count([(f"paths/{one.agent}", writer.session(one)) for one in request.sessions])
+    subscriptions = await writer.count(
+        [(f"paths/{one.agent}", writer.subscription(one)) for one in request.subscriptions]
+    )
+    commits = await writer.write([(None, writer.message(one)) for one in request.messages])
+    stored = [(one, commit) for one, commit in zip(request.messages, commits, strict=True) if commit]
+    new = [one for one, commit in stored if not commit.is_repeat]
+    dead = sum(not one.mailboxes for one in new)
+    known = [(one, commit.event) for one, commit in stored if commit.is_repeat and commit.event]
+    same = [(one, event) for one, event in known if _is_same(one, event)]
+    return MigrationResult(
+        agents=agents,
+        sessions=sessions,
+        subscriptions=subscriptions,
+        messages=len(new) - dead,
+        dead=dead,
+        known=len(same),
+        taken=await _take_since(context, caller, same),
+        different=tuple(one.id for one, event in known if not _is_same(one, event)),
+        refused=tuple(writer.refused),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Migration:
+    """The decisions of one request. Each is made inside its commit, and returns None for what is here."""
+
+    context: Context
+    caller: Caller
+    now: int
+    refused: list[str]
+
+    async def count(self, orders: Sequence[Order]) -> int:
+        """Write these, and return how many were new."""
+        commits = await self.write(orders)
+        return sum(one is not None and one.event is not None and not one.is_repeat for one in commits)
+
+    async def write(self, orders: Sequence[Order]) -> list[Commit | None]:
+        """Write these together; None for one that is refused."""
+        found: list[Commit | None] = []
+        for outcome in await self.context.log.commit_all(orders) if orders else ():
+            if isinstance(outcome, RequestError):
+                self.refused.append(str(outcome))
+                found.append(None)
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                found.append(outcome)
+        return found
+
+    def agent(self, name: str) -> Decide:
+        """Return the decision about an agent: it exists from then on, and is not running."""
+
+        def decide(rows: Rows) -> Draft | None:
+            if read_agent(rows, name) is not None:
+                return None
+            parts = split_name(name)
+            check_name(parts.base, parts.tag)
+            if full_name(parts.base, parts.tag) != name:
+                raise BadRequest(f"{cut_name(name)!r} cannot be the name of a local agent")
+            agent = Agent(
+                name=name,
+                base=parts.base,
+                tag=parts.tag,
+                device=self.context.log.device,
+                state=AgentState.EXITED,
+                detail=MIGRATED,
+                since=self.now,
+                joined=self.now,
+                left=True,
+            )
+            return self._draft(LIFE, LifeChanged(action=MIGRATED, agent=agent), name, (), sender=name)
+
+        return decide
+
+    def session(self, session: MigratedSession) -> Decide:
+        """Return the decision about a session."""
+
+        def decide(rows: Rows) -> Draft | None:
+            _check_agent(rows, session.agent)
+            check_session(session.session)
+            check_text(session.title, "the title", _LIMIT_TITLE_BYTES)
+            known = read_agent_session(rows, session.agent, session.session)
+            # The session main exists with its agent; only one without a title can get that of the source.
+            if known is not None and (session.session != MAIN or known.title or not session.title):
+                return None
+            body = SessionCreated(
+                agent=session.agent,
+                session=session.session,
+                title=session.title,
+                created=session.created,
+                used=session.used,
+            )
+            return self._draft(
+                SESSION_CREATED, body, mailbox_of(session.agent, session.session), ("session",)
+            )
+
+        return decide
+
+    def subscription(self, one: MigratedSubscription) -> Decide:
+        """Return the decision about a path subscription. The agent's own path needs none."""
+        mailbox = mailbox_of(one.agent, one.session)
+        own = _own_paths(self.context, one.agent)
+
+        def decide(rows: Rows) -> Draft | None:
+            _check_agent(rows, one.agent)
+            pattern = check_path(one.pattern)
+            if one.session:
+                check_session(one.session)
+            elif pattern in own:
+                return None
+            if is_subscribed(rows, mailbox, pattern):
+                return None
+            _check_count(rows, one.agent)
+            body = PathSubscribed(agent=one.agent, pattern=pattern, session=one.session, added=one.added)
+            return self._draft(PATH_SUBSCRIBED, body, mailbox, ("path", pattern))
+
+        return decide
+
+    def message(self, message: MigratedMessage) -> Decide:
+        """Return the decision about a message: one event with all its copies, or a dead letter."""
+
+        def decide(rows: Rows) -> Draft:
+            check_text(message.id, "the id", _LIMIT_ID_BYTES)
+            if not is_migrated_sender(message.sender):
+                raise BadRequest(f"{cut_name(message.sender)!r} cannot be the sender of an imported message")
+            path = check_path(message.path)
+            for mailbox in message.mailboxes:
+                agent, session = split_mailbox(mailbox)
+                _check_agent(rows, agent)
+                if session:
+                    check_session(session)
+            payload = build_payload(
+                text="",
+                scope=PATH,
+                sender_kind=EXTERNAL if read_agent(rows, message.sender) is None else INSTANCE,
+                delivered_to=message.mailboxes,
+                path=path,
+                content=checked_content(message.content),
+            )
+            payload |= {"wakes": [], "migrated": [one for one in message.mailboxes if one in message.taken]}
+            if message.handled:
+                payload["handled"] = {agent: list(found) for agent, found in message.handled.items()}
+            if not message.mailboxes:
+                payload["dead"] = [path]
+            return Draft(
+                type=MESSAGE,
+                sender=message.sender,
+                payload=payload,
+                to=(format_address(Path(path=path)),),
+                id=message.id,
+                ts=message.ts,
+            )
+
+        return decide
+
+    def _draft(
+        self, type: str, body: EventBody, cause: str, parts: Sequence[str], *, sender: str = ""
+    ) -> Draft:
+        return Draft(
+            type=type,
+            sender=sender or self.caller.name,
+            payload=msgspec.to_builtins(body),
+            id=derived_id(cause, MIGRATED, *parts),
+            ts=self.now,
+            by=self.caller.name if sender else None,
+        )
+
+
+def _check_agent(rows: Rows, name: str) -> None:
+    if read_agent(rows, name) is None:
+        raise BadRequest(f"{cut_name(name)!r} is not an agent here")
+
+
+def _is_same(message: MigratedMessage, event: Event) -> bool:
+    """Whether a stored event is this message: of the same time, and for the same mailboxes."""
+    if not isinstance(event.body, MessageSent) or event.ts != message.ts:
+        return False
+    return set(event.body.delivered_to) == set(message.mailboxes)
+
+
+async def _take_since(
+    context: Context, caller: Caller, known: Sequence[tuple[MigratedMessage, Event]]
+) -> int:
+    """Write that copies which wait here have been taken in the other path broker since; return how many."""
+    waiting: defaultdict[str, list[int]] = defaultdict(list)
+    for message, event in known:
+        for mailbox in message.taken:
+            seen = _seen(mailbox, (event.seq,))
+            if can_step(context.log.rows, seen, event.seq):
+                waiting[mailbox].append(event.seq)
+    for mailbox, seqs in waiting.items():
+        await report(context, caller, ReportDelivery(report=_seen(mailbox, tuple(seqs))), None)
+    return sum(map(len, waiting.values()))
+
+
+def _seen(mailbox: str, seqs: tuple[int, ...]) -> DeliveryReport:
+    return DeliveryReport(
+        agent=mailbox, messages=seqs, state=State.SEEN, grade=Grade.HANDED, reason=TAKEN_BEFORE
     )

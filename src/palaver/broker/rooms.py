@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from palaver.broker.context import SYSTEM_CALLER, Context, Seated, Turn, Written
-from palaver.domain import members, stick
+from palaver.domain import stick
 from palaver.domain.lease import Move, NoChange, Policy, RoomFacts, RoomSnapshot, take_facts
 from palaver.domain.rights import require
 from palaver.domain.stick import checked_handoff
@@ -302,7 +302,7 @@ async def leave_room(context: Context, caller: Caller, request: LeaveRoom, key: 
     check_text(request.reason, "the reason", LIMIT_REASON_BYTES)
     room = find_room(context.log.rows, request.room)
     moved = await move(
-        context, caller, room, lambda now, id: members.leave(now.room, caller.name, request.reason), key
+        context, caller, room, lambda now, id: stick.leave(now.room, caller.name, request.reason), key
     )
     return Written(event=moved.event)
 
@@ -321,9 +321,7 @@ async def kick_member(context: Context, caller: Caller, request: KickMember, key
         context,
         caller,
         room,
-        lambda now, id: members.kick(
-            now, caller, request.target, request.reason, is_forced=request.is_forced
-        ),
+        lambda now, id: stick.kick(now, caller, request.target, request.reason, is_forced=request.is_forced),
         key,
     )
     return Written(event=moved.event)
@@ -333,7 +331,7 @@ async def close_room(context: Context, caller: Caller, request: CloseRoom, key: 
     """Close a room."""
     check_text(request.reason, "the reason", LIMIT_REASON_BYTES)
     room = find_room(context.log.rows, request.room)
-    moved = await move(context, caller, room, lambda now, id: members.close(now.room, request.reason), key)
+    moved = await move(context, caller, room, lambda now, id: stick.close(now.room, request.reason), key)
     return Written(event=moved.event)
 
 
@@ -349,7 +347,7 @@ async def tell_kick(context: Context, caller: Caller, request: TellKick, key: by
     """Notify listeners for leaves once that a member was removed."""
     room = find_room(context.log.rows, request.room)
     moved = await move(
-        context, caller, room, lambda now, id: members.tell_kick(now.room, request.member, request.kick), key
+        context, caller, room, lambda now, id: stick.tell_kick(now.room, request.member, request.kick), key
     )
     return Written(event=moved.event)
 
@@ -357,7 +355,7 @@ async def tell_kick(context: Context, caller: Caller, request: TellKick, key: by
 async def _retire(
     context: Context, caller: Caller, room: Room, name: str, reason: str, key: bytes | None = None
 ) -> Written:
-    moved = await move(context, caller, room, lambda now, id: members.retire(now.room, name, reason), key)
+    moved = await move(context, caller, room, lambda now, id: stick.retire(now.room, name, reason), key)
     return Written(event=moved.event)
 
 

@@ -13,6 +13,7 @@ from palaver.broker.context import SYSTEM_CALLER, Context, Written
 from palaver.broker.ledger import step_order
 from palaver.broker.messages import notify
 from palaver.domain.brakes import chain_of_batch
+from palaver.domain.rights import require_turns_of
 from palaver.domain.turns import check_auto_run, held_notice
 from palaver.errors import NotFound, UnknownRecipient, cut_name
 from palaver.log.api import Order
@@ -59,8 +60,10 @@ _FAILED: Final = "the automatic turn failed"
 async def set_auto_run(context: Context, caller: Caller, request: SetAutoRun, key: bytes | None) -> Written:
     """Write the configuration of an agent or session, unless it is the present one."""
     check_auto_run(request.value)
-    if context.directory.get(request.agent) is None:
+    agent = context.directory.get(request.agent)
+    if agent is None:
         raise UnknownRecipient({request.agent: context.directory.nearest(request.agent)})
+    require_turns_of(caller, agent)
     if request.session:
         check_session(request.session)
     id_, now = context.ids.next(), context.clock.now_ms()

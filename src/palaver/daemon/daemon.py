@@ -50,7 +50,7 @@ from palaver.home import (
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
-from palaver.identity.tokens import RunnerBook, Tickets, TokenBook
+from palaver.identity.tokens import RunnerBook, Tickets, TokenBook, WebhookBook
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -73,7 +73,15 @@ from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
-from palaver.services.services import DOWN, REPLACED, AgentBooks, CallerBooks, DaemonParts, Services
+from palaver.services.services import (
+    DOWN,
+    REPLACED,
+    AgentBooks,
+    CallerBooks,
+    DaemonParts,
+    Services,
+    UseCases,
+)
 from palaver.services.turns import TurnService, turn_settings
 from palaver.services.views import agents_view, hints_for, mail_view
 from palaver.state.fold import apply
@@ -629,6 +637,7 @@ class Daemon:
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
+                clock=self._clock,
                 live=self._live,
                 version=__version__,
                 started_ms=self._clock.now_ms(),
@@ -636,7 +645,6 @@ class Daemon:
                 http=http,
                 run_hook=partial(run_hook, hooks),
             ),
-            clock=self._clock,
             queries=queries,
             broker=broker,
             delivery=delivery,
@@ -646,6 +654,7 @@ class Daemon:
                 member_presence=middle.member_presence,
                 tickets=tickets,
                 tokens=middle.tokens,
+                webhooks=WebhookBook(self._home, self._clock),
             ),
             agents=AgentBooks(
                 holds=HeldAgents(agent_index.holders.meet),
@@ -655,9 +664,7 @@ class Daemon:
                 permissions=PermissionBook(),
                 consumers=Consumers(self._home / "consumers"),
             ),
-            rooms=rooms,
-            paths=PathService(broker, queries, delivery),
-            turns=turns,
+            cases=UseCases(rooms=rooms, paths=PathService(broker, queries, delivery), turns=turns),
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)

@@ -26,7 +26,16 @@ from palaver.log.repair import Repaired, repair
 from palaver.log.storage import FILE_NAME, connect_reader, copy_database, failure_from
 from palaver.state.fold import apply
 
-_SMALL = ("log.seq", "config.toml", "seat.key", "tokens.json", "consumers", "profiles", "install")
+_SMALL = (
+    "log.seq",
+    "config.toml",
+    "seat.key",
+    "tokens.json",
+    "webhooks.json",
+    "consumers",
+    "profiles",
+    "install",
+)
 """Files and folders of a backup that are read before the log: no cursor is then ahead of the events."""
 _LARGE = ("blobs", "archive", "messages")
 """Folders that are read after the log, in this order: an event leaves the log after it is archived."""

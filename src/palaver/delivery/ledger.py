@@ -12,7 +12,7 @@ from palaver.protocol.agents import INSTANCE, SCRIPT_NAME
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, MessageSent, State
 from palaver.protocol.message import BROADCAST, HUMAN, LOST, is_raw
-from palaver.protocol.paths import readable_mailbox
+from palaver.protocol.paths import NO_AGENT, readable_mailbox
 from palaver.protocol.requests import Notify, ReportDelivery, Submit
 from palaver.state.agents import read_agent, read_entry, read_lane_entry, read_unsure
 from palaver.state.rows import EXPIRY, LedgerEntry, Rows, expiry_of_key
@@ -237,7 +237,7 @@ class Ledger:
         The sender of a command by path has this as the result of its request.
         """
         for path in paths:
-            await self.report(path, (event.seq,), State.DEAD, reason="no agent is subscribed")
+            await self.report(path, (event.seq,), State.DEAD, reason=NO_AGENT)
         if not (isinstance(event.body, MessageSent) and event.body.command):
             await self._tell(event, "dead", paths)
 

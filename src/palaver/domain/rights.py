@@ -5,8 +5,8 @@ from typing import Final
 
 from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType, WhoAreYou
 from palaver.protocol.address import AGENT, MANY, ONE, split_path
-from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing
-from palaver.protocol.message import EXTERNAL
+from palaver.protocol.agents import INSTANCE, ROLES, SCRIPT_NAME, Agent, Caller, Standing
+from palaver.protocol.message import EXTERNAL, HUMAN
 
 RESERVED_TYPES: Final = frozenset(
     {
@@ -104,6 +104,14 @@ def require(caller: Caller, needed: Standing, request: str) -> None:
         raise NotAllowed(request, caller.standing.word, needed.word)
 
 
+def require_person(caller: Caller, request: str) -> None:
+    """Refuse every caller that is not a person, and a person that acts as an agent."""
+    if caller.kind != HUMAN:
+        raise NotAllowed(request, caller.standing.word, "a person")
+    if caller.by is not None:
+        raise NotPerson(f"{request} requires a person, and is not possible with --as")
+
+
 def has_started(caller: Caller, agent: Agent) -> bool:
     """Return whether the caller started the agent. Never true for a script: all scripts share one name."""
     return caller.kind == INSTANCE and caller.name == agent.by
@@ -112,3 +120,18 @@ def has_started(caller: Caller, agent: Agent) -> bool:
 def may_resume(caller: Caller, agent: Agent) -> bool:
     """Return whether the caller may start an agent again: an operator, or the agent that started it."""
     return can(caller.standing, Standing.OPERATOR) or has_started(caller, agent)
+
+
+def require_turns_of(caller: Caller, agent: Agent) -> None:
+    """Refuse a caller that may not configure or start the automatic turns of an agent.
+
+    An agent may for itself, an operator for all, and a script for workers, as with --as. An automatic turn
+    may not for its own agent: no person has read the messages that started it.
+    """
+    if can(caller.standing, Standing.OPERATOR) or (caller.name == agent.name and not caller.turn_session):
+        return
+    is_script = caller.name == SCRIPT_NAME and caller.seat is None and not caller.is_orphan
+    if not (is_script and can(caller.standing, Standing.WORKER) and agent.role == ROLES[0]):
+        raise NotAllowed(
+            f"automatic turns of {agent.name}", caller.standing.word, "an operator or that agent"
+        )

@@ -31,7 +31,7 @@ from palaver.protocol.envelope import Event, decode_draft, encode_event
 from palaver.protocol.events import Grade
 from palaver.protocol.lines import Op, PathOp, RunnerRequest, ToolOp
 from palaver.protocol.message import HUMAN
-from palaver.protocol.paths import Content, route_result
+from palaver.protocol.paths import Content, Migrate, route_result
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
@@ -400,12 +400,20 @@ async def _on_path(paths: PathService, caller: Caller, op: PathOp) -> object:
         case program.ClearDeadLettersOp():
             await paths.clear_dead_letters(caller, key=_key_of(op))
             return {}
+        case program.MigrateOp():
+            return await paths.migrate(caller, _migrate_from(op))
         case _:
             assert_never(op)
 
 
 def _content_of(op: program.RouteOp) -> Content:
     return Content(command=op.command, payload=op.payload, source=op.source, external_id=op.external_id)
+
+
+def _migrate_from(op: program.MigrateOp) -> Migrate:
+    return Migrate(
+        agents=op.agents, sessions=op.sessions, subscriptions=op.subscriptions, messages=op.messages
+    )
 
 
 def _range_of(op: program.ReceiveOp | program.HistoryOp | program.DeadLettersOp) -> Range:

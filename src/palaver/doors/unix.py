@@ -22,8 +22,7 @@ from palaver.doors.lines import LinesConnection
 from palaver.doors.lines_holders import AnchorOfSession
 from palaver.doors.lines_names import IdentifyCaller
 from palaver.doors.lines_ops import LineSession
-from palaver.doors.mcp.loading import Loader
-from palaver.doors.mcp.pump import PumpConnection, PumpDoor
+from palaver.doors.mcp.pump import Loader, PumpConnection, PumpDoor
 from palaver.doors.thin import ArgvConnection
 from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
 from palaver.home import at_short_path, file_id, first_reserved_file

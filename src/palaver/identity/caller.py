@@ -533,8 +533,11 @@ class CallerIdentifier:
     def anchor_of(self, chain: Sequence[Process], claim: CallerClaim, pid: int | None = None) -> Anchor:
         """Choose the seat of a caller that joins, or refuse.
 
-        A process that a holder adopted gets a seat below it.
+        A process that a holder adopted gets a seat below it. A process of an automatic turn has an agent
+        already.
         """
+        if (turn := self.seats.turn_above(chain)) is not None:
+            raise AlreadyJoined(turn.agent.name)
         below = self.holders.above(chain)
         if below is not None and below.seats:
             chain = chain[: below.index]

@@ -1,23 +1,28 @@
-"""Tokens of the TCP doors. They identify callers whose process cannot be seen. Only hashes are stored.
+"""Tickets of holders, tokens of the TCP doors, and secrets of webhooks. They replace a visible process.
 
-They are in `tokens.json` in the home, mode 0600. A token is 32 random bytes, so its hash reveals nothing and
-needs no salt. A token ends when it is revoked, when its time is over, or when its agent leaves the bus. A
+Tokens are in `tokens.json` in the home, as hashes: a token is 32 random bytes, so its hash reveals nothing
+and needs no salt. A token ends when it is revoked, when its time is over, or when its agent leaves the bus. A
 token that acts for several agents has no agent of its own, and ends only in the first two ways.
+
+Secrets of webhooks are in `webhooks.json` as they are, because a signature can be checked only with the
+secret itself. Both files have the mode 0600.
 """
 
 import asyncio
 import hashlib
+import hmac
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 
 from palaver.clock import Clock
-from palaver.errors import NotFound, StorageFailed
+from palaver.errors import BadRequest, NotFound, StorageFailed, cut_name
 from palaver.home import replace_file
 from palaver.identity.process import Process
 from palaver.log.api import Log
@@ -98,6 +103,31 @@ class Tickets:
 
 
 # --------------------
+# The files of tokens and webhooks: a list of entries, private, and replaced as a whole.
+
+_Entry = TypeVar("_Entry", bound=msgspec.Struct)
+
+
+def _read_entries(path: Path, kind: type[_Entry]) -> tuple[_Entry, ...]:
+    """Return the entries of a file; none if there is no file. Raises StorageFailed."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=tuple[kind, ...])  # type: ignore[valid-type]  # as given
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.DecodeError) as error:
+        raise StorageFailed(f"{path} cannot be read: {error}") from error
+
+
+async def _write_entries(path: Path, entries: tuple[msgspec.Struct, ...]) -> None:
+    """Replace a file. Raises StorageFailed."""
+    content = msgspec.json.format(msgspec.json.encode(entries)) + b"\n"
+    try:
+        await asyncio.to_thread(replace_file, path, content)
+    except OSError as error:
+        raise StorageFailed(f"{path} cannot be written: {error.strerror}") from error
+
+
+# --------------------
 # Tokens: created and revoked by people, and looked up for each request.
 
 FILE_NAME: Final = "tokens.json"
@@ -149,7 +179,7 @@ class TokenBook:
     def all(self) -> tuple[Token, ...]:
         """Return all valid tokens, oldest first. Raises StorageFailed."""
         if self._tokens is None:
-            self._tokens = self._read()
+            self._tokens = _read_entries(self._path, Token)
         now_ms = self._clock.now_ms()
         return tuple(
             token
@@ -266,20 +296,8 @@ class TokenBook:
             async with self._lock:
                 await self._write(self.all())
 
-    def _read(self) -> tuple[Token, ...]:
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=tuple[Token, ...])
-        except FileNotFoundError:
-            return ()
-        except (OSError, msgspec.DecodeError) as error:
-            raise StorageFailed(f"{self._path} cannot be read: {error}") from error
-
     async def _write(self, tokens: tuple[Token, ...]) -> None:
-        content = msgspec.json.format(msgspec.json.encode(tokens)) + b"\n"
-        try:
-            await asyncio.to_thread(replace_file, self._path, content)
-        except OSError as error:
-            raise StorageFailed(f"{self._path} cannot be written: {error.strerror}") from error
+        await _write_entries(self._path, tokens)
         self._tokens = tokens
 
 
@@ -358,3 +376,217 @@ class RunnerBook:
             raise StorageFailed(f"{self._path} cannot be written: {error.strerror}") from error
         self._runner = runner
         return runner
+
+
+# --------------------
+# Webhooks: the services that may post to the bus, each with a secret. Added and removed by people.
+
+WEBHOOKS_FILE: Final = "webhooks.json"
+Scheme = Literal["bearer", "github", "slack", "hmac-sha256"]
+"""How a request proves that its sender has the secret."""
+SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
+LEAST_SECRET_BYTES: Final = 16
+"""A shorter secret can be guessed."""
+LIMIT_SECRET_BYTES: Final = 4096
+_LIMIT_NAME: Final = 64
+_SERVICE: Final = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_NOT_SENDABLE: Final = re.compile(rb"[\x00-\x1f\x7f]|^ | $")
+"""What a header cannot carry. HTTP removes spaces at its ends."""
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A service, and how its requests are checked."""
+
+    service: str
+    scheme: Scheme
+    secret: bytes
+    by: str
+    ts: int
+    id_header: str = ""
+    """The header with the id of a delivery; empty for the usual one of the scheme, if there is one."""
+
+    def __repr__(self) -> str:
+        """Leave out the secret, so that no log contains it."""
+        return f"Webhook({self.service}, {self.scheme})"
+
+    @property
+    def sender(self) -> str:
+        """The sender of its messages. The slash makes it different from the name of any agent."""
+        return f"webhook/{self.service}"
+
+
+class WebhookBook:
+    """All webhooks of a home. Use it only on the event loop's thread. An unreadable file is an error."""
+
+    def __init__(self, home: Path, clock: Clock) -> None:
+        self._path = home / WEBHOOKS_FILE
+        self._clock = clock
+        self._webhooks: tuple[Webhook, ...] | None = None
+        self._lock = asyncio.Lock()
+
+    def all(self) -> tuple[Webhook, ...]:
+        """Return all webhooks, by service. Raises StorageFailed."""
+        if self._webhooks is None:
+            self._webhooks = _read_entries(self._path, Webhook)
+        return self._webhooks
+
+    def find(self, service: str) -> Webhook | None:
+        """Return the webhook of a service, or None. Raises StorageFailed."""
+        return next((one for one in self.all() if one.service == service), None)
+
+    async def put(
+        self, service: str, *, scheme: str, secret: bytes, by: str, id_header: str = ""
+    ) -> tuple[Webhook, bool]:
+        """Add a webhook, or replace the one of this service; return it, and whether it replaced one.
+
+        Raises BadRequest, and StorageFailed if nothing was changed.
+        """
+        webhook = Webhook(
+            service=check_service(service),
+            scheme=check_scheme(scheme),
+            secret=secret,
+            by=by,
+            ts=self._clock.now_ms(),
+            id_header=check_id_header(id_header),
+        )
+        _check_secret(webhook)
+        async with self._lock:
+            others = tuple(one for one in self.all() if one.service != service)
+            is_replaced = len(others) < len(self.all())
+            await self._write((*others, webhook))
+        return webhook, is_replaced
+
+    async def remove(self, service: str) -> bool:
+        """Remove a webhook, and return whether there was one. Raises StorageFailed; then it stays valid."""
+        async with self._lock:
+            others = tuple(one for one in self.all() if one.service != service)
+            if is_known := len(others) < len(self.all()):
+                await self._write(others)
+        return is_known
+
+    async def _write(self, webhooks: tuple[Webhook, ...]) -> None:
+        ordered = tuple(sorted(webhooks, key=lambda one: one.service))
+        await _write_entries(self._path, ordered)
+        self._webhooks = ordered
+
+
+def check_service(service: str) -> str:
+    """Return the name of a service, or refuse it."""
+    if len(service) > _LIMIT_NAME or not _SERVICE.fullmatch(service):
+        raise BadRequest(
+            f"{cut_name(service)!r} cannot be the name of a service: use 1 to {_LIMIT_NAME} lowercase "
+            "letters, digits and the characters _ and -, and begin with a letter or digit"
+        )
+    return service
+
+
+def check_scheme(scheme: str) -> Scheme:
+    """Return a scheme, or refuse it."""
+    for known in SCHEMES:
+        if scheme == known:
+            return known
+    raise BadRequest(f"no such scheme: {cut_name(scheme)!r}; the schemes are {', '.join(SCHEMES)}")
+
+
+def check_id_header(name: str) -> str:
+    """Return the name of a header with the id of a delivery, or refuse it. It may be empty."""
+    if not name:
+        return ""
+    if len(name) > _LIMIT_NAME or not _HEADER_NAME.fullmatch(name):
+        raise BadRequest(f"{cut_name(name)!r} cannot be the name of a header")
+    if name.lower() in _NOT_IDS:
+        raise BadRequest(f"{name} proves the sender and is not stored: name the header with the delivery id")
+    return name
+
+
+def _check_secret(webhook: Webhook) -> None:
+    size_bytes = len(webhook.secret)
+    if not size_bytes:
+        raise BadRequest("the secret is empty; nothing was stored")
+    if size_bytes < LEAST_SECRET_BYTES:
+        raise BadRequest(
+            f"the secret has {size_bytes} bytes, and needs at least {LEAST_SECRET_BYTES}: "
+            "'openssl rand -hex 32' makes a good one; nothing was stored"
+        )
+    if size_bytes > LIMIT_SECRET_BYTES:
+        raise BadRequest(f"the secret has more than {LIMIT_SECRET_BYTES} bytes; nothing was stored")
+    if webhook.scheme == "bearer" and _NOT_SENDABLE.search(webhook.secret):
+        raise BadRequest(
+            "the secret of the scheme bearer is sent in a header: it must be one line without control "
+            "characters and without spaces at its ends; nothing was stored"
+        )
+
+
+# --------------------
+# Whether a request of a webhook is authentic. Pure: the time is an argument.
+#
+# Signatures cover the body exactly as it was sent. A header that is there twice counts as missing.
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+"""The headers of a request as they were sent, with names in lower case."""
+
+SLACK_WINDOW_MS: Final = 300_000
+"""How far the time of a request of Slack may be from now, in both directions."""
+_AUTHORIZATION: Final = "authorization"
+_GITHUB_SIGNATURE: Final = "x-hub-signature-256"
+_SLACK_SIGNATURE: Final = "x-slack-signature"
+_SLACK_TIME: Final = "x-slack-request-timestamp"
+_HMAC_SIGNATURES: Final = ("x-signature-256", "x-signature", _GITHUB_SIGNATURE)
+"""The first of these that a request has."""
+_NOT_IDS: Final = frozenset(
+    {_AUTHORIZATION, "proxy-authorization", "cookie", _SLACK_SIGNATURE, _SLACK_TIME, *_HMAC_SIGNATURES}
+)
+_SHA_256: Final = b"sha256="
+_BEARER: Final = re.compile(rb"bearer +(.+)", re.IGNORECASE | re.DOTALL)
+_HEX: Final = re.compile(rb"[0-9a-fA-F]{64}")
+_SECONDS: Final = re.compile(rb"[0-9]{1,11}")
+
+
+def only_header(headers: RawHeaders, name: str) -> bytes | None:
+    """Return the value of a header; None if it is missing or there twice."""
+    found = [value for known, value in headers if known == name.encode()]
+    return found[0] if len(found) == 1 else None
+
+
+def is_authentic(webhook: Webhook, headers: RawHeaders, body: bytes, now_ms: int) -> bool:
+    """Return whether a request proves that its sender has the secret of the webhook."""
+    match webhook.scheme:
+        case "bearer":
+            return _has_secret(webhook.secret, only_header(headers, _AUTHORIZATION))
+        case "github":
+            signature = only_header(headers, _GITHUB_SIGNATURE)
+            return _is_signed(webhook.secret, body, _without(signature, _SHA_256))
+        case "slack":
+            sent = only_header(headers, _SLACK_TIME)
+            if sent is None or not _SECONDS.fullmatch(sent):
+                return False
+            signature = _without(only_header(headers, _SLACK_SIGNATURE), b"v0=")
+            is_recent = abs(now_ms - int(sent) * 1000) <= SLACK_WINDOW_MS
+            return is_recent and _is_signed(webhook.secret, b"v0:%s:%s" % (sent, body), signature)
+        case _:  # hmac-sha256
+            names = {name for name, _ in headers}
+            used = next((name for name in _HMAC_SIGNATURES if name.encode() in names), _HMAC_SIGNATURES[0])
+            signature = only_header(headers, used)
+            return _is_signed(webhook.secret, body, signature and signature.removeprefix(_SHA_256))
+
+
+def _has_secret(secret: bytes, authorization: bytes | None) -> bool:
+    found = _BEARER.fullmatch(authorization or b"")
+    # Of hashes, because the time of a comparison depends on the lengths.
+    return found is not None and hmac.compare_digest(_sha_256(found[1]), _sha_256(secret))
+
+
+def _is_signed(secret: bytes, content: bytes, signature: bytes | None) -> bool:
+    if signature is None or not _HEX.fullmatch(signature):
+        return False
+    return hmac.compare_digest(hmac.digest(secret, content, "sha256"), bytes.fromhex(signature.decode()))
+
+
+def _without(value: bytes | None, prefix: bytes) -> bytes | None:
+    """Return a value without its prefix; None if it has another one."""
+    return value[len(prefix) :] if value is not None and value.startswith(prefix) else None
+
+
+def _sha_256(value: bytes) -> bytes:
+    return hashlib.sha256(value).digest()

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from palaver.log.api import ANY_EVENT, EventKey, Hear, Log
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Event, is_migrated
 from palaver.protocol.query import Query, matches
 
 _EVENTS_AT_ONCE: Final = 200
@@ -63,6 +63,7 @@ async def follow(
     Ends only if the query has an end (`before`) and the log has passed it. A slow reader continues from its
     own seq: nothing is buffered for it, and with archives it does not even miss events that left the log
     meanwhile. Close the iterator to stop being woken. `woken_by` has all types that the query selects.
+    Migrated events are left out: a follower acts on what happens now.
     """
     seq = max(after, query.after)
     with news_of(log, woken_by) as news:
@@ -75,8 +76,8 @@ async def follow(
                 if with_archives and seq < log.archived():
                     continue  # Some of it may have moved into an archive during the read.
                 seq = known
-            if found:
-                yield found
+            if now := [event for event in found if not is_migrated(event)]:
+                yield now
             elif seq >= log.last() and not _is_over(query, seq):
                 await news.wait()
 

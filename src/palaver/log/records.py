@@ -138,7 +138,7 @@ _KEPT_IN_ROW: Final = (
     "expires",
     "held",
 )
-_LISTS_KEPT_IN_ROW: Final = ("mentions", "delivered_to", "wakes", "dead")
+_LISTS_KEPT_IN_ROW: Final = ("mentions", "delivered_to", "wakes", "dead", "migrated")
 _LIMIT_KEPT_CHARACTERS: Final = 1024
 _LIMIT_KEPT_LIST_BYTES: Final = 16 * 1024
 """Names of a few hundred recipients: enough for any message written by hand."""

@@ -120,14 +120,16 @@ class HandlerTable:
 
 
 def _keys_of(event: Event) -> list[EventKey]:
-    if event.imported:  # Whatever it asks for was done, or not done, in the log that it comes from.
+    # Whatever it asks for was done, or not done, in the log or the path broker that it comes from.
+    message = event.body if isinstance(event.body, MessageSent) else None
+    if event.imported or (message is not None and message.migrated is not None):
         return []
     keys: list[EventKey] = [event.type, EventKind.ANY]
     if event.delivered_to:
         keys.append(EventKind.DELIVERED)
     if room_id_of(event) is not None:
         keys.append(EventKind.IN_ROOM)
-    if isinstance(event.body, MessageSent) and event.body.expects_reply:
+    if message is not None and message.expects_reply:
         keys.append(EventKind.EXPECTS_REPLY)
     return keys
 

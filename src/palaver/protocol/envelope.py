@@ -14,11 +14,15 @@ from palaver.errors import BadRequest
 from palaver.ids import system_ulid, ulid_ms
 from palaver.protocol.agents import ROLES
 from palaver.protocol.events import (
+    MIGRATED,
     CommonFields,
     EventBody,
     ForeignBody,
+    LifeChanged,
     MessageSent,
+    PathSubscribed,
     RoomBody,
+    SessionCreated,
     read_body,
 )
 
@@ -141,6 +145,18 @@ def room_id_of(event: Draft | Event) -> str | None:
     """Return the id of the room that an event is about, or None."""
     body = event.body
     return body.room if isinstance(body, RoomBody | MessageSent | ForeignBody) else None
+
+
+def is_migrated(event: Draft | Event) -> bool:
+    """Return whether an event only repeats what another path broker had stored: no one must react to it."""
+    match event.body:
+        case MessageSent(migrated=taken):
+            return taken is not None
+        case PathSubscribed(added=ts) | SessionCreated(created=ts):
+            return ts != 0
+        case LifeChanged(action=action):
+            return action == MIGRATED
+    return False
 
 
 def common_fields(event: Event) -> CommonFields:

@@ -162,6 +162,11 @@ class MessageSent(EventBody, frozen=True, kw_only=True):
     external_id: str | None = None
     handled: dict[str, tuple[str, ...]] = {}
     """Agents whose copy is only for pull, because sessions of them have one too: their session ids."""
+    migrated: tuple[str, ...] | None = None
+    """The mailboxes that had taken it already in the path broker that it comes from; None for other messages.
+
+    Nothing reacts to a migrated message: it waits where it was not taken.
+    """
 
 
 class TaskCreated(EventBody, frozen=True, kw_only=True):
@@ -327,6 +332,8 @@ class PathSubscribed(EventBody, frozen=True, kw_only=True):
     agent: str
     pattern: str
     session: str = ""
+    added: int = 0
+    """When it was added in the path broker that it comes from; 0 for a subscription that was made here."""
 
 
 class PathUnsubscribed(EventBody, frozen=True, kw_only=True):
@@ -345,6 +352,9 @@ class SessionCreated(EventBody, frozen=True, kw_only=True):
     title: str = ""
     harness_session: str = ""
     """The harness's own id of the session."""
+    created: int = 0
+    used: int = 0
+    """When it was created and last used in the path broker that it comes from; 0 for a session made here."""
 
 
 class SessionRemoved(EventBody, frozen=True, kw_only=True):
@@ -360,11 +370,16 @@ class DeadLettersCleared(EventBody, frozen=True, kw_only=True):
     up_to: int
 
 
-class AutoTurnStarted(EventBody, frozen=True, kw_only=True):
-    """An automatic turn of a session begins."""
+class TurnBody(EventBody, frozen=True, kw_only=True):
+    """An event of the automatic turns of one session."""
 
     agent: str
     session: str
+
+
+class AutoTurnStarted(TurnBody, frozen=True, kw_only=True):
+    """An automatic turn of a session begins."""
+
     messages: tuple[int, ...] = ()
     """The seqs of its batch."""
     mailboxes: tuple[str, ...] = ()
@@ -382,21 +397,17 @@ class AutoTurnStarted(EventBody, frozen=True, kw_only=True):
     """The longest chain of replies that its batch belongs to: its messages continue that chain."""
 
 
-class AutoTurnResult(EventBody, frozen=True, kw_only=True):
+class AutoTurnResult(TurnBody, frozen=True, kw_only=True):
     """An automatic turn has ended, with the reply of its agent."""
 
-    agent: str
-    session: str
     turn: int
     """The seq of its start."""
     text: Always[str] = ""
 
 
-class AutoTurnError(EventBody, frozen=True, kw_only=True):
+class AutoTurnError(TurnBody, frozen=True, kw_only=True):
     """An automatic turn has ended without a result."""
 
-    agent: str
-    session: str
     turn: int
     error: str
     attempt: int
@@ -404,11 +415,9 @@ class AutoTurnError(EventBody, frozen=True, kw_only=True):
     """It was the last try, and its messages are held."""
 
 
-class TurnSkipped(EventBody, frozen=True, kw_only=True):
+class TurnSkipped(TurnBody, frozen=True, kw_only=True):
     """A batch started no turn; its messages stay in their mailbox."""
 
-    agent: str
-    session: str
     messages: tuple[int, ...]
     reason: str
     output: str = ""
@@ -583,6 +592,8 @@ STOPPED: Final = "stopped"
 RESUMED: Final = "resumed"
 SESSION: Final = "session"
 DAEMON_STARTED: Final = "daemon_started"
+MIGRATED: Final = "migrated"
+"""The action of an agent that comes from another path broker: it exists from then on, and is not running."""
 
 SEAT_TYPES: Final = frozenset({HELLO, BYE, LIFE})
 """Events by which an agent joins, leaves, or returns at another seat."""
@@ -594,7 +605,7 @@ AGENT_TYPES: Final = SEAT_TYPES | STATE_TYPES
 """Events that change any stored field of an agent."""
 
 _ECHOES: Final = frozenset({STARTED, STOPPED})
-_WHOLE: Final = frozenset({RESUMED, SESSION})
+_WHOLE: Final = frozenset({RESUMED, SESSION, MIGRATED})
 
 
 # --------------------

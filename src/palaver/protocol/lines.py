@@ -7,7 +7,13 @@ import msgspec
 
 from palaver.errors import BadRequest, BadText, MessageTooLarge, PalaverError
 from palaver.protocol.events import Outcome, Seq
-from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL
+from palaver.protocol.paths import (
+    DEFAULT_COMMAND,
+    INTERNAL,
+    MigratedMessage,
+    MigratedSession,
+    MigratedSubscription,
+)
 from palaver.protocol.text import LIMIT_FRAME_BYTES
 
 # --------------------
@@ -381,6 +387,16 @@ class ClearDeadLettersOp(WireOp, frozen=True, kw_only=True, tag="clear_dead_lett
     key: Key = ""
 
 
+class MigrateOp(WireOp, frozen=True, kw_only=True, tag="migrate"):
+    """Store agents, sessions, subscriptions and messages of another path broker. A repeat changes nothing."""
+
+    name: str = ""
+    agents: tuple[str, ...] = ()
+    sessions: tuple[MigratedSession, ...] = ()
+    subscriptions: tuple[MigratedSubscription, ...] = ()
+    messages: tuple[MigratedMessage, ...] = ()
+
+
 PathOp = (
     RouteOp
     | SubscribeOp
@@ -390,6 +406,7 @@ PathOp = (
     | HistoryOp
     | DeadLettersOp
     | ClearDeadLettersOp
+    | MigrateOp
 )
 
 

@@ -12,6 +12,7 @@ from palaver.protocol.bundles import BUNDLE, bundle_summary
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
 from palaver.protocol.paths import Content, split_mailbox
+from palaver.protocol.text import LIMIT_BODY_BYTES
 
 MESSAGE: Final = "message"
 
@@ -223,11 +224,17 @@ def reply_reference(event: Event) -> str | None:
     return f"{found}:{event.device}" if found and event.imported and found.isdecimal() else found
 
 
-def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
+_LIMIT_SHOWN: Final = LIMIT_BODY_BYTES + 2000
+"""Characters of the longest command with a payload of the usual limit. Only a webhook can have more."""
+
+
+def readable_text(event: Event, *, handled_by: Sequence[str] = (), is_whole: bool = False) -> str:
     """Return the text of an event for people and agents.
 
     A message's text; with a command `command {json}`; of a bundle, which may be large, a summary; of another
     type `type {json}`; a notice if the content is lost. A copy that sessions handled says so at the end.
+
+    The payload of a webhook may be larger than any text. It is cut, unless `is_whole` is true.
     """
     if event.type == BUNDLE:
         text = bundle_summary(event)
@@ -237,6 +244,9 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = ()) -> str:
         text = with_json(event.type, event.payload)
     elif message.command:
         text = with_json(message.command, message.payload)
+        if len(text) > _LIMIT_SHOWN and not is_whole:
+            rest = f"{len(text)} characters; 'pal show {event.seq}' prints all of them"
+            text = f"{text[:LIMIT_BODY_BYTES]}… ({rest})"
     else:
         text = message.text
     return f"{text} (handled by {', '.join(handled_by)})" if handled_by else text

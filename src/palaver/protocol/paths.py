@@ -14,12 +14,14 @@ from msgspec import UNSET, UnsetType
 from palaver.errors import BadRequest, cut_name
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent, State
+from palaver.protocol.text import LIMIT_BODY_BYTES
 
 MAIN: Final = "main"
 """The default session, which every agent has."""
 PLUS: Final = "+"
 """Between the agent and the session in the name of a mailbox. No agent name contains it."""
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@#-]{0,63}")
+_SENDER: Final = re.compile(r"(?!(?:human|pal|system)(?![A-Za-z0-9]))[A-Za-z0-9_.:@#/+=-]{1,128}", re.I)
 
 LIMIT_SUBSCRIPTIONS: Final = 1000
 """Path subscriptions of one agent, with those of its sessions."""
@@ -27,11 +29,17 @@ LIMIT_SUBSCRIPTIONS: Final = 1000
 INTERNAL: Final = "internal"
 OUTSIDE: Final = "external"
 """The sources of a routed message that names none: from an agent, or from a program."""
+WEBHOOK: Final = "webhook"
+"""The source of a message that a webhook sent, and the first segment of its path."""
 PENDING: Final = "pending"
 DELIVERED: Final = "delivered"
 REMOVED: Final = "the session was removed"
 """Why a message of a session is dead."""
+TAKEN_BEFORE: Final = "it was taken in the path broker that it comes from"
+"""Why a migrated message counts as seen."""
 NO_SUBSCRIBERS: Final = "no_subscribers"
+NO_AGENT: Final = "no agent is subscribed"
+"""Why a path of a message is dead, for programs and in the ledger."""
 AUTO_SUBSCRIBED: Final = "auto-subscribed"
 """The note for an agent that subscribes to its own path."""
 DEFAULT_COMMAND: Final = "message"
@@ -78,6 +86,11 @@ def check_session(session: str) -> str:
     return session
 
 
+def is_migrated_sender(sender: str) -> bool:
+    """Return whether a migrated message may have this sender: none that looks like the person or the bus."""
+    return _SENDER.fullmatch(sender) is not None
+
+
 # --------------------
 # Requests.
 
@@ -90,6 +103,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     """Any JSON value."""
     source: str = INTERNAL
     external_id: str = ""
+    limit_bytes: int = LIMIT_BODY_BYTES
+    """The payload as JSON may have this size. No client can set it."""
 
 
 class SubscribePath(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +145,77 @@ class ClearDeadLetters(msgspec.Struct, frozen=True, kw_only=True):
     """Remove all present dead letters from the list. The messages stay in the log."""
 
 
-PathRequest: TypeAlias = SubscribePath | UnsubscribePath | CreateSession | RemoveSession | ClearDeadLetters
+class MigratedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session of another path broker. Times are Unix milliseconds."""
+
+    agent: str
+    session: str
+    created: int
+    used: int
+    title: str = ""
+
+
+class MigratedSubscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A path subscription of another path broker."""
+
+    agent: str
+    pattern: str
+    added: int
+    session: str = ""
+
+
+class MigratedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message of another path broker, with all its copies. Without mailboxes it is a dead letter."""
+
+    id: str
+    sender: str
+    path: str
+    ts: int
+    content: Content
+    mailboxes: tuple[str, ...] = ()
+    """Sessions first."""
+    taken: tuple[str, ...] = ()
+    """The mailboxes whose copy was received there."""
+    handled: dict[str, tuple[str, ...]] = {}
+    """Agents whose copy says that sessions handled it: the ids of those sessions."""
+
+
+class Migrate(msgspec.Struct, frozen=True, kw_only=True):
+    """Store a part of what another path broker had stored, without any effect on agents that run.
+
+    Everything that is here already stays as it is, so a repeat changes nothing. Agents come before what
+    refers to them, in this request or in an earlier one.
+    """
+
+    agents: tuple[str, ...] = ()
+    sessions: tuple[MigratedSession, ...] = ()
+    subscriptions: tuple[MigratedSubscription, ...] = ()
+    messages: tuple[MigratedMessage, ...] = ()
+
+
+class MigrationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of each kind are new, and which messages and subscriptions were not stored."""
+
+    agents: int = 0
+    sessions: int = 0
+    subscriptions: int = 0
+    messages: int = 0
+    """New messages, without dead letters."""
+    dead: int = 0
+    """New dead letters."""
+    known: int = 0
+    """Messages and dead letters that were here already."""
+    taken: int = 0
+    """Copies that waited here, and that the other path broker has handed out since the last import."""
+    different: tuple[str, ...] = ()
+    """The ids of messages that are here already with other recipients or another time; they stay so."""
+    refused: tuple[str, ...] = ()
+    """A sentence for each part that cannot be stored here."""
+
+
+PathRequest: TypeAlias = (
+    SubscribePath | UnsubscribePath | CreateSession | RemoveSession | ClearDeadLetters | Migrate
+)
 
 
 # --------------------

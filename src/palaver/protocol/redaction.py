@@ -272,7 +272,7 @@ def removed_text(event: Event, *, is_foreign: bool) -> str:
     if event.type == "message" and isinstance(raw, str) and raw:
         return base64.b64decode(raw).decode("utf-8", "replace")
     if _is_routed(event):
-        return readable_text(event)
+        return readable_text(event, is_whole=True)
     texts = (event.payload.get(key) for key in _FIELDS[event.type] if key not in _EMPTY)
     return "\n".join(text for text in texts if isinstance(text, str))
 

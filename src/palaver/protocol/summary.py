@@ -1,7 +1,7 @@
 """Short summaries of events, for lists and notices. Pure and total: no payload makes it fail."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,9 @@ from palaver.protocol.events import (
     AgentBye,
     AgentHello,
     AgentPaused,
+    AutoTurnError,
+    AutoTurnResult,
+    AutoTurnStarted,
     Closed,
     DeadLettersCleared,
     DeliveryReport,
@@ -44,6 +47,7 @@ from palaver.protocol.events import (
     TaskCreated,
     TaskUpdated,
     TextRemoved,
+    TurnSkipped,
     Unreadable,
 )
 from palaver.protocol.message import MESSAGE, is_lost, readable_text, reply_reference
@@ -122,11 +126,30 @@ def _typed(event: Event) -> str:
             return f"up to #{cleared.up_to}"
         case TextRemoved() as removed:
             return f"the text of #{removed.event}"
+        case AutoTurnStarted() as turn:
+            again = turn.attempt > 1 and f"try {turn.attempt}"
+            by = turn.manual and "started by a person"
+            return _with(f"session {turn.session}: {_counted_messages(turn.messages)}", again, by)
+        case AutoTurnResult() as turn:
+            return f"session {turn.session}, turn #{turn.turn}: {turn.text or '(no text)'}"
+        case AutoTurnError() as turn:
+            held = turn.held and "its messages are held"
+            return _with(f"session {turn.session}, turn #{turn.turn}: {turn.error}", held)
+        case TurnSkipped() as turn:
+            return f"session {turn.session}: {_counted_messages(turn.messages)}, by the {turn.reason}"
         case SettingChanged() as setting:
             was = setting.old is not None and f"was {setting.old}"
-            whose = f"{setting.agent}: " if setting.agent else ""
+            whose = f"{mailbox_of(setting.agent, setting.session)}: " if setting.agent else ""
             return _with(f"{whose}{setting.key} = {setting.value}", was)
     return readable_text(event)
+
+
+def _counted_messages(seqs: Sequence[int]) -> str:
+    """Return the number of some messages, and the first ones."""
+    if not seqs:
+        return "no messages"
+    named = ", ".join(f"#{seq}" for seq in seqs[:5])
+    return f"{len(seqs)} message{'s' if len(seqs) > 1 else ''} ({named}{', …' if len(seqs) > 5 else ''})"
 
 
 def _filters(wanted: Filter | None) -> list[str]:

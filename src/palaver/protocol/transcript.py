@@ -180,10 +180,10 @@ def _too_deep(number: int) -> BadRequest:
     return BadRequest(f"line {number} of the transcript is nested more than {LIMIT_DEPTH} levels deep")
 
 
-def is_deep(whole: object) -> bool:
-    """Return whether a value is nested deeper than an entry may be."""
+def is_deep(whole: object, limit: int = LIMIT_DEPTH) -> bool:
+    """Return whether a value is nested deeper than an entry may be, or than another limit."""
     level = [whole]
-    for _ in range(LIMIT_DEPTH):
+    for _ in range(limit):
         below: list[object] = []
         for value in level:
             if isinstance(value, dict):

@@ -12,7 +12,7 @@ from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import ANY_EVENT, LIMIT_NEWEST, Log
 from palaver.log.follow import follow, news_of
 from palaver.protocol.address import find_mentions
-from palaver.protocol.envelope import Event, words_of
+from palaver.protocol.envelope import Event, is_migrated, words_of
 from palaver.protocol.events import (
     BYE,
     DeliveryReport,
@@ -444,7 +444,8 @@ class Watches:
     async def _look_at(self, events: Sequence[Event]) -> None:
         requests: list[Told] = []
         for event in events:
-            requests += self._reactions(event)
+            if not is_migrated(event):
+                requests += self._reactions(event)
             if len(requests) >= _AT_ONCE:
                 await self._tell(requests)
                 requests = []

@@ -27,6 +27,8 @@ from palaver.protocol.paths import (
     CreateSession,
     DeadLetter,
     Delivered,
+    Migrate,
+    MigrationResult,
     PathSubscription,
     RemoveSession,
     RoutedMessage,
@@ -170,6 +172,12 @@ class PathService:
     async def clear_dead_letters(self, caller: Caller, *, key: bytes | None = None) -> None:
         """Empty the list of dead letters. The messages stay in the log."""
         await self._broker.submit(caller, ClearDeadLetters(), key=key)
+
+    async def migrate(self, caller: Caller, request: Migrate) -> MigrationResult:
+        """Store a part of what another path broker had stored; see `Migrate`. Only for a person."""
+        done = await self._broker.submit(caller, request)
+        assert isinstance(done, MigrationResult)
+        return done
 
     # Taking
 

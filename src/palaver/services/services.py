@@ -10,7 +10,7 @@ from palaver.clock import Clock
 from palaver.config import LiveSettings, Settings
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
-from palaver.identity.tokens import Tickets, TokenBook
+from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
 from palaver.protocol.agents import Caller
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
@@ -55,6 +55,7 @@ class DaemonParts:
     """The daemon itself: its home, settings and version, and the controls that other doors need."""
 
     home: Path
+    clock: Clock
     live: LiveSettings
     version: str
     started_ms: int
@@ -78,6 +79,7 @@ class CallerBooks:
     member_presence: MemberPresenceBook
     tickets: Tickets
     tokens: TokenBook
+    webhooks: WebhookBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,16 +96,42 @@ class AgentBooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UseCases:
+    """The use cases that several doors share."""
+
+    rooms: RoomService
+    paths: PathService
+    turns: TurnService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The parts of a running daemon, as doors see them."""
 
     daemon: DaemonParts
-    clock: Clock
     queries: Queries
     broker: Broker
     delivery: Delivering
     callers: CallerBooks
     agents: AgentBooks
-    rooms: RoomService
-    paths: PathService
-    turns: TurnService
+    cases: UseCases
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the daemon."""
+        return self.daemon.clock
+
+    @property
+    def rooms(self) -> RoomService:
+        """The use cases of rooms and the stick."""
+        return self.cases.rooms
+
+    @property
+    def paths(self) -> PathService:
+        """The use cases of paths."""
+        return self.cases.paths
+
+    @property
+    def turns(self) -> TurnService:
+        """The use cases of automatic turns."""
+        return self.cases.turns

@@ -8,7 +8,7 @@ import msgspec
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import Settings, split_command
-from palaver.domain.rights import require
+from palaver.domain.rights import require, require_turns_of
 from palaver.errors import AlreadyRunning, BadRequest, NotFound, NotYou, Unavailable, cut_name
 from palaver.identity.caller import anchor_for_child
 from palaver.identity.presence import ExitWatch
@@ -25,6 +25,7 @@ from palaver.protocol.events import (
     AutoTurnError,
     AutoTurnResult,
     AutoTurnStarted,
+    TurnBody,
 )
 from palaver.protocol.paths import MAIN, check_session, mailbox_of, readable_mailbox
 from palaver.protocol.query import Query
@@ -37,11 +38,14 @@ from palaver.protocol.turns import (
     session_of_mailbox,
 )
 from palaver.reactors.turns import AutomaticTurns, Plan, Step, TurnSettings
+from palaver.services.paths import Range
 from palaver.services.queries import Queries
 from palaver.state.agents import read_line
-from palaver.state.paths import read_agent_session
+from palaver.state.paths import read_agent_session, session_of_harness
 from palaver.state.turns import is_turn_on, read_auto_runs, read_turn, read_turn_stats
 
+_AT_ONCE: Final = 500
+"""Events of turns that are read together."""
 POLL_S: Final = 25.0
 """How long a request of the runner for a job waits."""
 RUNNER_TICKET: Final = "the runner"
@@ -201,12 +205,33 @@ class TurnService:
             case _:
                 return ""
 
-    async def history(self, agent: str, session: str, limit: int) -> list[Event]:
+    async def history(self, agent: str, session: str, wanted: Range) -> list[Event]:
         """Return the newest events of a session's automatic turns, the newest first."""
-        query = Query(types=tuple(sorted(TURN_TYPES)), senders=(agent,), last=max(limit, 1) * 4)
-        events = await self._queries.read(query)
-        own = [event for event in events if getattr(event.body, "session", "") == (session or MAIN)]
-        return own[::-1][:limit]
+        types = tuple(sorted(TURN_TYPES))
+        found: list[Event] = []
+        before: int | None = None
+        while len(found) < wanted.limit:
+            query = Query(types=types, senders=(agent,), before=before, last=_AT_ONCE)
+            events = await self._queries.read(query)
+            found += [
+                event
+                for event in reversed(events)
+                if isinstance(event.body, TurnBody) and event.body.session == session and wanted.has(event)
+            ]
+            if len(events) < _AT_ONCE:
+                break
+            before = events[0].seq
+        return found[: wanted.limit]
+
+    def check_free(self, agent: Agent) -> None:
+        """Refuse to open the session that an agent was in last while an automatic turn runs in it."""
+        session = session_of_harness(self._queries.rows, agent.name, agent.session)
+        turn = read_turn(self._queries.rows, agent.name, session)
+        if turn.active:
+            raise BadRequest(
+                f"an automatic turn of {agent.name} runs in this session (#{turn.active}): wait until it has "
+                "ended, or end it with 'pal turn stop'"
+            )
 
     # Turns on demand
 
@@ -221,8 +246,8 @@ class TurnService:
         key: bytes | None = None,
     ) -> TurnResult:
         """Run a turn without a triage and return its outcome. It waits for a running turn of that session."""
-        require(caller, Standing.OPERATOR, "turn run")
         found = self._agent(agent)
+        require_turns_of(caller, found)
         target = found.name, check_session(session or MAIN)
         if read_agent_session(self._queries.rows, *target) is None:
             raise NotFound(

@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from palaver.protocol.envelope import Event, body_as
-from palaver.protocol.events import DeliveryReport, MessageSent, State, can_rise
+from palaver.protocol.envelope import Event, body_as, is_migrated
+from palaver.protocol.events import DeliveryReport, Grade, MessageSent, State, can_rise
 from palaver.protocol.message import Priority, parse_priority
-from palaver.protocol.paths import split_mailbox
+from palaver.protocol.paths import NO_AGENT, TAKEN_BEFORE, split_mailbox
 from palaver.state.agents import (
     can_step,
     find_mail,
@@ -77,6 +77,8 @@ def opened_by_message(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a message: it is mail for its recipients, and may answer another message."""
     counter = _Counter(rows)
     changes = _open_mail(event, counter)
+    if is_migrated(event):
+        return changes + _dead(event) + counter.changes()
     seq = answered_seq(event)
     # A held reply answers nothing until it is released.
     if seq is not None and not deliverable(event).held:
@@ -97,6 +99,12 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
     row = encode_row(mail)
     changes: list[Change] = []
     for agent in found.delivered_to:
+        if agent in found.migrated:
+            seen = LedgerEntry(
+                state=State.SEEN, ts=event.ts, grade=Grade.HANDED, reason=TAKEN_BEFORE, seen=event.ts
+            )
+            changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(seen)))
+            continue
         key = mail_key(agent, found.priority, event.seq, found.kind_for(agent))
         changes.append((MAIL, key, row))
         counter.add(agent, int(_is_unread(key, mail)))
@@ -107,6 +115,12 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
         if found.expires:
             changes.append((EXPIRY, expiry_key(found.expires, event.seq, agent), b"1"))
     return changes
+
+
+def _dead(event: Event) -> list[Change]:
+    """Return the ledger entries of the paths that no subscription matched. No report will follow."""
+    dead = encode_row(LedgerEntry(state=State.DEAD, ts=event.ts, reason=NO_AGENT))
+    return [(LEDGER, ledger_key(event.seq, path), dead) for path in body_as(event, MessageSent).dead]
 
 
 def _is_unread(key: str, mail: OpenMessage) -> bool:

@@ -45,7 +45,10 @@ _decode_session: Final = msgspec.json.Decoder(_SessionRow).decode
 
 
 def read_path_subscriptions(rows: Rows, mailbox: str) -> tuple[PathSubscription, ...]:
-    """Return the path subscriptions of an agent or session, in the order in which they were added."""
+    """Return the path subscriptions of an agent or session by the time at which they were added.
+
+    Those of the same millisecond are in the order of their patterns.
+    """
     found = rows.scan(_PATHS, f"{mailbox}/", limit=LIMIT_SUBSCRIPTIONS)
     made = (
         PathSubscription(pattern=key.removeprefix(f"{mailbox}/"), added_at=decode_count(value))
@@ -129,10 +132,11 @@ def fold_path_subscribed(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a new path subscription; it creates a missing session."""
     body = body_as(event, PathSubscribed)
     mailbox = mailbox_of(body.agent, body.session)
-    changes = _used(rows, mailbox, event.ts, is_created=True) if body.session else []
+    added = body.added or event.ts
+    changes = _used(rows, mailbox, added, is_created=True) if body.session else []
     if is_subscribed(rows, mailbox, body.pattern):
         return changes
-    changes.append((_PATHS, f"{mailbox}/{body.pattern}", encode_row(event.ts)))
+    changes.append((_PATHS, f"{mailbox}/{body.pattern}", encode_row(added)))
     return [*changes, _counted(rows, body.agent, 1)]
 
 
@@ -150,8 +154,9 @@ def fold_session_created(rows: Rows, event: Event) -> list[Change]:
     body = body_as(event, SessionCreated)
     mailbox = mailbox_of(body.agent, body.session)
     value = rows.get(_SESSIONS, mailbox)
-    created = event.ts if value is None else _decode_session(value).created
-    row = _SessionRow(title=body.title, created=created, used=event.ts, harness_session=body.harness_session)
+    created = (body.created or event.ts) if value is None else _decode_session(value).created
+    used = body.used or event.ts
+    row = _SessionRow(title=body.title, created=created, used=used, harness_session=body.harness_session)
     return [(_SESSIONS, mailbox, encode_row(row))]
 
 

@@ -58,7 +58,7 @@ TIP: Final = "tip"
 
 _LARGEST_SEQ: Final = 10**15 - 1
 _SEQ_DIGITS: Final = 15
-_NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held", "handled"})
+_NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held", "handled", "migrated"})
 """The fields of a message without which it cannot be delivered correctly."""
 
 
@@ -133,6 +133,8 @@ class Deliverable(msgspec.Struct, frozen=True):
     is_raw: bool = False
     handled: tuple[str, ...] = ()
     """The agents whose copy is only for pull."""
+    migrated: tuple[str, ...] = ()
+    """The mailboxes that had taken it in the path broker that it comes from."""
 
     def kind_for(self, name: str) -> MailKind:
         """Return how it reaches a recipient."""
@@ -162,6 +164,7 @@ def deliverable(event: Event) -> Deliverable:
         message.wakes,
         message.raw is not None,
         tuple(message.handled),
+        message.migrated or (),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver.doors.mcp.loading import Loader, quietly
+from palaver.doors.mcp.pump import Loader, quietly
 from palaver.doors.mcp.server import McpSession
 
 
@@ -21,7 +21,7 @@ async def test_event_loop_runs_during_an_import(monkeypatch: pytest.MonkeyPatch)
         assert may_end.wait(LIMIT_S)
         return McpSession
 
-    monkeypatch.setattr("palaver.doors.mcp.loading._import_session", slow)
+    monkeypatch.setattr("palaver.doors.mcp.pump._import_session", slow)
     loading = asyncio.create_task(Loader().session_class())
     await asyncio.sleep(0)
 

@@ -13,7 +13,7 @@ from palaver import errors
 from palaver.doors.tools import tool_error
 
 SOURCE = Path(palaver.__file__).parent
-REACHED = ("broker/rooms.py", "domain/stick.py", "domain/members.py", "state/rooms.py", "services/rooms.py")
+REACHED = ("broker/rooms.py", "domain/stick.py", "state/rooms.py", "services/rooms.py")
 """Modules that only requests of tools and of the same commands reach."""
 NOT_OF_TOOLS = {
     "AlreadyJoined",  # join_path uses the name that the session has

@@ -9,6 +9,7 @@ from palaver.protocol import lines as holder
 from palaver.protocol import lines as program
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import Op
+from palaver.protocol.paths import Content, MigratedMessage, MigratedSession, MigratedSubscription
 
 LEAST: list[tuple[Op, bytes]] = [
     (program.WhoamiOp(), b'{"req":7,"op":"whoami"}'),
@@ -35,6 +36,7 @@ LEAST: list[tuple[Op, bytes]] = [
     (program.HistoryOp(), b'{"req":7,"op":"history"}'),
     (program.DeadLettersOp(), b'{"req":7,"op":"dead_letters"}'),
     (program.ClearDeadLettersOp(), b'{"req":7,"op":"clear_dead_letters"}'),
+    (program.MigrateOp(), b'{"req":7,"op":"migrate"}'),
     (holder.HoldOp(pid=7), b'{"req":7,"op":"hold","pid":7}'),
     (
         holder.AccompanyOp(harness="opencode", session="ses_1"),
@@ -174,6 +176,31 @@ MOST: list[tuple[Op, bytes]] = [
     (
         program.ClearDeadLettersOp(name="luna", key="ab" * 16),
         b'{"req":7,"op":"clear_dead_letters","name":"luna","key":"abababababababababababababababab"}',
+    ),
+    (
+        program.MigrateOp(
+            name="luna",
+            agents=("nova",),
+            sessions=(MigratedSession(agent="nova", session="mon", created=1, used=2, title="Team"),),
+            subscriptions=(MigratedSubscription(agent="nova", pattern="a/*", added=3, session="mon"),),
+            messages=(
+                MigratedMessage(
+                    id="m1",
+                    sender="bridge",
+                    path="a/b",
+                    ts=4,
+                    content=Content(command="new", payload=[1], source="slack", external_id="e"),
+                    mailboxes=("nova+mon", "nova"),
+                    taken=("nova+mon",),
+                    handled={"nova": ("mon",)},
+                ),
+            ),
+        ),
+        b'{"req":7,"op":"migrate","name":"luna","agents":["nova"],"sessions":[{"agent":"nova","session":"mon",'
+        b'"created":1,"used":2,"title":"Team"}],"subscriptions":[{"agent":"nova","pattern":"a/*","added":3,'
+        b'"session":"mon"}],"messages":[{"id":"m1","sender":"bridge","path":"a/b","ts":4,"content":{"command":'
+        b'"new","payload":[1],"source":"slack","external_id":"e"},"mailboxes":["nova+mon","nova"],'
+        b'"taken":["nova+mon"],"handled":{"nova":["mon"]}}]}',
     ),
     (
         holder.HoldOp(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from palaver.broker.context import Archived, Imported, Redacted
-from palaver.domain.rights import is_foreign_type, require
+from palaver.domain.rights import is_foreign_type, require, require_person
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import LOG_COMMANDS, query_from, time_from
 from palaver.doors.cli.parser import format_argv
@@ -124,8 +124,11 @@ ARCHIVE_COMMANDS: Final = (
             "else: no message is delivered, no agent, task or room appears, no watch or subscription fires. "
             "Only a person can do this."
         ),
-        positionals=(Positional(name="FILE", help="A file that 'pal export' wrote."),),
-        examples=(("pal import log.jsonl", "a file from 'pal export --no-redact > log.jsonl'"),),
+        positionals=(Positional(name="FILE", help="A file that 'pal export' wrote.", completes="files"),),
+        examples=(
+            ("pal import log.jsonl", "a file from 'pal export --no-redact > log.jsonl'"),
+            ("pal import ./messages", "a file that is called messages"),
+        ),
         statuses=(
             (0, "All events of the file are in the log."),
             (1, "The command was refused, or some events were skipped because their ids belong to others."),
@@ -135,6 +138,43 @@ ARCHIVE_COMMANDS: Final = (
             "numbers in the file of events that were skipped: another event has their sender and id)."
         ),
         see=(("importing", "archive.md#importing"),),
+    ),
+    Command(
+        path=("import", "messages"),
+        group=_GROUP,
+        summary="Take over agents and messages of another path broker.",
+        description=(
+            "Reads the files of a path broker that keeps its messages in DIR/.messages and its agents in "
+            "files jvAgent.json below DIR. Afterwards its agents, sessions and subscriptions exist here, "
+            "and its messages are in 'pal history'; those that were pending wait for 'pal recv', and "
+            "unmatched ones are dead letters. No agent is started or woken, and nothing that is here already "
+            "is changed, so the command can be repeated and continues after an interruption. Lines that "
+            "cannot be read are skipped and counted. Only a person can do this."
+        ),
+        positionals=(
+            Positional(name="DIR", help="The project folder of the path broker.", completes="directories"),
+        ),
+        options=(Option(name="--dry-run", help="Read everything, say what was found, store nothing."),),
+        examples=(
+            ("pal import messages ~/project", "take over everything"),
+            ("pal import messages ~/project --dry-run", "see what would be skipped or renamed"),
+        ),
+        statuses=(
+            (0, "Everything that can be read is here now."),
+            (
+                1,
+                "The command was refused, a file could not be read, or messages were left out because others "
+                "here have their sender and id.",
+            ),
+        ),
+        json=(
+            "'agents', 'sessions', 'subscriptions', 'messages' and 'dead' (how many are new), 'known' "
+            "(messages that were here already), 'taken' (copies that waited here and were received there "
+            "since), 'untimed', 'auto_runs' (found, not imported), 'skipped' and 'first_skipped' ('file', "
+            "'line', 'reason'), 'unreadable', 'renamed' ('kind', 'from', 'to'), 'ignored' (unknown fields), "
+            "'different' and 'first_different' (ids that belong to other messages here), 'dry_run'."
+        ),
+        see=(("taking over its files", "paths.md#taking-over-its-files"),),
     ),
     Command(
         path=("redact",),
@@ -258,6 +298,13 @@ async def import_events(call: Call) -> int:
     if different:
         call.warn(f"not imported, because another event here has the same sender and id: {_seqs(different)}")
     return 1 if different else 0
+
+
+async def import_messages(call: Call) -> int:
+    """Let the client read the files of another path broker, with its own rights, and send their content."""
+    require_person(call.caller, "import messages")
+    call.connection.run_here(*format_argv(call.parsed))
+    return 0
 
 
 async def redact(call: Call) -> int:

@@ -41,7 +41,8 @@ AnchorOfPid = Callable[[int | None], Anchor]
 """Returns the anchor of a caller that joins, at the given process if there is one, or raises."""
 
 _DEFAULT_WIDTH: Final = 80
-_FILE: Final = "--file"
+_FILES: Final = frozenset({"--file", "--secret-file"})
+"""Options whose values are names of files."""
 _LIMIT_REPLY_BYTES: Final = 1024
 _YES: Final = frozenset({"y", "yes"})
 
@@ -275,7 +276,7 @@ def check_utf8(parsed: Parsed) -> None:
     """Refuse bytes that are not UTF-8 everywhere except in file names."""
     words = [*parsed.positionals, *(parsed.after or ()), parsed.as_name or ""]
     for name, value in parsed.options.items():
-        if name != _FILE:
+        if name not in _FILES:
             words += [value] if isinstance(value, str) else value if isinstance(value, list) else []
     for word in words:
         try:

@@ -38,8 +38,8 @@ COMPLETION_COMMANDS: Final = (
         summary="Print a completion script for your shell.",
         description=(
             "It completes commands, options, agents, tags (@api-), harnesses, threads, message numbers, "
-            "patterns of paths, and the ids of notes, tasks, bundles, tokens, sessions and subscriptions. "
-            "While the bus is not running it offers no names, and it never starts the bus."
+            "patterns of paths, webhooks, and the ids of notes, tasks, bundles, tokens, sessions and "
+            "subscriptions. While the bus is not running it offers no names, and it never starts the bus."
         ),
         positionals=(Positional(name="SHELL", help="Your shell.", choices=SHELLS),),
         examples=(
@@ -105,6 +105,8 @@ async def complete_words(call: Call) -> int:
             return [
                 f"{token.id}\t{token.name or ' '.join(token.acts_for)}, {token.standing}" for token in tokens
             ]
+        if kind == "webhooks":
+            return [f"{one.service}\t{one.scheme}" for one in call.services.callers.webhooks.all()]
         if kind == "subscriptions":
             made, watches = subscriptions_of(rows, call.caller.name)
             asked = [f"w{one.request}-{one.agent}\trequest #{one.request} to {one.agent}" for one in watches]

@@ -1,18 +1,26 @@
-"""The commands for MCP and for the tokens of HTTP."""
+"""The commands for MCP, for the tokens of HTTP, and for webhooks."""
 
 from typing import Final
 
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import relative_time
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError
-from palaver.identity.tokens import ALL_AGENTS, Token, TokenBook
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError, cut_name, nearest
+from palaver.identity.tokens import (
+    ALL_AGENTS,
+    LIMIT_SECRET_BYTES,
+    SCHEMES,
+    Token,
+    TokenBook,
+    Webhook,
+    check_service,
+)
 from palaver.protocol.agents import Standing, check_name, full_name, split_name, standing_of_role
-from palaver.protocol.display import ago
+from palaver.protocol.display import Column, ago
 from palaver.protocol.message import EXTERNAL
 
 # --------------------
-# Rows of the commands for MCP and for the tokens of HTTP.
+# Rows of the commands.
 
 _GROUP: Final = "MCP and HTTP"
 
@@ -103,6 +111,79 @@ DOOR_COMMANDS: Final = (
             ("pal token revoke luna", "revoke all tokens of luna"),
         ),
     ),
+    Command(
+        path=("webhook",),
+        group=_GROUP,
+        summary="Manage services that send webhooks to the bus.",
+        description=(
+            "A service such as GitHub posts to /in/SERVICE/TOPIC, and the bus routes the message to the path "
+            "webhook/SERVICE/TOPIC. Enable HTTP access first: 'pal up --http'."
+        ),
+        is_group=True,
+        examples=(
+            ("pal webhook add github --scheme github --secret-file secret.txt", "accept events of GitHub"),
+            ("pal webhook list", "list the services"),
+        ),
+        see=(("webhooks", "webhooks.md"),),
+    ),
+    Command(
+        path=("webhook", "add"),
+        group=_GROUP,
+        summary="Accept webhooks of a service.",
+        description=(
+            "The service proves that it has the secret: with --scheme bearer it sends it in the header "
+            "Authorization, with the other schemes it signs each request. Adding a service again replaces "
+            "its secret and its options. This requires a person. The secret is stored in a file that only "
+            "you can read, and is never shown."
+        ),
+        positionals=(
+            Positional(
+                name="SERVICE",
+                help="Its name: lowercase letters, digits, _ and -.",
+                completes="webhooks",
+            ),
+        ),
+        options=(
+            Option(
+                name="--secret-file",
+                metavar="F",
+                help="A file with the secret; - is standard input.",
+                completes="files",
+            ),
+            Option(
+                name="--scheme",
+                metavar="SCHEME",
+                help="How requests prove the secret (default: bearer).",
+                choices=SCHEMES,
+            ),
+            Option(
+                name="--id-header", metavar="H", help="Header with the delivery id (default: the scheme's)."
+            ),
+        ),
+        examples=(
+            ("pal webhook add github --scheme github --secret-file secret.txt", "accept events of GitHub"),
+            ("pal webhook add slack --scheme slack --secret-file -", "read the secret from standard input"),
+            ("pal webhook add ci --secret-file secret.txt --id-header X-Build-Id", "with a bearer secret"),
+        ),
+        see=(("webhooks", "webhooks.md"),),
+    ),
+    Command(
+        path=("webhook", "list"),
+        group=_GROUP,
+        summary="List the services that send webhooks.",
+        description="Shows the scheme, the creator and the age of each service, but never its secret.",
+        examples=(("pal webhook list", "list all services"),),
+    ),
+    Command(
+        path=("webhook", "rm"),
+        group=_GROUP,
+        summary="Refuse webhooks of a service from now on.",
+        description="This requires a person. The messages of the service stay in the log.",
+        positionals=(
+            Positional(name="SERVICE", help="A name from 'pal webhook list'.", completes="webhooks"),
+        ),
+        examples=(("pal webhook rm github", "accept nothing more from github"),),
+    ),
 )
 
 
@@ -145,8 +226,7 @@ async def _create_for_several(call: Call, written: str) -> int:
     """Create a token that acts for several agents, and print it."""
     if call.parsed.positionals:
         raise UsageError("--acts-for names the agents: leave out NAME")
-    if call.caller.standing is not Standing.HUMAN or call.caller.by:
-        raise NotAllowed("token create --acts-for", call.caller.standing.word, Standing.HUMAN.word)
+    _check_person(call, "token create --acts-for")
     names = _names_of(written)
     agents = [agent for name in names if (agent := call.services.broker.directory.find(name))]
     standing = max((standing_of_role(agent.role) for agent in agents), default=Standing.WORKER)
@@ -236,6 +316,93 @@ def _book(call: Call) -> TokenBook:
 
 
 # --------------------
+# Functions of `pal webhook`.
+
+
+async def add_webhook(call: Call) -> int:
+    """Store a service with its secret, which the client reads."""
+    service = call.parsed.positionals[0]
+    _check_person(call, "webhook add")
+    file = call.parsed.value("--secret-file")
+    if not file:
+        raise UsageError(
+            "--secret-file requires the name of a file with the secret, or - for standard input: "
+            f"pal webhook add {service} --secret-file FILE"
+        )
+    # Checked before the secret is read, which may be typed.
+    check_service(service)
+    webhook, is_replaced = await call.services.callers.webhooks.put(
+        service,
+        scheme=call.parsed.value("--scheme") or SCHEMES[0],
+        secret=await _read_secret(call, file),
+        by=call.caller.name,
+        id_header=call.parsed.value("--id-header") or "",
+    )
+    url = f"{call.services.daemon.http.where}/in/{service}/TOPIC"
+    if call.is_json:
+        await call.say_json({**_webhook_view(webhook), "replaced": is_replaced})
+    else:
+        done = "is replaced" if is_replaced else "is added"
+        await call.say(f"the webhook {service} {done} ({webhook.scheme}): it posts to {url}")
+    if not call.services.daemon.http.where:
+        call.warn("HTTP access is off, so no webhook can arrive; 'pal up --http' enables it")
+    return 0
+
+
+async def _read_secret(call: Call, file: str) -> bytes:
+    """Let the client read the secret with its own rights. The end of its last line is not part of it."""
+    limit_bytes = LIMIT_SECRET_BYTES + 2
+    if file == "-":
+        content = await call.connection.read_stdin(limit_bytes)
+    else:
+        content = await call.connection.read_file(file, limit_bytes)
+    return content.removesuffix(b"\n").removesuffix(b"\r")
+
+
+async def list_webhooks(call: Call) -> int:
+    """Show every service without its secret."""
+    now = call.services.clock.now_ms()
+    webhooks = call.services.callers.webhooks.all()
+    if call.is_json:
+        await call.say_json_lines(map(_webhook_view, webhooks))
+    elif webhooks:
+        await call.say_table(
+            [
+                Column(title="SERVICE", least=12),
+                Column(title="SCHEME", least=11),
+                Column(title="ID HEADER"),
+                Column(title="BY", least=8),
+                Column(title="AGE", is_right=True),
+            ],
+            [(one.service, one.scheme, one.id_header, one.by, ago(now - one.ts)) for one in webhooks],
+        )
+    else:
+        await call.say("there are no webhooks; 'pal webhook add SERVICE --secret-file FILE' adds one")
+    return 0
+
+
+async def remove_webhook(call: Call) -> int:
+    """Remove a service and its secret."""
+    service = call.parsed.positionals[0]
+    _check_person(call, "webhook rm")
+    book = call.services.callers.webhooks
+    near = nearest(service, [one.service for one in book.all()])
+    if not await book.remove(service):
+        hint = f"did you mean {near[0]}?" if near else "'pal webhook list' shows them"
+        raise NotFound(f"webhook {cut_name(service)}", hint)
+    if call.is_json:
+        await call.say_json({"service": service, "removed": True})
+    else:
+        await call.say(f"the webhook {service} is removed")
+    return 0
+
+
+def _check_person(call: Call, verb: str) -> None:
+    if call.caller.standing is not Standing.HUMAN or call.caller.by:
+        raise NotAllowed(verb, call.caller.standing.word, Standing.HUMAN.word)
+
+
+# --------------------
 # Rendering: for programs and for people.
 
 
@@ -261,4 +428,16 @@ def _view(token: Token) -> dict[str, object]:
         "by": token.by,
         "created": token.ts,
         **ends,
+    }
+
+
+def _webhook_view(webhook: Webhook) -> dict[str, object]:
+    """Return a service for programs, without its secret."""
+    header = {"id_header": webhook.id_header} if webhook.id_header else {}
+    return {
+        "service": webhook.service,
+        "scheme": webhook.scheme,
+        **header,
+        "by": webhook.by,
+        "created": webhook.ts,
     }

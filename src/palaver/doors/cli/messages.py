@@ -990,7 +990,7 @@ async def show(call: Call) -> int:
         else:
             await call.write(encode_event(event) + b"\n")
         return 0
-    text = readable_text(event)
+    text = readable_text(event, is_whole=True)
     paint = call.paint
     kind, sender = paint.safe(f"{event.type} from"), paint.name(event.sender)
     lines = [f"#{event.seq} {kind} {sender}, {call.clock_time(event.ts)}, {paint.safe(event.id)}"]

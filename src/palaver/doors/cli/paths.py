@@ -14,6 +14,7 @@ from palaver.doors.cli.messages import read_content
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
 from palaver.protocol.display import Column, Safe, ago
+from palaver.protocol.envelope import Event
 from palaver.protocol.message import HUMAN, with_json
 from palaver.protocol.paths import (
     DEFAULT_COMMAND,
@@ -22,11 +23,13 @@ from palaver.protocol.paths import (
     CreateSession,
     Delivered,
     PathSubscription,
+    RoutedMessage,
     Session,
     SubscriptionResult,
     mailbox_of,
     readable_mailbox,
 )
+from palaver.protocol.summary import summary
 from palaver.services.paths import DEFAULT_MESSAGES, LIMIT_MESSAGES, Range
 
 # --------------------
@@ -200,7 +203,8 @@ PATH_COMMANDS: Final = (
         summary="Show what an agent or session has received.",
         description=(
             "Shows the messages of a mailbox, taken or not, the newest first. Changes nothing. A text from "
-            "another door is the payload of the command 'message'."
+            "another door is the payload of the command 'message'. With --session it also shows the "
+            "automatic turns of that session."
         ),
         positionals=(
             Positional(name="NAME", help="The agent (default: you).", optional=True, completes="all agents"),
@@ -495,11 +499,15 @@ async def history(call: Call) -> int:
     """Show the messages that a mailbox has received."""
     agent = _agent(call, call.parsed.positionals[0]) if call.parsed.positionals else call.owner
     session = _own_session(call)
-    found = await call.services.paths.history(agent, session=session, wanted=_range(call), with_seq=True)
-    if not found and session:
+    wanted = _range(call)
+    messages = await call.services.paths.history(agent, session=session, wanted=wanted, with_seq=True)
+    turns = await call.services.turns.history(agent, session, wanted) if session else []
+    if not messages and not turns and session:
         call.services.paths.session(agent, session)  # A removed session still has its history.
+    both: list[RoutedMessage | Event] = [*messages, *turns]
+    found = sorted(both, key=lambda one: one.seq or 0, reverse=True)[: wanted.limit]
     if call.is_json:
-        await call.say_json_lines(found)
+        await call.say_json_lines([_turn_object(one) if isinstance(one, Event) else one for one in found])
         return 0
     if not found:
         await call.say("no messages yet")
@@ -515,6 +523,10 @@ async def history(call: Call) -> int:
     now = call.services.clock.now_ms()
     rows = []
     for one in found:
+        if isinstance(one, Event):
+            age = ago(now - one.ts)
+            rows.append([f"#{one.seq}", call.paint.name(one.sender), "", one.type, age, summary(one)])
+            continue
         handlers = [by.session_id for by in one.handled_by] if one.handled_by else []
         text = _text(one.command, one.payload)
         if handlers:
@@ -523,6 +535,11 @@ async def history(call: Call) -> int:
         rows.append([f"#{one.seq}", call.paint.name(one.sender), one.path, one.status, age, text])
     await call.say_table(columns, rows)
     return 0
+
+
+def _turn_object(event: Event) -> dict[str, object]:
+    """Return an event of an automatic turn with the keys that the messages of a history have."""
+    return {"id": event.id, "type": event.type, "timestamp": event.ts, "seq": event.seq, **event.payload}
 
 
 def _range(call: Call) -> Range:

@@ -154,12 +154,16 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("token", "create"): http.create_token,
     ("token", "list"): http.list_tokens,
     ("token", "revoke"): http.revoke_token,
+    ("webhook", "add"): http.add_webhook,
+    ("webhook", "list"): http.list_webhooks,
+    ("webhook", "rm"): http.remove_webhook,
     ("install",): harness.install,
     ("uninstall",): harness.install,
     ("archive",): archive.archive,
     ("backup",): archive.backup,
     ("export",): archive.export,
     ("import",): archive.import_events,
+    ("import", "messages"): archive.import_messages,
     ("redact",): archive.redact,
 }
 

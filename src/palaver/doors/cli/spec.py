@@ -27,6 +27,7 @@ Completes = Literal[
     "notes",
     "bundles",
     "tokens",
+    "webhooks",
     "subscriptions",
     "sessions",
     "path subscriptions",

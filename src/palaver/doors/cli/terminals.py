@@ -369,6 +369,7 @@ async def resume(call: Call) -> int:
         raise BadRequest(f"{agent.name} was not started with 'pal run', so its command is not known")
     if not agent.left and call.services.callers.presence.is_present(agent.name):
         raise NameTaken(agent.name, "it is running; 'pal attach' shows it")
+    call.services.turns.check_free(agent)
     _check_role(call, agent.role)
     ticket = Ticket(
         by=caller,

@@ -110,7 +110,7 @@ TURN_COMMANDS: Final = (
         examples=(
             ("pal turn set luna on", "luna acts on its messages"),
             ("pal turn set luna ci --debounce-ms 10000 --reject ping", "for one session, with options"),
-            ('pal turn set luna --json \'{"enabled":true,"triageModel":"haiku"}\'', "as JSON"),
+            ('pal turn set luna --json \'{"enabled":true}\'', "as JSON"),
             ("pal turn set luna ci inherit", "as luna's other sessions"),
         ),
         json="the resulting configuration.",
@@ -136,7 +136,7 @@ TURN_COMMANDS: Final = (
             Option(name="--text", metavar="TEXT", help="A text for the agent.", shadows_global=True),
         ),
         examples=(
-            ('pal turn run luna --text "summarize the open tasks"', "a task"),
+            ('pal turn run luna --text "list open tasks"', "a task"),
             ("pal turn run luna ci --message 42", "act on a message that was skipped"),
         ),
         json="'agent', 'session', 'turn' (its seq), 'text', 'error' and 'messages' (how many).",

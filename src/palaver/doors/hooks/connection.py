@@ -150,6 +150,8 @@ class HookAsking:
         if self._identifier.is_forged(chain, claim, child=news.agent_id):
             return None
         caller = self._identifier.who(chain, claim)
+        if caller.turn_session:
+            return None  # The runner reports an automatic turn; its hooks must not touch an open session.
         if caller.kind != INSTANCE:
             caller = await self._join_session(peer, caller, claim, harness, news)
             news = replace(news, is_new=True)

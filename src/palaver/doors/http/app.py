@@ -1,5 +1,6 @@
-"""The HTTP paths after the gate. An unknown path is a 404 in JSON, like every other error."""
+"""The gate of the HTTP door, and the paths after it. An unknown path is a 404 in JSON, like every error."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.doors.address import is_allowed_host, is_allowed_origin
+from palaver.doors.http.webhooks import HttpReply, Webhooks, is_webhook_target
 from palaver.errors import PalaverError, WhoAreYou
 from palaver.harness.hooks import text_in
 from palaver.identity.tokens import Token, TokenBook
@@ -22,9 +24,14 @@ from palaver.services.services import Services
 # --------------------
 # Check HTTP requests: host name, origin, token, JSON only, and size. Decides nothing else.
 #
-# Every error is a JSON object with `error` and `message`. An accepted request has its token in its scope.
+# A webhook has no token, and its body can have other types: `webhooks.py` checks it. Every error is a JSON
+# object with `error` and `message`. An accepted request with a token has it in its scope.
 
 LIMIT_BODY_BYTES: Final = 1024 * 1024
+LIMIT_BODY_S: Final = 30.0
+"""Seconds that the body of a request may take."""
+LIMIT_READING: Final = 64
+"""Webhooks whose bodies are read at once. They are not identified yet; further ones get a 503."""
 TOKEN: Final = "palaver.token"  # noqa: S105 - the name of a key, not a token
 _encode: Final = msgspec.json.Encoder().encode
 _BEARER: Final = "bearer "
@@ -35,15 +42,27 @@ SOCKETS: Final = "/ws"
 class HttpGate:
     """A wrapper that passes valid requests to an application and refuses the others itself."""
 
-    def __init__(self, app: ASGIApp, tokens: TokenBook, names: frozenset[str], sockets: ASGIApp) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        tokens: TokenBook,
+        names: frozenset[str],
+        sockets: ASGIApp,
+        webhooks: Webhooks,
+        *,
+        limit_body_s: float = LIMIT_BODY_S,
+    ) -> None:
         """`names` are the host names that a request may use for this door.
 
         `sockets` serves WebSockets. They identify themselves there, because a page cannot set a header.
         """
         self._app = app
         self._sockets = sockets
+        self._webhooks = webhooks
         self._tokens = tokens
         self._names = names
+        self._limit_body_s = limit_body_s
+        self._reading = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -51,66 +70,87 @@ class HttpGate:
             return
         if scope["type"] != "http":
             return
-        try:
-            refusal = self._refusal(scope, Headers(scope=scope))
-        except PalaverError as error:
-            refusal = 500, error.code, str(error)
+        headers = Headers(scope=scope)
+        is_webhook = is_webhook_target(scope.get("raw_path", b""))
+        refusal = (
+            self._refused_site(headers)
+            or (self._refused_webhook(scope) if is_webhook else self._refused_caller(scope, headers))
+            or _refused_size(headers)
+        )
         if refusal is not None:
-            await answer_error(send, *refusal)
+            await answer(send, refusal)
             return
-        body = await _read(receive)
-        if body is None:
-            await answer_error(send, *_too_large())
+        self._reading += is_webhook
+        try:
+            async with asyncio.timeout(self._limit_body_s):
+                body = await _read(receive)
+        except TimeoutError:
+            sentence = f"the body must arrive within {LIMIT_BODY_S:.0f} seconds"
+            await answer(send, error_reply(408, "bad_request", sentence))
             return
-        await self._app(scope, given_again(body, receive), send)
+        finally:
+            self._reading -= is_webhook
+        if isinstance(body, HttpReply):
+            await answer(send, body)
+        elif body is not None and is_webhook:
+            await answer(send, await self._webhooks.receive(scope["raw_path"], scope["headers"], body))
+        elif body is not None:
+            await self._app(scope, given_again(body, receive), send)
 
     async def _upgrade(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a WebSocket on before it is accepted, or refuse it."""
         refusal = self._refused_site(Headers(scope=scope))
         if refusal is None and scope["path"] != SOCKETS:
-            refusal = 404, "not_found", f"there is no WebSocket here; it is at {SOCKETS}"
+            refusal = error_reply(404, "not_found", f"there is no WebSocket here; it is at {SOCKETS}")
         if refusal is None:
             await self._sockets(scope, receive, send)
             return
         await receive()  # the request to connect
-        await answer_error(send, *refusal, kind="websocket.http")
+        await answer(send, refusal, kind="websocket.http")
 
-    def _refused_site(self, headers: Headers) -> tuple[int, str, str] | None:
+    def _refused_site(self, headers: Headers) -> HttpReply | None:
         """Refuse another host name, and pages of other sites."""
         names = self._names
         host = headers.get("host", "")
         if not is_allowed_host(host, names):
-            return (
+            return error_reply(
                 421,
                 "not_allowed",
                 "this bus has another host name; to add this one, use the setting http_hosts",
             )
         origin = headers.get("origin")
         if origin is not None and not is_allowed_origin(origin, host, names):
-            return 403, "not_allowed", "a page of another site may not call this bus"
+            return error_reply(403, "not_allowed", "a page of another site may not call this bus")
         return None
 
-    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
-        if (refusal := self._refused_site(headers)) is not None:
-            return refusal
-        token = self._token(scope)
+    def _refused_webhook(self, scope: Scope) -> HttpReply | None:
+        """Refuse an unknown webhook, and one of too many at once."""
+        if self._reading >= LIMIT_READING:
+            return error_reply(503, "unavailable", "too many webhooks arrive at once: try again")
+        return self._webhooks.refusal(scope["method"], scope["raw_path"])
+
+    def _refused_caller(self, scope: Scope, headers: Headers) -> HttpReply | None:
+        """Refuse a request without a valid token, or with a body that is not JSON."""
+        try:
+            token = self._token(scope)
+        except PalaverError as error:
+            return error_reply(500, error.code, str(error))
         if token is None:
-            return (
+            return error_reply(
                 401,
                 "who_are_you",
                 "send 'Authorization: Bearer TOKEN' with a valid token: a token ends when it is revoked or "
                 "expires, or when its agent leaves the bus. Ask a person for a new one",
             )
         if token.acts_for:
-            return 403, "who_are_you", f"this token acts for several agents: it is valid at {SOCKETS} only"
+            sentence = f"this token acts for several agents: it is valid at {SOCKETS} only"
+            return error_reply(403, "who_are_you", sentence)
         scope[TOKEN] = token
         if scope["method"] == "POST":
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
-                return 415, "bad_request", "the body must be JSON: send 'Content-Type: application/json'"
-        length = headers.get("content-length", "0")
-        if not length.isdigit() or len(length) > 9 or int(length) > LIMIT_BODY_BYTES:
-            return _too_large()
+                sentence = "the body must be JSON: send 'Content-Type: application/json'"
+                return error_reply(415, "bad_request", sentence)
         return None
 
     def _token(self, scope: Scope) -> Token | None:
@@ -125,20 +165,27 @@ def bearer_token(scope: Scope) -> str | None:
     return header[len(_BEARER) :].strip() if is_bearer else None
 
 
-def _too_large() -> tuple[int, str, str]:
-    return 413, "message_too_large", f"a request is at most {LIMIT_BODY_BYTES} bytes"
+def _refused_size(headers: Headers) -> HttpReply | None:
+    """Refuse a body that is announced as too large."""
+    length = headers.get("content-length", "0")
+    is_number = length.isascii() and length.isdigit() and len(length) <= 9
+    return None if is_number and int(length) <= LIMIT_BODY_BYTES else _too_large()
 
 
-async def _read(receive: Receive) -> bytes | None:
-    """Read the whole body; None if it is too large. If the client disconnects, return the part received."""
+def _too_large() -> HttpReply:
+    return error_reply(413, "message_too_large", f"a request is at most {LIMIT_BODY_BYTES} bytes")
+
+
+async def _read(receive: Receive) -> bytes | HttpReply | None:
+    """Read the whole body; return a refusal if it is too large, and None if the client disconnects first."""
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return bytes(body)
+            return None
         body += message.get("body", b"")
         if len(body) > LIMIT_BODY_BYTES:
-            return None
+            return _too_large()
         if not message.get("more_body", False):
             return bytes(body)
 
@@ -157,19 +204,30 @@ def given_again(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def answer_error(send: Send, status: int, code: str, sentence: str, *, kind: str = "http") -> None:
-    """Send an error response. `kind` is that of its messages; they differ for a WebSocket."""
-    body = _encode({"error": code, "message": sentence})
+def error_reply(status: int, code: str, sentence: str) -> HttpReply:
+    """Return an error response."""
+    return HttpReply(status=status, fields={"error": code, "message": sentence})
+
+
+_HEADERS: Final = {
+    401: (b"www-authenticate", b'Bearer realm="palaver"'),
+    408: (b"connection", b"close"),
+    413: (b"connection", b"close"),  # the rest of the body is not read
+}
+"""The header that a response of a status has."""
+
+
+async def answer(send: Send, reply: HttpReply, *, kind: str = "http") -> None:
+    """Send a response. `kind` is that of its messages; they differ for a WebSocket."""
+    body = _encode(reply.fields)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
+        *([_HEADERS[reply.status]] if reply.status in _HEADERS else []),
+        *reply.headers,
     ]
-    if status == 401:
-        headers.append((b"www-authenticate", b'Bearer realm="palaver"'))
-    if status == 413:
-        headers.append((b"connection", b"close"))  # the rest of the body is not read
-    await send({"type": f"{kind}.response.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.response.start", "status": reply.status, "headers": headers})
     await send({"type": f"{kind}.response.body", "body": body})
 
 
@@ -183,9 +241,14 @@ _WORDS: Final = {404: "not_found", 405: "bad_request"}
 
 
 def make_app(
-    tools: ASGIApp, hooks: Answer, sockets: ASGIApp, tokens: TokenBook, names: frozenset[str]
+    tools: ASGIApp,
+    hooks: Answer,
+    sockets: ASGIApp,
+    webhooks: Webhooks,
+    tokens: TokenBook,
+    names: frozenset[str],
 ) -> ASGIApp:
-    """Return the application: MCP tools, hooks and WebSockets.
+    """Return the application: MCP tools, hooks, WebSockets and webhooks.
 
     MCP has no GET stream, because it pushes nothing.
     """
@@ -194,7 +257,7 @@ def make_app(
         Route("/hook/{harness}", endpoint=hooks, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
-    return HttpGate(app, tokens, names, sockets)
+    return HttpGate(app, tokens, names, sockets, webhooks)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:

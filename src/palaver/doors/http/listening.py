@@ -15,8 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palaver.doors.http.app import HttpHooks, make_app
+from palaver.doors.http.webhooks import Webhooks
 from palaver.doors.http.websocket import LIMIT_FRAME_BYTES, PING_EVERY_S, WebSocketDoor, WebSocketProtocol
-from palaver.doors.mcp.loading import Loader
+from palaver.doors.mcp.pump import Loader
 from palaver.home import first_reserved_file
 from palaver.services.services import Services
 
@@ -47,8 +48,9 @@ class Listening:
         self._tools = _Tools(services, tasks)
         hooks = HttpHooks(services)
         sockets = WebSocketDoor(services)
+        webhooks = Webhooks(services.callers.webhooks, services.paths, services.queries, services.clock)
         self._server = _HttpServer(
-            make_app(self._tools, hooks.answer, sockets, services.callers.tokens, names)
+            make_app(self._tools, hooks.answer, sockets, webhooks, services.callers.tokens, names)
         )
 
     async def start(self) -> None:

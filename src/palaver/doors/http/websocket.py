@@ -18,7 +18,7 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-from palaver.doors.http.app import answer_error, bearer_token
+from palaver.doors.http.app import answer, bearer_token, error_reply
 from palaver.doors.ws import (
     AUTH,
     AUTH_TIMEOUT,
@@ -186,7 +186,7 @@ class WebSocketDoor:
         secret = bearer_token(scope)
         if secret is None and self.unidentified >= self.limits.unidentified:
             sentence = "too many connections wait here for a token: try again"
-            await answer_error(send, 503, Unavailable.code, sentence, kind="websocket.http")
+            await answer(send, error_reply(503, Unavailable.code, sentence), kind="websocket.http")
             return
         await send({"type": "websocket.accept"})
         await _Connection(self, receive, send).run(secret)

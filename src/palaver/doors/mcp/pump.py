@@ -5,11 +5,13 @@ many open requests, or writes faster than its lines are read, is not read from i
 """
 
 import asyncio
+import gc
 import hashlib
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
 
@@ -17,7 +19,6 @@ from palaver.broker.context import Joined
 from palaver.doors import tools as calls
 from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
-from palaver.doors.mcp.loading import Loader
 from palaver.doors.tools import WAITING, Tool, ToolWait, choose_tools
 from palaver.errors import (
     AlreadyJoined,
@@ -44,6 +45,57 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequestParams
 
     from palaver.doors.mcp.server import Context, McpSession
+
+# --------------------
+# Import the MCP SDK at its first use, in a thread, because that takes most of a second.
+#
+# Meanwhile the interpreter switches threads more often, so that the event loop stays responsive.
+
+_Loaded = TypeVar("_Loaded")
+_SWITCH_S: Final = 0.0005
+
+
+class Loader:
+    """Imports of slow modules, one at a time, outside of the event loop. Use it only on the loop's thread."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def session_class(self) -> "type[McpSession]":
+        """Return the class that serves one connection."""
+        return await self.load(_import_session)
+
+    async def load(self, load: Callable[[], _Loaded]) -> _Loaded:
+        """Return the result of a function that imports slow modules."""
+        async with self._lock:
+            return await asyncio.to_thread(quietly, load)
+
+
+def quietly(load: Callable[[], _Loaded]) -> _Loaded:
+    """Import with frequent thread switches and without garbage collection, so that the loop keeps running.
+
+    New modules are left out of later collections: they live as long as the process.
+    """
+    before = sys.getswitchinterval()
+    known = len(sys.modules)
+    was_collecting = gc.isenabled()
+    sys.setswitchinterval(_SWITCH_S)
+    gc.disable()
+    try:
+        return load()
+    finally:
+        sys.setswitchinterval(before)
+        if len(sys.modules) != known:
+            gc.freeze()
+        if was_collecting:
+            gc.enable()
+
+
+def _import_session() -> "type[McpSession]":
+    from palaver.doors.mcp.server import McpSession
+
+    return McpSession
+
 
 # --------------------
 # The state of a pump for the next daemon: the handshake, and the waits of its calls. Pure.
