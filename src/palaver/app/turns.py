@@ -44,7 +44,6 @@ _HEAD_BYTES: Final = 128 * 1024
 _TAIL_BYTES: Final = 4 * 1024 * 1024
 """How much of an output is kept. Harnesses print the session first and the reply last."""
 _ERRORS_BYTES: Final = 8 * 1024
-_PIECE_BYTES: Final = 64 * 1024
 _STOP_S: Final = 2.0
 """Seconds for running programs and the last reports when the runner is stopped."""
 _REST_S: Final = 2.0
@@ -134,60 +133,97 @@ async def run_program(program: JobProgram, register: Register, stop: asyncio.Eve
         raise JobFailed(f"the program cannot be started: {error.strerror}") from error
     finally:
         os.close(waits)
-    output, errors = BoundedOutput(_HEAD_BYTES, _TAIL_BYTES), BoundedOutput(0, _ERRORS_BYTES)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    reading = asyncio.gather(_read(process.stdout, output), _read(process.stderr, errors))
-    writing = asyncio.ensure_future(_write(process.stdin, program.prompt))
-    stopping, ended = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(process.wait())
+    stopping = asyncio.ensure_future(stop.wait())
     try:
         await register(process.pid)
         os.write(life, GO)
-        done, _ = await asyncio.wait(
-            {ended, stopping}, timeout=program.timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
-        if ended not in done:
+        either: set[asyncio.Future[int] | asyncio.Future[bool]] = {process.ended, stopping}
+        done, _ = await asyncio.wait(either, timeout=program.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if process.ended not in done:
             process.terminate()
-            await asyncio.wait({ended}, timeout=_STOP_S / 2 if stopping in done else None)
+            await asyncio.wait({process.ended}, timeout=_STOP_S / 2 if stopping in done else None)
             why = "the runner was stopped" if stopping in done else f"timed out after {program.timeout_s:g} s"
             raise JobFailed(why)
-        await asyncio.wait({reading}, timeout=_REST_S)
-        return Ended(status=await ended, output=output.text(), errors=errors.text())
+        await asyncio.wait({process.drained}, timeout=_REST_S)
+        return Ended(
+            status=process.ended.result(), output=process.output.text(), errors=process.errors.text()
+        )
     except PalaverError as error:
         raise JobFailed(str(error)) from error
+    except BrokenPipeError:
+        raise JobFailed("the process of the program was killed before it could start") from None
     finally:
         os.close(life)
-        await ended
-        for task in (reading, writing, stopping):
-            task.cancel()
+        stopping.cancel()
+        await process.ended
+        process.close()
 
 
-async def _start(program: JobProgram, waits: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
+async def _start(program: JobProgram, waits: int) -> "_JobProcess":
+    made: tuple[asyncio.SubprocessTransport, _JobProcess] = await asyncio.get_running_loop().subprocess_exec(
+        _JobProcess,
         *(find_python(), "-I", "-m", MODULE, str(waits), *program.argv),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
         cwd=program.cwd,
         env=program.environment,
         pass_fds=(waits,),
         start_new_session=True,
     )
+    made[1].write(program.prompt)
+    return made[1]
 
 
-async def _read(stream: asyncio.StreamReader, kept: BoundedOutput) -> None:
-    while data := await stream.read(_PIECE_BYTES):
-        kept.add(data)
+class _JobProcess(asyncio.SubprocessProtocol):
+    """The process around a program. Its end does not depend on who else has its output open."""
 
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.output = BoundedOutput(_HEAD_BYTES, _TAIL_BYTES)
+        self.errors = BoundedOutput(0, _ERRORS_BYTES)
+        self.ended: asyncio.Future[int] = loop.create_future()
+        """The exit status."""
+        self.drained: asyncio.Future[None] = loop.create_future()
+        """Done when the output has ended."""
+        self._open = {1, 2}
 
-async def _write(stream: asyncio.StreamWriter, prompt: str) -> None:
-    """Write the prompt and close. A program that does not read it is not disturbed."""
-    with suppress(BrokenPipeError, ConnectionResetError):
-        stream.write(prompt.encode("utf-8", "replace"))
-        await stream.drain()
-        stream.close()
-        await stream.wait_closed()
+    @property
+    def pid(self) -> int:
+        """The process that is named to the daemon."""
+        return self._transport.get_pid()
+
+    def write(self, prompt: str) -> None:
+        """Write the prompt, and the end of the input. A program that does not read it is not disturbed."""
+        pipe = self._transport.get_pipe_transport(0)
+        assert isinstance(pipe, asyncio.WriteTransport)
+        pipe.write(prompt.encode("utf-8", "replace"))
+        pipe.write_eof()
+
+    def terminate(self) -> None:
+        """Ask the program to end; it is killed some seconds later."""
+        with suppress(ProcessLookupError):
+            self._transport.terminate()
+
+    def close(self) -> None:
+        """Close the pipes to a process that has ended."""
+        self._transport.close()
+
+    # Callbacks of asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        (self.output if fd == 1 else self.errors).add(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open.discard(fd)
+        if not self._open and not self.drained.done():
+            self.drained.set_result(None)
+
+    def process_exited(self) -> None:
+        status = self._transport.get_returncode()
+        assert status is not None
+        self.ended.set_result(status if status >= 0 else 128 - status)
 
 
 # --------------------
