@@ -180,8 +180,7 @@ def test_program_dies_with_the_processes_above_it(tmp_path: Path, victim: str) -
 
         end_process(runner.pid if victim == "runner" else keeper, signal.SIGKILL)
 
-        wait_until(lambda: is_gone(pid))
-    assert is_gone(keeper)
+        wait_until(lambda: is_gone(pid) and is_gone(keeper))
 
 
 # --------------------

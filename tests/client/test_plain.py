@@ -12,8 +12,8 @@ from tests.limits import LIMIT_S
 
 from palaver.client.connection import Plain
 from palaver.client.values import fields_from_json
-from palaver.errors import Disconnected, RoomNotFound
-from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
+from palaver.errors import AlreadyRunning, Disconnected, RoomNotFound
+from palaver.protocol.lines import EventsOp, RunnerOp, ToolOp, WhoamiOp
 
 STATE = ToolOp(tool="get_room_state", arguments={"room_id": "shop"}, key="00" * 16)
 WAIT = ToolOp(tool="wait_for_events", arguments={"room_id": "shop"}, key="11" * 16)
@@ -186,3 +186,59 @@ async def test_wait_continues_across_crashes_of_a_real_daemon(bus: Bus) -> None:
             found: dict[str, Any] = fields_from_json(await waiting)
         (event,) = found["events"]
         assert event["payload"]["body"] == "after the crash"
+
+
+async def test_every_connection_begins_with_the_greeting(fake: FakeDaemon, home: Path) -> None:
+    ticket = "t"
+
+    def greeting() -> RunnerOp:
+        return RunnerOp(secret="s", ticket=ticket)
+
+    opened = Plain(str(home), greeting)
+    opening = asyncio.ensure_future(opened.__aenter__())
+    peer = await fake.accept()
+    peer.answer(first := await peer.next())
+    await opening
+    asking = asyncio.ensure_future(opened.ask(WAIT))
+    await peer.next()
+    ticket = ""
+    peer.close()
+    back = await fake.accept()
+    back.answer(second := await back.next())
+    back.answer(await back.next(), key="again")
+
+    assert [(one["op"], one.get("ticket", "")) for one in (first, second)] == [
+        ("runner", "t"),
+        ("runner", ""),
+    ]
+    assert fields_from_json(await asking) == {"key": "again"}
+    await opened.__aexit__(None, None, None)
+
+
+async def test_refused_greeting_is_raised_and_tried_again(fake: FakeDaemon, home: Path) -> None:
+    opened = Plain(str(home), lambda: RunnerOp(secret="s"))
+    opening = asyncio.ensure_future(opened.__aenter__())
+    peer = await fake.accept()
+    peer.refuse(await peer.next(), "already_running", "a runner is already running (pid 7)", pid=7)
+    with pytest.raises(AlreadyRunning):
+        await opening
+
+    asking = asyncio.ensure_future(opened.ask(WhoamiOp()))
+    back = await fake.accept()
+    back.answer(await back.next())
+    back.answer(await back.next(), name="human")
+
+    assert fields_from_json(await asking) == {"name": "human"}
+    await opened.__aexit__(None, None, None)
+
+
+async def test_request_for_one_connection_is_not_repeated(fake: FakeDaemon, plain: Plain) -> None:
+    peer = await fake.accept()
+    asking = asyncio.ensure_future(plain.ask_here(STATE))
+    await peer.next()
+    peer.close()
+    with pytest.raises(Disconnected):
+        await asking
+
+    with pytest.raises(Disconnected):
+        await plain.ask_here(STATE)

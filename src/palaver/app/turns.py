@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn
 
 import msgspec
 
@@ -137,7 +137,7 @@ async def run_program(program: JobProgram, register: Register, stop: asyncio.Eve
     try:
         await register(process.pid)
         os.write(life, GO)
-        either: set[asyncio.Future[int] | asyncio.Future[bool]] = {process.ended, stopping}
+        either: set[asyncio.Future[int] | asyncio.Future[Literal[True]]] = {process.ended, stopping}
         done, _ = await asyncio.wait(either, timeout=program.timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if process.ended not in done:
             process.terminate()
