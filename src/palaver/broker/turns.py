@@ -59,13 +59,19 @@ _FAILED: Final = "the automatic turn failed"
 
 async def set_auto_run(context: Context, caller: Caller, request: SetAutoRun, key: bytes | None) -> Written:
     """Write the configuration of an agent or session, unless it is the present one."""
-    check_auto_run(request.value)
     agent = context.directory.get(request.agent)
     if agent is None:
         raise UnknownRecipient({request.agent: context.directory.nearest(request.agent)})
     require_turns_of(caller, agent)
     if request.session:
         check_session(request.session)
+    commit = await context.log.commit(*auto_run_order(context, caller, request), request_key=key)
+    return Written(event=commit.event)
+
+
+def auto_run_order(context: Context, caller: Caller, request: SetAutoRun, *, only_new: bool = False) -> Order:
+    """Return the commit of a configuration. With `only_new`, one that is here already stays as it is."""
+    check_auto_run(request.value)
     id_, now = context.ids.next(), context.clock.now_ms()
 
     def decide(rows: Rows) -> Draft | None:
@@ -76,7 +82,7 @@ async def set_auto_run(context: Context, caller: Caller, request: SetAutoRun, ke
                 f"create it with 'pal session create {session}'",
             )
         old = read_auto_run(rows, request.agent, session)
-        if old == request.value and type(old) is type(request.value):
+        if (old == request.value and type(old) is type(request.value)) or (only_new and old is not None):
             return None
         body = SettingChanged(
             key=AUTO_RUN, value=request.value, old=old, agent=request.agent, session=session
@@ -84,8 +90,7 @@ async def set_auto_run(context: Context, caller: Caller, request: SetAutoRun, ke
         payload = {**msgspec.to_builtins(body), "key": AUTO_RUN, "value": request.value, "old": old}
         return Draft(type=SETTING, sender=caller.name, payload=payload, id=id_, ts=now, by=caller.by)
 
-    commit = await context.log.commit(f"auto_run/{request.agent}", decide, request_key=key)
-    return Written(event=commit.event)
+    return f"auto_run/{request.agent}", decide
 
 
 async def start_turn(context: Context, caller: Caller, request: StartTurn, key: bytes | None) -> Written:

@@ -180,6 +180,14 @@ class MigratedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Agents whose copy says that sessions handled it: the ids of those sessions."""
 
 
+class MigratedAutoRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The configuration of automatic turns of another path broker, for an agent or one of its sessions."""
+
+    agent: str
+    value: object
+    session: str = ""
+
+
 class Migrate(msgspec.Struct, frozen=True, kw_only=True):
     """Store a part of what another path broker had stored, without any effect on agents that run.
 
@@ -191,6 +199,7 @@ class Migrate(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[MigratedSession, ...] = ()
     subscriptions: tuple[MigratedSubscription, ...] = ()
     messages: tuple[MigratedMessage, ...] = ()
+    auto_runs: tuple[MigratedAutoRun, ...] = ()
 
 
 class MigrationResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +212,7 @@ class MigrationResult(msgspec.Struct, frozen=True, kw_only=True):
     """New messages, without dead letters."""
     dead: int = 0
     """New dead letters."""
+    auto_runs: int = 0
     known: int = 0
     """Messages and dead letters that were here already."""
     taken: int = 0
