@@ -272,9 +272,7 @@ class Play:
                 sessions=(MigratedSession(agent="orla", session="mon", created=5, used=6, title="Team"),),
                 subscriptions=(MigratedSubscription(agent="orla", pattern="slack/**", added=5),),
                 messages=(
-                    MigratedMessage(
-                        id="m-1", sender="bridge", path="slack/x", ts=7, content=content, mailboxes=("orla",)
-                    ),
+                    MigratedMessage(id="m-1", sender="bridge", path="slack/x", ts=7, mailboxes=("orla",)),
                 ),
             ),
         )

@@ -51,6 +51,7 @@ from palaver.protocol.paths import (
     REMOVED,
     TAKEN_BEFORE,
     ClearDeadLetters,
+    Content,
     CreateSession,
     Migrate,
     MigratedAutoRun,
@@ -394,7 +395,14 @@ class _Migration:
                 sender_kind=EXTERNAL if read_agent(rows, message.sender) is None else INSTANCE,
                 delivered_to=message.mailboxes,
                 path=path,
-                content=checked_content(message.content),
+                content=checked_content(
+                    Content(
+                        command=message.command,
+                        payload=message.payload,
+                        source=message.source,
+                        external_id=message.external_id,
+                    )
+                ),
             )
             payload |= {"wakes": [], "migrated": [one for one in message.mailboxes if one in message.taken]}
             if message.handled:

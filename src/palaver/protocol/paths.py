@@ -171,7 +171,11 @@ class MigratedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     sender: str
     path: str
     ts: int
-    content: Content
+    command: str = DEFAULT_COMMAND
+    payload: object = None
+    """Any JSON value."""
+    source: str = INTERNAL
+    external_id: str = ""
     mailboxes: tuple[str, ...] = ()
     """Sessions first."""
     taken: tuple[str, ...] = ()

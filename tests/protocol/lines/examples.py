@@ -9,7 +9,7 @@ from palaver.protocol import lines as holder
 from palaver.protocol import lines as program
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import Op
-from palaver.protocol.paths import Content, MigratedMessage, MigratedSession, MigratedSubscription
+from palaver.protocol.paths import MigratedMessage, MigratedSession, MigratedSubscription
 
 LEAST: list[tuple[Op, bytes]] = [
     (program.WhoamiOp(), b'{"req":7,"op":"whoami"}'),
@@ -189,7 +189,10 @@ MOST: list[tuple[Op, bytes]] = [
                     sender="bridge",
                     path="a/b",
                     ts=4,
-                    content=Content(command="new", payload=[1], source="slack", external_id="e"),
+                    command="new",
+                    payload=[1],
+                    source="slack",
+                    external_id="e",
                     mailboxes=("nova+mon", "nova"),
                     taken=("nova+mon",),
                     handled={"nova": ("mon",)},
@@ -198,8 +201,8 @@ MOST: list[tuple[Op, bytes]] = [
         ),
         b'{"req":7,"op":"migrate","name":"luna","agents":["nova"],"sessions":[{"agent":"nova","session":"mon",'
         b'"created":1,"used":2,"title":"Team"}],"subscriptions":[{"agent":"nova","pattern":"a/*","added":3,'
-        b'"session":"mon"}],"messages":[{"id":"m1","sender":"bridge","path":"a/b","ts":4,"content":{"command":'
-        b'"new","payload":[1],"source":"slack","external_id":"e"},"mailboxes":["nova+mon","nova"],'
+        b'"session":"mon"}],"messages":[{"id":"m1","sender":"bridge","path":"a/b","ts":4,"command":"new",'
+        b'"payload":[1],"source":"slack","external_id":"e","mailboxes":["nova+mon","nova"],'
         b'"taken":["nova+mon"],"handled":{"nova":["mon"]}}]}',
     ),
     (
