@@ -215,6 +215,7 @@ def program_of(
     cwd = job.cwd or clean.get("HOME") or "/"
     if not Path(cwd).is_dir():
         raise JobFailed(f"the folder {cwd} of {job.agent} does not exist")
+    clean["PWD"] = cwd  # OpenCode works in this folder, and not in its working directory.
     argv, read = job.command, READ_PLAIN
     try:
         if isinstance(job, TurnJob) and not argv:

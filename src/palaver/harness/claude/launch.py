@@ -323,7 +323,7 @@ def turn_args(args: Sequence[str], session: str) -> list[str]:
     It resumes `session`, or begins a new one if that is empty.
     """
     kept = _without_prompt(args, _NOT_IN_A_TURN)
-    return [*kept, "-p", "--output-format", "json", *(["--resume", session] if session else [])]
+    return ["-p", "--output-format", "json", *(["--resume", session] if session else []), *kept]
 
 
 def read_turn(output: str) -> TurnReply:
