@@ -137,7 +137,7 @@ class Step(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TurnPlan:
     """The next step of a session."""
 
     step: Step
@@ -369,7 +369,7 @@ class AutomaticTurns:
         values = read_auto_run(rows, agent, session), read_auto_run(rows, agent)
         return resolve_auto_run(*values, self._settings().defaults)
 
-    def plan(self, agent: str, session: str) -> Plan:
+    def plan(self, agent: str, session: str) -> TurnPlan:
         """Return the next step of a session. Changes nothing."""
         rows, target = self._log.rows, (agent, session)
         turn, config = read_turn(rows, agent, session), self.config(agent, session)
@@ -377,28 +377,28 @@ class AutomaticTurns:
         waiting = list(islice(self._eligible(target, turn), limit))
         size = len(waiting)
         if turn.active:
-            return Plan(step=Step.RUNNING, config=config, batch=turn.batch, waiting=size)
+            return TurnPlan(step=Step.RUNNING, config=config, batch=turn.batch, waiting=size)
         if any(one.target == target for one in self._triages.values()):
-            return Plan(step=Step.TRIAGE, config=config, waiting=size)
+            return TurnPlan(step=Step.TRIAGE, config=config, waiting=size)
         known = read_agent(rows, agent)
         is_wanted = self._is_wanted(target)
         if known is None or not (config.enabled or is_wanted):
-            return Plan(step=Step.OFF if waiting else Step.IDLE, config=config, waiting=size)
+            return TurnPlan(step=Step.OFF if waiting else Step.IDLE, config=config, waiting=size)
         if not waiting and not is_wanted:
-            return Plan(step=Step.IDLE, config=config)
+            return TurnPlan(step=Step.IDLE, config=config)
         if self.is_live(known, session):
-            return Plan(step=Step.LIVE, config=config, waiting=size)
+            return TurnPlan(step=Step.LIVE, config=config, waiting=size)
         if is_wanted:
-            return Plan(step=Step.DUE, config=config, waiting=size)
+            return TurnPlan(step=Step.DUE, config=config, waiting=size)
         if known.paused:
-            return Plan(step=Step.PAUSED, config=config, waiting=size)
+            return TurnPlan(step=Step.PAUSED, config=config, waiting=size)
         if (accepted := self._accepted.get(target)) is not None:
-            return Plan(step=Step.DUE, config=config, batch=accepted.batch, waiting=size)
+            return TurnPlan(step=Step.DUE, config=config, batch=accepted.batch, waiting=size)
         return self._plan_batch(turn, config, waiting)
 
     def _plan_batch(
         self, turn: TurnState, config: TurnConfig, waiting: Sequence[tuple[BatchMessage, int]]
-    ) -> Plan:
+    ) -> TurnPlan:
         now_ms = self._clock.now_ms()
         again = {one.seq for one in turn.batch} if turn.failed_ms else set()
         retried = tuple(one for one, _ in waiting if one.seq in again)
@@ -409,7 +409,7 @@ class AutomaticTurns:
             until_ms = due_ms(waiting[0][1], waiting[-1][1], len(waiting), config)
         allowed_ms = allowed_at_ms(turn.starts, self._settings().limit_an_hour, now_ms)
         until_ms = max(until_ms, allowed_ms)
-        return Plan(
+        return TurnPlan(
             step=Step.WAITING if until_ms > now_ms else Step.DUE,
             config=config,
             batch=batch,
@@ -437,7 +437,7 @@ class AutomaticTurns:
     def _is_wanted(self, target: Target) -> bool:
         return bool(self._manual.get(target))
 
-    def _verdict(self, target: Target, plan: Plan) -> Verdict:
+    def _verdict(self, target: Target, plan: TurnPlan) -> Verdict:
         if plan.is_retry or target in self._accepted:
             return Verdict.RUN  # a retried batch was accepted before
         return judge_batch(plan.config, self._batch(target, plan.batch).routed())
@@ -531,7 +531,7 @@ class AutomaticTurns:
                 return job
         return None
 
-    def _begin_triage(self, target: Target, plan: Plan) -> TriageJob:
+    def _begin_triage(self, target: Target, plan: TurnPlan) -> TriageJob:
         number = next(self._numbers)
         self._triages[number] = _Triage(number, target, plan.batch)
         batch = self._batch(target, plan.batch)

@@ -37,7 +37,7 @@ from palaver.protocol.turns import (
     TurnStats,
     session_of_mailbox,
 )
-from palaver.reactors.turns import AutomaticTurns, Plan, Step, TurnSettings
+from palaver.reactors.turns import AutomaticTurns, Step, TurnPlan, TurnSettings
 from palaver.services.paths import Range
 from palaver.services.queries import Queries
 from palaver.state.agents import read_line
@@ -185,7 +185,7 @@ class TurnService:
             reason=self._reason(plan, agent, session),
         )
 
-    def _reason(self, plan: Plan, agent: str, session: str) -> str:
+    def _reason(self, plan: TurnPlan, agent: str, session: str) -> str:
         name = readable_mailbox(mailbox_of(agent, session))
         match plan.step:
             case Step.LIVE:
