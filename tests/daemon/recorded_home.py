@@ -38,8 +38,8 @@ _YEARS_S: Final = 3_000_000_000
 _LARGE: Final = "large " * 16_000
 """A text that is stored in its own file."""
 _LATER: Final = "later"
-_NOT_COMPARED: Final = frozenset({"home", "pid", "meaning"})
-"""Fields with values of this machine, and the help texts of settings, which may change."""
+_NOT_COMPARED: Final = frozenset({"home", "pid", "meaning", "recent"})
+"""Fields with values of this machine or of the last day, and the help texts of settings, which may change."""
 _LONG: Final = 2_000
 """Characters of a text that is recorded as its hash."""
 
