@@ -35,6 +35,11 @@ LEAST: list[tuple[Op, bytes]] = [
     (program.HistoryOp(), b'{"req":7,"op":"history"}'),
     (program.DeadLettersOp(), b'{"req":7,"op":"dead_letters"}'),
     (program.ClearDeadLettersOp(), b'{"req":7,"op":"clear_dead_letters"}'),
+    (program.RunnerOp(secret="s"), b'{"req":7,"op":"runner","secret":"s"}'),
+    (program.NextJobOp(), b'{"req":7,"op":"turn_next"}'),
+    (program.TurnProcessOp(pid=9), b'{"req":7,"op":"turn_process","pid":9}'),
+    (program.TriagedOp(job=1), b'{"req":7,"op":"turn_triaged","job":1}'),
+    (program.TurnEndOp(turn=42), b'{"req":7,"op":"turn_end","turn":42}'),
     (holder.HoldOp(pid=7), b'{"req":7,"op":"hold","pid":7}'),
     (
         holder.AccompanyOp(harness="opencode", session="ses_1"),
@@ -174,6 +179,24 @@ MOST: list[tuple[Op, bytes]] = [
     (
         program.ClearDeadLettersOp(name="luna", key="ab" * 16),
         b'{"req":7,"op":"clear_dead_letters","name":"luna","key":"abababababababababababababababab"}',
+    ),
+    (
+        program.RunnerOp(secret="s", ticket="t", running=(42, 57), name="human"),
+        b'{"req":7,"op":"runner","secret":"s","ticket":"t","running":[42,57],"name":"human"}',
+    ),
+    (program.NextJobOp(name="human"), b'{"req":7,"op":"turn_next","name":"human"}'),
+    (
+        program.TurnProcessOp(pid=9, job=1, turn=42, name="human"),
+        b'{"req":7,"op":"turn_process","pid":9,"job":1,"turn":42,"name":"human"}',
+    ),
+    (
+        program.TriagedOp(job=1, output="YES", error="timeout", name="human"),
+        b'{"req":7,"op":"turn_triaged","job":1,"output":"YES","error":"timeout","name":"human"}',
+    ),
+    (
+        program.TurnEndOp(turn=42, output="done", error="timeout", harness_session="h1", name="human"),
+        b'{"req":7,"op":"turn_end","turn":42,"output":"done","error":"timeout","harness_session":"h1",'
+        b'"name":"human"}',
     ),
     (
         holder.HoldOp(
