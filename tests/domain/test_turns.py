@@ -189,6 +189,10 @@ def test_turn_is_allowed_as_soon_as_fewer_than_the_limit_are_recent(
         assert len(recent_starts(past, at_ms)) < limit <= len(recent_starts(past, at_ms - 1))
 
 
+def test_turn_is_allowed_an_hour_after_the_first_of_the_last_ones() -> None:
+    assert allowed_at_ms([30, 10, 20], 2, 40) == 20 + HOUR_MS
+
+
 def test_without_a_limit_every_turn_is_allowed() -> None:
     assert allowed_at_ms([1] * 1000, 0, 2) == 0
 
