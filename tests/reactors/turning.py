@@ -128,7 +128,7 @@ class Turning:
     async def done(self, job: TurnJob, *, error: str = "", harness_session: str = "") -> None:
         await self.turns.ended(job.turn, "" if error else "done", error, harness_session)
 
-    async def batch(self, job: TurnJob) -> list[str]:
+    def batch(self, job: TurnJob) -> list[str]:
         """Return the texts of a turn's messages."""
         event = self.bus.log.event(job.turn)
         assert event is not None
@@ -138,7 +138,7 @@ class Turning:
     async def run(self) -> list[str]:
         """Run the next turn to its end, and return the texts of its messages."""
         job = await self.turn()
-        texts = await self.batch(job)
+        texts = self.batch(job)
         await self.done(job)
         return texts
 
@@ -152,7 +152,7 @@ class Turning:
         limit, self.settings = self.settings, replace(self.settings, limit_an_hour=0)
         await self.bus.send(HUMAN, "are you there?", f"@{PROBE}")
         job = await self.turn()
-        assert job.agent == PROBE, (job, await self.batch(job))
+        assert job.agent == PROBE, (job, self.batch(job))
         await self.done(job)
         self.settings = limit
         due = [
