@@ -545,28 +545,24 @@ class Writer:
         return self._line.get()
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
-        orders = [order for one in waiting for order in one.orders]
         began_s = time.monotonic()
         with self._in_use:
             self._be_patient(True)
-            outcomes = iter(self._together(orders))
-            self._upkeep.written(len(orders))
-        results = [(one, list(islice(outcomes, len(one.orders)))) for one in waiting]
+            results = self._together(waiting)
+            self._upkeep.written(sum(len(one.orders) for one in waiting))
         with contextlib.suppress(RuntimeError):  # The event loop was closed, so there is no caller left.
             self._loop.call_soon_threadsafe(self._deliver, results, time.monotonic() - began_s)
 
-    def _together(self, orders: Sequence[CommitOrder]) -> list[Outcome]:
+    def _together(self, waiting: Sequence[_Waiting]) -> _Results:
         try:
-            return self._batches.write(orders)
+            outcomes = iter(self._batches.write([order for one in waiting for order in one.orders]))
         except BaseException as error:
-            # One of them, or the disk, broke the batch: nothing of it is written. Write each one alone.
-            return [failure_from(error)] if len(orders) == 1 else [self._alone(order) for order in orders]
-
-    def _alone(self, order: CommitOrder) -> Outcome:
-        try:
-            return self._batches.write([order])[0]
-        except BaseException as error:
-            return failure_from(error)
+            # One of them, or the disk, broke the batch: nothing of it is written. Write each caller's alone,
+            # but never a part of them: they belong together.
+            if len(waiting) == 1:
+                return [(waiting[0], [failure_from(error)] * len(waiting[0].orders))]
+            return [result for one in waiting for result in self._together([one])]
+        return [(one, list(islice(outcomes, len(one.orders)))) for one in waiting]
 
     def _try_writing(self) -> int:
         self._connection.execute(

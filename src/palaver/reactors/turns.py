@@ -19,9 +19,11 @@ from palaver.domain.turns import (
     Batch,
     Verdict,
     allowed_at_ms,
+    batch_limit,
     batch_of,
     due_ms,
     held_notice,
+    is_failed_reason,
     is_yes,
     judge_batch,
     no_runner_notice,
@@ -57,6 +59,7 @@ from palaver.protocol.paths import MAIN, CreateSession, split_mailbox
 from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.protocol.turns import (
+    AUTO_RUN,
     LIMIT_OUTPUT,
     BatchMessage,
     FailTurn,
@@ -170,6 +173,10 @@ class _Manual:
     id: str
     outcome: asyncio.Future[TurnOutcome]
 
+    def fail(self, error: Exception) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+
 
 @dataclass(frozen=True, slots=True)
 class _Accepted:
@@ -261,24 +268,34 @@ class AutomaticTurns:
         """Repeat the notices about held messages, which the last daemon may not have written."""
         for seq, queued in list(read_held_for_turns(self._log.rows)):
             event, entry = self._log.event(seq), read_entry(self._log.rows, seq, queued.mailbox)
-            if event is None or entry is None or entry.state != State.HELD or entry.by:
+            if event is None or entry is None or entry.state != State.HELD:
                 continue
-            if isinstance(event.body, MessageSent) and event.body.held:
-                continue  # a brake holds it
+            if not is_failed_reason(entry.reason):
+                continue  # held for another reason, such as a brake
             if (told := held_notice(event, queued.mailbox, entry.reason)) is not None:
                 await self._submit(told)
 
     # New events
 
     def _hear_settings(self, events: Sequence[Event]) -> None:
+        changed = {
+            event.body.agent
+            for event in events
+            if isinstance(event.body, SettingChanged) and event.body.key == AUTO_RUN
+        }
+        if not changed:
+            return
         self._read_agents()
-        for event in events:
-            if isinstance(event.body, SettingChanged) and event.body.agent is not None:
-                self._look_at_agent(event.body.agent)
+        for target in map(session_of_mailbox, read_queued_sessions(self._log.rows)):
+            if target[0] in changed:
+                self._look_at(target)
 
     def _read_agents(self) -> None:
         self._agents = {split_mailbox(key)[0] for key, _ in read_auto_runs(self._log.rows)}
-        self._switch.turn(is_on=bool(self._agents))
+        self._turn_switch()
+
+    def _turn_switch(self) -> None:
+        self._switch.turn(is_on=bool(self._agents) or any(self._manual.values()))
 
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -373,7 +390,7 @@ class AutomaticTurns:
         """Return the next step of a session. Changes nothing."""
         rows, target = self._log.rows, (agent, session)
         turn, config = read_turn(rows, agent, session), self.config(agent, session)
-        limit = max(config.max_batch_size, len(turn.batch), 1)
+        limit = max(batch_limit(config), len(turn.batch))
         waiting = list(islice(self._eligible(target, turn), limit))
         size = len(waiting)
         if turn.active:
@@ -393,7 +410,8 @@ class AutomaticTurns:
         if known.paused:
             return TurnPlan(step=Step.PAUSED, config=config, waiting=size)
         if (accepted := self._accepted.get(target)) is not None:
-            return TurnPlan(step=Step.DUE, config=config, batch=accepted.batch, waiting=size)
+            free = tuple(one for one in accepted.batch if not self._is_in_hand(one.mailbox, one.seq))
+            return TurnPlan(step=Step.DUE, config=config, batch=free, waiting=size)
         return self._plan_batch(turn, config, waiting)
 
     def _plan_batch(
@@ -467,12 +485,14 @@ class AutomaticTurns:
             )
         wanted = _Manual(tuple(batch), text, id_, asyncio.get_running_loop().create_future())
         self._manual.setdefault(target, deque()).append(wanted)
+        self._turn_switch()
         self._look_at(target)
         try:
             return await wanted.outcome
         finally:
-            if wanted in self._manual.get(target, ()):
+            if wanted in self._manual[target]:
                 self._manual[target].remove(wanted)
+            self._turn_switch()
 
     # The runner
 
@@ -500,15 +520,16 @@ class AutomaticTurns:
 
     async def next_job(self, limit_s: float) -> RunnerJob:
         """Wait for a job, for up to `limit_s` seconds."""
-        try:
-            async with asyncio.timeout(limit_s):
-                while True:
-                    if (job := await self._take_ready()) is not None:
-                        return job
-                    self._is_due.clear()
+        until_s = asyncio.get_running_loop().time() + limit_s
+        while (job := await self._take_ready()) is None:
+            self._is_due.clear()
+            try:
+                # Only here: a turn that has started must reach the runner.
+                async with asyncio.timeout_at(until_s):
                     await self._is_due.wait()
-        except TimeoutError:
-            return NoJob()
+            except TimeoutError:
+                return NoJob()
+        return job
 
     async def _take_ready(self) -> RunnerJob | None:
         """Return the job of the first session that is due. Checks again, because time has passed."""
@@ -519,17 +540,25 @@ class AutomaticTurns:
             if plan.step is not Step.DUE:
                 self._look_at(target)
                 continue
-            if wanted := self._manual.get(target):
-                if (job := await self._begin_manual(target, wanted.popleft(), plan.config)) is not None:
-                    return job
-                continue
-            if self._verdict(target, plan) is Verdict.ASK:
-                return self._begin_triage(target, plan)
-            accepted = self._accepted.pop(target, None)
-            triage = "" if accepted is None else accepted.triage
-            if (job := await self._begin(target, plan.batch, triage, plan.config)) is not None:
+            try:
+                job = await self._begin_job(target, plan)
+            except Unavailable:
+                self._wait(target, _TRY_AGAIN_S)
+                raise
+            if job is not None:
                 return job
         return None
+
+    async def _begin_job(self, target: Target, plan: TurnPlan) -> RunnerJob | None:
+        if wanted := self._manual.get(target):
+            return await self._begin_manual(target, wanted.popleft(), plan.config)
+        if self._verdict(target, plan) is Verdict.ASK:
+            return self._begin_triage(target, plan)
+        accepted = self._accepted.get(target)
+        triage = "" if accepted is None else accepted.triage
+        job = await self._begin(target, plan.batch, triage, plan.config)
+        self._accepted.pop(target, None)
+        return job
 
     def _begin_triage(self, target: Target, plan: TurnPlan) -> TriageJob:
         number = next(self._numbers)
@@ -547,11 +576,14 @@ class AutomaticTurns:
         )
 
     async def _begin_manual(self, target: Target, wanted: _Manual, config: TurnConfig) -> TurnJob | None:
-        job = await self._begin(target, wanted.batch, "", config, wanted)
+        try:
+            job = await self._begin(target, wanted.batch, "", config, wanted)
+        except BaseException:
+            # The runner may have lost its connection meanwhile, and then no one reports an outcome.
+            wanted.fail(Unavailable("the turn could not be started; try again"))
+            raise
         if job is None:
-            wanted.outcome.set_exception(
-                BadRequest("another turn of this session has just started; try again")
-            )
+            wanted.fail(BadRequest("another turn of this session has just started; try again"))
             return None
         self._started[job.turn] = wanted
         return job
@@ -577,7 +609,9 @@ class AutomaticTurns:
         )
         written = await self._submit(request)
         event = getattr(written, "event", None)
-        if not isinstance(event, Event) or not isinstance(event.body, AutoTurnStarted):
+        active = read_turn(self._log.rows, *target).active
+        # A repeated request returns the start of its first turn, which may have ended.
+        if not isinstance(event, Event) or not isinstance(event.body, AutoTurnStarted) or event.seq != active:
             self._look_at(target)
             return None
         copies = zip(event.body.messages, event.body.mailboxes, strict=True)
@@ -610,13 +644,14 @@ class AutomaticTurns:
 
         A job that is not known was begun again meanwhile: do nothing.
         """
-        triage = self._triages.pop(job, None)
+        triage = self._triages.get(job)
         if triage is None:
             return
         agent, session = triage.target
-        if error or is_yes(output):
-            self._accepted[triage.target] = _Accepted(triage.batch, "error" if error else "accepted")
-        else:
+        try:
+            if error or is_yes(output):
+                self._accepted[triage.target] = _Accepted(triage.batch, "error" if error else "accepted")
+                return
             skipped = SkipTurn(
                 agent=agent,
                 session=session,
@@ -625,7 +660,10 @@ class AutomaticTurns:
                 output=output[:LIMIT_OUTPUT],
             )
             await self._submit(skipped)
-        self._look_at(triage.target)
+        finally:
+            # Not before the batch is skipped, or it would be triaged again; but also if that failed.
+            self._triages.pop(job, None)
+            self._look_at(triage.target)
 
     async def ended(self, turn: int, output: str, error: str, harness_session: str) -> None:
         """Store the outcome of a turn. A repeat changes nothing. Raises NotFound for an unknown turn."""
@@ -633,7 +671,8 @@ class AutomaticTurns:
             await self._fail(turn, error)
             return
         started = self._started_of(turn)
-        if harness_session:
+        is_running = read_turn(self._log.rows, started.agent, started.session).active == turn
+        if harness_session and is_running:
             request = CreateSession(
                 agent=started.agent, session=started.session, harness_session=harness_session
             )
