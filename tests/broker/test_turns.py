@@ -83,7 +83,8 @@ async def test_configuration_is_an_event_and_the_same_one_is_not_written_again(b
 
 
 async def test_configuration_that_is_refused_changes_nothing(bus: Bus) -> None:
-    luna = await bus.join("luna")
+    await bus.join("luna")
+    nova = await bus.join("nova")
     last = bus.log.last()
 
     for request, error in (
@@ -95,7 +96,7 @@ async def test_configuration_that_is_refused_changes_nothing(bus: Bus) -> None:
         with pytest.raises(error):
             await bus.submit(HUMAN, request)
     with pytest.raises(NotAllowed):
-        await bus.submit(luna, SetAutoRun(agent="luna", value=True))
+        await bus.submit(nova, SetAutoRun(agent="luna", value=True))
     assert bus.log.last() == last
     assert await turn_on(bus, session="main") is not None
 
