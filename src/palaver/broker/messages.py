@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 import msgspec
@@ -74,7 +75,7 @@ from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content, readable_
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
-from palaver.protocol.subscriptions import FireWatch
+from palaver.protocol.subscriptions import FireWatch, Watch
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
 from palaver.state.agents import read_entry
@@ -464,6 +465,10 @@ class _Reply:
     original: Event | None = None
 
 
+_OpenRequests = Callable[[str, str], Sequence[Watch]]
+"""Returns the requests that an agent has not answered to a sender, as `read_open_requests` does."""
+
+
 class PreparedSend(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was checked and can be written, with the key and the decision of its commit."""
 
@@ -487,10 +492,13 @@ async def send_all(
     A refused message does not affect the others. None of them may be a dry run. `admit` refuses a caller.
     """
     prepared: list[PreparedSend | Exception] = []
+    # All messages are decided before the first one is written, so each pair of agents is read once.
+    open_requests = cache(partial(read_open_requests, context.log.rows))
     for caller, request in requests:
         try:
             admit(caller)
-            prepared.append(await _prepare(context, caller, _with_checked_options(context, caller, request)))
+            checked = _with_checked_options(context, caller, request)
+            prepared.append(await _prepare(context, caller, checked, open_requests))
         except PalaverError as error:
             prepared.append(error)
     orders = [(one.on, one.decide) for one in prepared if isinstance(one, PreparedSend)]
@@ -525,7 +533,7 @@ def _with_checked_options(context: Context, caller: Caller, request: Send) -> Se
 
 async def send_with_id(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
     """Store one message under the id it came with, in any form: a foreign id is kept."""
-    prepared = await _prepare(context, caller, request)
+    prepared = await _prepare(context, caller, request, partial(read_open_requests, context.log.rows))
     sent = await store(
         context,
         prepared.draft,
@@ -538,7 +546,9 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
     return await _concluded(context, caller, sent)
 
 
-async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedSend:
+async def _prepare(
+    context: Context, caller: Caller, request: Send, open_requests: _OpenRequests
+) -> PreparedSend:
     """Check a message, resolve its recipients and apply the brakes. Writes nothing."""
     mentions = find_mentions(request.text) if request.has_mentions else []
     in_room = resolve_room_message(context, caller, request, mentions)
@@ -577,7 +587,7 @@ async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedS
     payload |= keys_payload(request)
     if resolved.handled:
         payload["handled"] = {agent: list(sessions) for agent, sessions in resolved.handled.items()}
-    if not reply.place and (answered := _implied_request(context, caller, resolved, now)):
+    if not reply.place and (answered := _implied_request(context, caller, resolved, now, open_requests)):
         payload["answers"] = answered
     if in_room is not None:
         payload |= in_room.payload
@@ -906,13 +916,15 @@ _OPEN_MS: Final = 24 * 3600 * 1000
 """For how long a direct message back is taken as the answer to a request."""
 
 
-def _implied_request(context: Context, caller: Caller, resolved: Resolved, now: int) -> int:
+def _implied_request(
+    context: Context, caller: Caller, resolved: Resolved, now: int, open_requests: _OpenRequests
+) -> int:
     """Return the seq of the request that a direct message back answers; 0 if there is none, or several."""
     # Only requests to agents are watched, and a text of a subscription is not written by its owner.
     can_answer = caller.kind == INSTANCE and caller.by != SYSTEM_CALLER.name
     if not can_answer or resolved.scope != MENTIONS or len(resolved.recipients) != 1:
         return 0
-    found = read_open_requests(context.log.rows, caller.name, resolved.recipients[0])
+    found = open_requests(caller.name, resolved.recipients[0])
     lately = [watch.request for watch in found if now - watch.ts <= _OPEN_MS]
     return lately[0] if len(lately) == 1 and _may_have_read(context, caller.name, lately[0]) else 0
 

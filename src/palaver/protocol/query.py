@@ -152,12 +152,16 @@ def _stored(words: Iterable[str], aliases: dict[str, str]) -> frozenset[str]:
 
 
 def _folded(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(_fold(name) if PLUS in name else name.lower().removeprefix("@") for name in names)
+    return frozenset(map(_fold, names))
 
 
-def _fold(mailbox: str) -> str:
-    """Fold the name of the agent in a mailbox of a session. The id of the session keeps its case."""
-    agent, session = split_mailbox(mailbox)
+# Every stored event is indexed by its names, and most events have the names of a few agents.
+@lru_cache(maxsize=4096)
+def _fold(name: str) -> str:
+    """Fold a name. In a mailbox of a session only the agent is folded: the id of a session keeps its case."""
+    if PLUS not in name:
+        return name.lower().removeprefix("@")
+    agent, session = split_mailbox(name)
     return mailbox_of(agent.lower().removeprefix("@"), session)
 
 
@@ -188,8 +192,11 @@ def _recipients(event: Event) -> frozenset[str]:
 
 
 def _agents(event: Event) -> frozenset[str]:
-    named = (word for key in ("to", "from", "agent") for word in words_of(event, key))
-    return _recipients(event) | _folded((event.sender, *named))
+    return _recipients(event) | _folded((event.sender, *_named(event)))
+
+
+def _named(event: Event) -> list[str]:
+    return [word for key in ("to", "from", "agent") for word in words_of(event, key)]
 
 
 def _threads(event: Event) -> Iterable[str]:
@@ -229,9 +236,10 @@ def participants_of(event: Event) -> frozenset[str]:
 
 def index_words(event: Event) -> list[str]:
     """Return the words by which an event can be found."""
+    recipients = _recipients(event)
     kinds = (
-        ("a", _agents(event) | participants_of(event)),
-        ("o", _recipients(event) | _mentions(event)),
+        ("a", recipients | _folded((*writers(event), *_named(event)))),  # `_agents` and `participants_of`
+        ("o", recipients | _mentions(event)),
         ("i", _intents(event)),
         ("t", _tools(event)),
         ("r", replied_to(event)),
