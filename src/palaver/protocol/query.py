@@ -91,6 +91,8 @@ class Query(Filter, frozen=True, kw_only=True):
 
 
 _DEAD: Final = frozenset({"dead"})
+_NAMING_FIELDS: Final = ("to", "from", "agent")
+"""The payload fields with the name of an agent that an event is about."""
 
 STORED_TYPES: Final = {"message_sent": "message"}
 """Aliases of event types."""
@@ -188,7 +190,7 @@ def _targets(event: Event) -> frozenset[str]:
 
 
 def _recipients(event: Event) -> frozenset[str]:
-    return _targets(event) | _folded(event.to)
+    return _folded((*event.delivered_to, *words_of(event, "delivered_to"), *event.to))
 
 
 def _agents(event: Event) -> frozenset[str]:
@@ -196,7 +198,7 @@ def _agents(event: Event) -> frozenset[str]:
 
 
 def _named(event: Event) -> list[str]:
-    return [word for key in ("to", "from", "agent") for word in words_of(event, key)]
+    return [word for key in _NAMING_FIELDS for word in words_of(event, key)]
 
 
 def _threads(event: Event) -> Iterable[str]:
@@ -234,9 +236,16 @@ def participants_of(event: Event) -> frozenset[str]:
 # Words by which an engine finds events fast: each begins with the letter of its kind.
 
 
+_OTHER_FIELDS: Final = frozenset({*_NAMING_FIELDS, "intent", "tool", "reply_to", "state", "file", "dead"})
+"""The payload fields with words for the index, except the recipients and the mentions."""
+
+
 def index_words(event: Event) -> list[str]:
     """Return the words by which an event can be found."""
     recipients = _recipients(event)
+    if event.type == MESSAGE and _OTHER_FIELDS.isdisjoint(event.payload):  # As in most events.
+        agents = recipients | {_fold(event.sender)}
+        return [*[f"a{name}" for name in agents], *[f"o{name}" for name in recipients | _mentions(event)]]
     kinds = (
         ("a", recipients | _folded((*writers(event), *_named(event)))),  # `_agents` and `participants_of`
         ("o", recipients | _mentions(event)),
