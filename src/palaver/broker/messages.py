@@ -465,6 +465,7 @@ class _Reply:
     original: Event | None = None
 
 
+_NO_REPLY: Final = _Reply()
 _OpenRequests = Callable[[str, str], Sequence[Watch]]
 """Returns the requests that an agent has not answered to a sender, as `read_open_requests` does."""
 
@@ -645,7 +646,7 @@ async def _concluded(context: Context, caller: Caller, sent: Sent) -> Sent:
     if sent.event is not None and is_held(sent.event):
         await _tell_human(context, sent.event, context.clock.now_ms())
     sent = unless_held(_with_exited(context, caller, sent))
-    if sent.event is not None and _topic(sent.event)[0] == REQUEST:
+    if sent.exited and sent.event is not None and _topic(sent.event)[0] == REQUEST:
         for one in sent.exited:
             # The fold made the watch of the request due. If the log is full now, the reactor writes the
             # notice later: the message itself is stored.
@@ -658,6 +659,8 @@ async def _concluded(context: Context, caller: Caller, sent: Sent) -> Sent:
 def _with_exited(context: Context, caller: Caller, sent: Sent) -> Sent:
     """Return the outcome with the recipients that have left the bus."""
     found = [agent for name in sent.delivered_to if (agent := context.directory.get(name)) and agent.left]
+    if not found:
+        return sent
     exited = [
         ExitedRecipient(
             agent=agent.name,
@@ -667,7 +670,7 @@ def _with_exited(context: Context, caller: Caller, sent: Sent) -> Sent:
         )
         for agent in found
     ]
-    return structs.replace(sent, exited=tuple(exited)) if exited else sent
+    return structs.replace(sent, exited=tuple(exited))
 
 
 def _braked(
@@ -951,9 +954,10 @@ def check_breadth(caller: Caller, request: Send, sent: Sent) -> None:
     `sent` has its recipients; a dry run of the same request returns them too.
     """
     count = len(sent.delivered_to)
-    is_broadcast = not sent.to or _EVERYONE in sent.to or any(map(has_wildcard, sent.to))
     is_asked_for = request.is_confirmed or request.is_dry_run
-    if caller.harness and is_broadcast and count > LIMIT_UNASKED and not is_asked_for:
+    if not caller.harness or count <= LIMIT_UNASKED or is_asked_for:
+        return
+    if not sent.to or _EVERYONE in sent.to or any(map(has_wildcard, sent.to)):
         raise BadRequest(f"this would go to {count} agents; to confirm, add --yes. Nothing was sent")
 
 
@@ -963,7 +967,7 @@ def _check_reply(context: Context, request: Send) -> _Reply:
     if not request.reply_to:
         if request.intent == ACK:
             raise BadRequest("an ack requires --reply-to ID")
-        return _Reply()
+        return _NO_REPLY
     original = find_message(context.log, request.reply_to)
     intent, thread = _topic(original)
     if request.intent == ACK and intent in (ACK, INFORM):
