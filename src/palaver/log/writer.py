@@ -160,8 +160,10 @@ class Newest:
     def tail(self, after: int, limit: int) -> list[Event] | None:
         if after < self._reaches_back_to:
             return None
-        start = bisect_right(self._events, after, key=_by_seq)
-        return list(islice(self._events, start, start + limit))
+        count = len(self._events) - bisect_right(self._events, after, key=_by_seq)
+        # From the end: most callers want the newest event, and a slice would pass all events before it.
+        newest = list(islice(reversed(self._events), count))
+        return newest[::-1][:limit]
 
     def may_hold(self, seq: int) -> bool:
         """Whether an event with this seq is in memory, if there is one."""
