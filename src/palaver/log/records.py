@@ -219,7 +219,9 @@ def readable_events(rows: Iterable[EventRow], blobs: Blobs) -> Iterator[Event]:
 
 def searched_text(payload: dict[str, object]) -> str:
     """Return the text that a search covers, as the view `events_text` does."""
-    return "".join([f"{text}\n" for key in _SEARCHED if isinstance(text := payload.get(key), str)])
+    return "".join(
+        [f"{text}\n" for key in _SEARCHED if key in payload and isinstance(text := payload[key], str)]
+    )
 
 
 def indexed_text(payload: dict[str, object]) -> str:

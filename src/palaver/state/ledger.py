@@ -105,9 +105,9 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
             )
             changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(seen)))
             continue
-        key = mail_key(agent, found.priority, event.seq, found.kind_for(agent))
-        changes.append((MAIL, key, row))
-        counter.add(agent, int(_is_unread(key, mail)))
+        kind = found.kind_for(agent)
+        changes.append((MAIL, mail_key(agent, found.priority, event.seq, kind), row))
+        counter.add(agent, int(not mail.is_kept_back and kind is not MailKind.HANDLED))
         if found.held:
             entry = LedgerEntry(state=State.HELD, ts=event.ts, reason=found.held)
             changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(entry)))
