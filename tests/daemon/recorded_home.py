@@ -128,7 +128,20 @@ def _nested_in_older_words(value: object) -> object:
 
 _NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool"})
 """Fields of an agent that the older version did not print."""
-_NEW_SETTINGS = frozenset({"agent_commands", "window"})
+_NEW_SETTINGS = frozenset(
+    {
+        "agent_commands",
+        "window",
+        "auto_turn_triage_model",
+        "auto_turn_debounce_ms",
+        "auto_turn_max_batch",
+        "auto_turn_triage_timeout_s",
+        "auto_turn_timeout_s",
+        "auto_turn_limit_per_hour",
+        "auto_turn_triage_command",
+        "auto_turn_command",
+    }
+)
 
 
 def _comparable(value: object, last: int, end_ms: int) -> object:

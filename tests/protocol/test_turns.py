@@ -32,7 +32,9 @@ def test_agent_starts_a_turn_itself_only_if_no_session_of_it_does(found: list[st
     assert len(set(sessions)) == len(sessions)
 
 
-values = st.sampled_from([None, "yes", 7, True, False, {}, {"enabled": True}, {"enabled": False}, []])
+values: st.SearchStrategy[object] = st.sampled_from(
+    [None, "yes", 7, True, False, {}, {"enabled": True}, {"enabled": False}, []]
+)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from tests.reactors.turning import ACCEPT, Turning, turning_bus
 from palaver.broker import turns
 from palaver.errors import BadRequest, DiskFull, NotFound, RateLimited, ShuttingDown, Unavailable
 from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import AutoTurnError, AutoTurnStarted, State
 from palaver.protocol.paths import Content, CreateSession, RemoveSession, SubscribePath
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Leave, Pause, Release, Send, Unpause
+from palaver.protocol.requests import Leave, Pause, Put, Release, Send, TagAgent, Unpause
 from palaver.protocol.turns import BatchMessage, FailTurn, NoJob, SkipTurn, StartTurn, TriageJob, TurnStats
 from palaver.reactors.turns import NO_RUNNER_S, Step, TurnOutcome
 from palaver.state.paths import read_agent_session
@@ -160,6 +161,22 @@ async def test_message_that_a_reader_has_in_hand_is_not_run(turning: Turning) ->
 
 
 async def test_envelope_of_a_foreign_type_starts_a_turn(turning: Turning) -> None:
+    await turning.join()
+    nova = await turning.bus.join("nova")
+
+    await turning.bus.submit(nova, Put(envelope=Draft(type="x", id="e1", sender="nova", to=("luna",))))
+    turning.passes(3)
+
+    job = await turning.turn()
+    assert (job.agent, turning.bus.state(await _newest(turning, "x"), "luna")) == ("luna", State.SUBMITTED)
+    await turning.done(job)
+
+
+async def _newest(turning: Turning, type_: str) -> Event:
+    return (await turning.bus.log.read(Query(types=(type_,), last=1)))[0]
+
+
+async def test_prompts_say_where_a_message_came_from(turning: Turning) -> None:
     luna = await turning.join()
     await turning.bus.submit(luna, SubscribePath(agent="luna", session="mon", pattern="ci/*"))
 
@@ -233,6 +250,28 @@ async def test_session_that_is_open_in_a_harness_runs_when_its_agent_leaves(turn
     await turning.bus.submit(luna, Leave())
 
     assert await turning.run() == ["to main"]
+
+
+async def test_session_that_is_opened_while_its_turn_is_due_does_not_run(turning: Turning) -> None:
+    luna = await turning.join(harness="claude")
+    await turning.send("one")
+    turning.passes(3)
+    await turning.runner_is_due()
+    turning.bus.present.add("luna")
+    await turning.nothing_is_due()
+
+    turning.bus.present.discard("luna")
+    await turning.bus.submit(luna, Leave())
+
+    assert await turning.run() == ["one"]
+
+
+async def test_other_settings_of_an_agent_start_nothing(turning: Turning) -> None:
+    await turning.join()
+
+    await turning.bus.submit(HUMAN, TagAgent(name="luna", tag="api"))
+
+    await turning.nothing_is_due()
 
 
 async def test_paused_agent_runs_nothing_until_it_continues(turning: Turning) -> None:

@@ -86,6 +86,11 @@ class Turning:
             self.is_runner_awaited.set()
         return self.rings[-1]
 
+    async def runner_is_due(self) -> None:
+        """Wait until a batch is due, without taking its job."""
+        async with asyncio.timeout(LIMIT_S):
+            await self.turns._is_due.wait()
+
     async def runner_is_awaited(self) -> None:
         """Wait until a due batch waits for a runner."""
         async with asyncio.timeout(LIMIT_S):

@@ -161,7 +161,7 @@ turn_facts = st.tuples(
         },
     ),
 )
-auto_runs = st.fixed_dictionaries(
+auto_runs: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
     {"key": st.just("autoRun"), "value": st.sampled_from([True, False, {}, "x", None]), "old": st.none()},
     optional={"agent": st.sampled_from([*NAMES, None]), "session": st.sampled_from(["mon", "main"])},
 )

@@ -56,7 +56,7 @@ class Story:
         self.put("setting.changed", fields | ({"session": session} if session else {}), sender="human")
 
     def send(self, *mailboxes: str, sender: str = "nova", **fields: object) -> int:
-        return self.put("message", {"text": "x", "delivered_to": list(mailboxes), **fields}, sender=sender)
+        return self.put("message", {"text": "x", "delivered_to": list(mailboxes)} | fields, sender=sender)
 
     def report(self, mailbox: str, state: str, *seqs: int, **fields: object) -> int:
         return self.put("delivery", {"agent": mailbox, "messages": list(seqs), "state": state, **fields})
@@ -80,7 +80,12 @@ class Story:
         self.put("auto-turn-error", body)
 
     def skip(self, session: str, *seqs: int, reason: str = "triage") -> None:
-        body = {"agent": "luna", "session": session, "messages": list(seqs), "reason": reason}
+        body: dict[str, object] = {
+            "agent": "luna",
+            "session": session,
+            "messages": list(seqs),
+            "reason": reason,
+        }
         self.put("turn.skipped", body)
 
     def queue(self, session: str = "main") -> list[int]:
@@ -373,7 +378,8 @@ def test_queue_has_the_open_messages_that_arrived_while_it_was_on(found: Sequenc
 
 def _check(story: Story, waiting: dict[tuple[str, int], str]) -> None:
     for session in ("main", "mon"):
-        open_, held = [], []
+        open_: list[int] = []
+        held: list[int] = []
         for (one, seq), mailbox in sorted(waiting.items()):
             mail = find_mail(story.rows, mailbox, seq)
             assert mail is not None

@@ -607,7 +607,7 @@ class AutomaticTurns:
             is_manual=wanted is not None,
             id="" if wanted is None else wanted.id,
         )
-        written = await self._submit(request)
+        written = await self._write_start(request)
         event = getattr(written, "event", None)
         active = read_turn(self._log.rows, *target).active
         # A repeated request returns the start of its first turn, which may have ended.
@@ -630,6 +630,20 @@ class AutomaticTurns:
             cwd=agent.cwd,
             command=self._settings().command,
         )
+
+    async def _write_start(self, request: StartTurn) -> object:
+        """Write the start of a turn. If the request for its job is cancelled meanwhile, the turn fails."""
+        writing = asyncio.ensure_future(self._submit(request))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self._tasks.create_task(self._give_up(writing))
+            raise
+
+    async def _give_up(self, writing: asyncio.Future[object]) -> None:
+        event = getattr(await writing, "event", None)
+        if isinstance(event, Event):
+            await self._fail(event.seq, _LOST)
 
     def _harness_session(self, agent: Agent, session: str) -> str:
         """Return the harness's own id of a session; for `main`, that of the agent's last session."""
