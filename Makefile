@@ -13,7 +13,7 @@ AGAIN ?=
 
 # Most tests wait for a process, so several workers finish sooner than one. WORKERS=0 runs one test after the other.
 # Tests with real harnesses run one after the other unless HARNESS_WORKERS is set.
-WORKERS ?= 4
+WORKERS ?= 8
 HARNESS_WORKERS ?= 0
 PYTEST  := -m pytest -q -n $(WORKERS) --dist worksteal
 

@@ -8,6 +8,7 @@ client is compiled by the package `ziglang`, and a failure fails the build. `mak
 import importlib.util
 import os
 import platform
+import select
 import shlex
 import shutil
 import socket
@@ -96,7 +97,6 @@ def _zig() -> list[list[str]]:
 def can_talk(client: Path) -> bool:
     """Return whether a client sends a request and writes the reply: a compiled program may not run."""
     with tempfile.TemporaryDirectory(prefix="pal-") as home, socket.socket(socket.AF_UNIX) as listener:
-        listener.settimeout(_LIMIT_S)
         environment = {"PALAVER_HOME": home, "PALAVER_PYTHON": "false"}
         try:
             listener.bind(f"{home}/daemon.sock")
@@ -105,6 +105,11 @@ def can_talk(client: Path) -> bool:
                 [client, "whoami"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
             ) as asking:
                 try:
+                    assert asking.stdout is not None  # it is a pipe
+                    signs = [listener.fileno(), asking.stdout.fileno()]
+                    ready, _, _ = select.select(signs, [], [], _LIMIT_S)
+                    if listener.fileno() not in ready:  # it has ended, or it hangs
+                        return False
                     connection, _ = listener.accept()
                     with connection:
                         connection.settimeout(_LIMIT_S)

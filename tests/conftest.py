@@ -8,6 +8,7 @@ build does not fail by luck. `deep` draws many new ones (`make nightly`) and pri
 No test sets a number of examples itself, and no test asserts how long something took.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -46,6 +47,12 @@ for _number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Pyt
         signal.signal(_number, signal.default_int_handler if _is_key else signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 os.umask(0o022)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests themselves out of later garbage collections, which would examine all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

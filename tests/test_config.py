@@ -34,7 +34,14 @@ def test_other_palaver_variables_are_not_settings(tmp_path: Path) -> None:
     assert load(tmp_path, dict.fromkeys(NOT_SETTINGS, "x")).settings == Settings()
 
 
-_FROM_FILE = ["approvals", "approvals_wait_s", "brake_hops", "brake_per_minute", "http_remote"]
+_FROM_FILE = [
+    "approvals",
+    "auto_turn_limit_per_hour",
+    "approvals_wait_s",
+    "brake_hops",
+    "brake_per_minute",
+    "http_remote",
+]
 
 
 @pytest.mark.parametrize("key", [*_FROM_FILE, "hints", "http", "http_hosts", "room_wakes"])
@@ -69,6 +76,10 @@ def test_unknown_key_is_named_in_the_error(tmp_path: Path) -> None:
         ("approvals = 2", "'approvals' is 0 or 1, not 2"),
         ('codex_hooks = "5"', "'codex_hooks' is 0 or 1, not 5"),
         ("http_remote = 2", "'http_remote' is 0 or 1"),
+        ('auto_turn_command = "my \'agent"', "auto_turn_command"),
+        ('auto_turn_triage_command = "my \'agent"', "auto_turn_triage_command"),
+        ('auto_turn_triage_command = ""', "auto_turn_triage_command"),
+        ("auto_turn_max_batch = 51", "auto_turn_max_batch"),
         ("approvals_wait_s = 3601", "'approvals_wait_s' is at most 3600, not 3601"),
     ],
 )

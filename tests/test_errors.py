@@ -17,6 +17,7 @@ EXAMPLES: list[PalaverError] = [
     errors.NameTaken("luna", "it is in use now"),
     errors.IdTaken("01J", 7),
     errors.AlreadyJoined("luna"),
+    errors.AlreadyRunning(4242),
     errors.WhoAreYou("a sentence"),
     errors.NotYou("luna", "nova"),
     errors.NotAllowed("kill", "worker", "operator"),

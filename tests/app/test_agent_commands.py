@@ -18,7 +18,7 @@ RULES = f"--allowedTools={','.join(allow_rules())}"
 @pytest.fixture
 def home() -> Iterator[Home]:
     with new_home() as made:
-        made.ok("up")
+        made.start_daemon()
         folder = made.path.parent / "bin"
         folder.mkdir()
         (folder / "claude").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >args.new\nmv args.new args\n')

@@ -39,7 +39,7 @@ def test_copy_uses_the_options_again_without_session_and_prompt(harness: str, wo
 def home() -> Iterator[Home]:
     """A home with a stand-in for each harness, which writes its arguments to a file and waits."""
     with new_home() as made, persons(made):
-        made.ok("up")
+        made.start_daemon()
         folder = made.path.parent / "bin"
         folder.mkdir()
         for name in ("claude", "gemini"):

@@ -14,7 +14,6 @@ from tests.path_broker import T0, source_line, subscribed, write_agent, write_li
 
 from palaver.app.path_broker_import import (
     LIMIT_LINE_BYTES,
-    AutoRun,
     FolderImport,
     ImportReport,
     Progress,
@@ -67,7 +66,8 @@ class FakeBus:
 
     async def ask(self, request: MigrateOp) -> msgspec.Raw:
         self.requests.append(request)
-        return msgspec.Raw(msgspec.json.encode(MigrationResult(messages=len(request.messages))))
+        result = MigrationResult(messages=len(request.messages), auto_runs=len(request.auto_runs))
+        return msgspec.Raw(msgspec.json.encode(result))
 
 
 def work_on(root: Path, report: ImportReport) -> tuple[FolderImport, Spool]:
@@ -320,15 +320,15 @@ def test_file_of_an_agent_is_read_part_by_part() -> None:
 
     assert found.id == "luna"
     assert [(one.pattern, one.added) for one in found.subscriptions] == [("a/b", T0), ("c/*", 0)]
-    assert found.auto_run == AutoRun(enabled=False, debounce_ms=5)
+    assert found.auto_run == {"enabled": False, "debounceMs": 5}
     assert (found.title, set(found.unknown), len(found.wrong)) == ("two lines", {"name"}, 3)
 
 
-@pytest.mark.parametrize(("given_", "expected"), [(True, True), (False, False)])
-def test_automatic_turns_can_be_one_word(given_: bool, expected: bool) -> None:
+@pytest.mark.parametrize(("given_", "expected"), [(True, True), (False, False), ("yes", None), (None, None)])
+def test_automatic_turns_are_kept_as_they_are_except_texts(given_: object, expected: object) -> None:
     found = parse_config(json.dumps({"autoRun": given_, "id": "x"}).encode(), "luna")
 
-    assert found.auto_run == AutoRun(enabled=expected)
+    assert found.auto_run is expected
     assert found.id == "x"
 
 
@@ -336,7 +336,7 @@ def test_parts_of_the_wrong_type_are_named() -> None:
     found = parse_config(b'{"id":7,"title":7,"subscriptions":{},"autoRun":"yes","createdAt":"x"}', "luna")
 
     assert (found.id, found.title, found.created) == ("luna", "", 0)
-    assert [one.partition(":")[0] for one in found.wrong] == ["subscriptions", "autoRun"]
+    assert [one.partition(":")[0] for one in found.wrong] == ["subscriptions"]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"{"])
@@ -505,7 +505,7 @@ def test_folder_without_the_files_is_refused(tmp_path: Path, name: str, reason: 
 # Requests and the report
 
 
-async def test_requests_are_small_and_messages_come_last(tmp_path: Path) -> None:
+async def test_requests_are_small_and_automatic_turns_come_last(tmp_path: Path) -> None:
     write_agent(tmp_path, "luna", {"mon": {"autoRun": True}}, subscriptions=subscribed("a"), autoRun=True)
     lines = [source_line(number, "agent/luna", payload="x" * 1000) for number in range(450)]
     lines += [source_line(500 + number, "agent/luna", payload="x" * 90_000) for number in range(5)]
@@ -522,6 +522,7 @@ async def test_requests_are_small_and_messages_come_last(tmp_path: Path) -> None
     assert all(len(msgspec.json.encode(request)) < 250_000 for request in bus.requests)
     assert report.counts["messages"] == 455
     assert report.counts["auto_runs"] == 2
+    assert [one.session for one in bus.requests[-1].auto_runs] == ["", "mon"]
 
 
 def test_report_names_everything_that_was_left_out() -> None:

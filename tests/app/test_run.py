@@ -24,7 +24,7 @@ def command(name: str, *words: str) -> str:
 @pytest.fixture
 def home() -> Iterator[Home]:
     with new_home() as made:
-        made.ok("up")
+        made.start_daemon()
         yield made
 
 

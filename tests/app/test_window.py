@@ -108,7 +108,7 @@ def test_launcher_that_fails_is_reported_with_its_error(tmp_path: Path) -> None:
 @pytest.fixture
 def home() -> Iterator[Home]:
     with new_home() as made:
-        made.ok("up")
+        made.start_daemon()
         yield made
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 from tests.daemon.stage import Home, new_home
-from tests.forked_daemons import fork_daemon
 
 
 @pytest.fixture
@@ -17,5 +16,5 @@ def home() -> Iterator[Home]:
 @pytest.fixture
 def bus(home: Home) -> Home:
     """A home with a running daemon."""
-    fork_daemon(home.path, home.environment)
+    home.start_daemon()
     return home

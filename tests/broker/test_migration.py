@@ -16,7 +16,6 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
 from palaver.protocol.paths import (
     LIMIT_SUBSCRIPTIONS,
-    Content,
     CreateSession,
     Migrate,
     MigratedMessage,
@@ -47,15 +46,16 @@ EVERYTHING = Migrate(
             sender="bridge",
             path="slack/team",
             ts=10,
-            content=Content(command="new", payload=False, source="slack", external_id="e"),
+            command="new",
+            payload=False,
+            source="slack",
+            external_id="e",
             mailboxes=("luna+mon", "luna"),
             taken=("luna+mon",),
             handled={"luna": ("mon",)},
         ),
-        MigratedMessage(
-            id="m-2", sender="luna", path="agent/api-nova", ts=11, content=Content(), mailboxes=("api-nova",)
-        ),
-        MigratedMessage(id="m-3", sender="luna", path="x/y", ts=12, content=Content()),
+        MigratedMessage(id="m-2", sender="luna", path="agent/api-nova", ts=11, mailboxes=("api-nova",)),
+        MigratedMessage(id="m-3", sender="luna", path="x/y", ts=12),
     ),
 )
 NEW = MigrationResult(agents=2, sessions=1, subscriptions=2, messages=2, dead=1)
@@ -69,7 +69,7 @@ async def migrate(bus: Bus, request: Migrate) -> MigrationResult:
 
 def message(**fields: object) -> Migrate:
     """Return a request with one message for luna, which is sent with it."""
-    made = {"id": "m", "sender": "kira", "path": "a", "ts": 1, "content": Content(), **fields}
+    made = {"id": "m", "sender": "kira", "path": "a", "ts": 1, **fields}
     return Migrate(agents=("luna",), messages=(MigratedMessage(**made),))  # type: ignore[arg-type]  # its fields
 
 
@@ -246,7 +246,7 @@ async def test_message_with_the_id_of_another_event_is_named(bus: Bus) -> None:
         (message(path="//"), "a path needs"),
         (message(mailboxes=("vega",)), "is not an agent here"),
         (message(mailboxes=("luna+..",)), "cannot be a session id"),
-        (message(content=Content(payload="x" * 100_001)), "the payload"),
+        (message(payload="x" * 100_001), "the payload"),
     ],
 )
 async def test_part_that_cannot_be_stored_is_named(bus: Bus, request_: Migrate, reason: str) -> None:

@@ -115,10 +115,18 @@ def test_named_compiler_is_the_only_one(build_hook: ModuleType, monkeypatch: pyt
 
 @pytest.mark.parametrize("line", ["exit 1", "echo hello", "kill -SEGV $$"])
 def test_client_that_does_not_contact_the_daemon_is_rejected(
-    build_hook: ModuleType, tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
+    build_hook: ModuleType, tmp_path: Path, line: str
+) -> None:
+    script(tmp_path / "pal", line)
+
+    assert build_hook.can_talk(tmp_path / "pal") is False
+
+
+def test_client_that_hangs_is_rejected(
+    build_hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_hook, "_LIMIT_S", 0.2)
-    script(tmp_path / "pal", line)
+    script(tmp_path / "pal", "exec sleep 60")
 
     assert build_hook.can_talk(tmp_path / "pal") is False
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 from tests.daemon.stage import Home, new_home
-from tests.forked_daemons import fork_daemon
 
 
 @pytest.fixture
@@ -18,12 +17,12 @@ def home() -> Iterator[Home]:
 def shared_bus() -> Iterator[Home]:
     """A home with a running daemon for all tests of a file that change nothing in it."""
     with new_home() as made:
-        fork_daemon(made.path, made.environment)
+        made.start_daemon()
         yield made
 
 
 @pytest.fixture
 def bus(home: Home) -> Home:
     """A home with a running daemon."""
-    fork_daemon(home.path, home.environment)
+    home.start_daemon()
     return home

@@ -38,8 +38,8 @@ _YEARS_S: Final = 3_000_000_000
 _LARGE: Final = "large " * 16_000
 """A text that is stored in its own file."""
 _LATER: Final = "later"
-_NOT_COMPARED: Final = frozenset({"home", "pid", "meaning"})
-"""Fields with values of this machine, and the help texts of settings, which may change."""
+_NOT_COMPARED: Final = frozenset({"home", "pid", "meaning", "recent"})
+"""Fields with values of this machine or of the last day, and the help texts of settings, which may change."""
 _LONG: Final = 2_000
 """Characters of a text that is recorded as its hash."""
 
@@ -128,7 +128,20 @@ def _nested_in_older_words(value: object) -> object:
 
 _NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool"})
 """Fields of an agent that the older version did not print."""
-_NEW_SETTINGS = frozenset({"agent_commands", "window"})
+_NEW_SETTINGS = frozenset(
+    {
+        "agent_commands",
+        "window",
+        "auto_turn_triage_model",
+        "auto_turn_debounce_ms",
+        "auto_turn_max_batch",
+        "auto_turn_triage_timeout_s",
+        "auto_turn_timeout_s",
+        "auto_turn_limit_per_hour",
+        "auto_turn_triage_command",
+        "auto_turn_command",
+    }
+)
 
 
 def _comparable(value: object, last: int, end_ms: int) -> object:

@@ -8,7 +8,7 @@ from tests.daemon.stage import Home, Shell, check_output, run_as_person, wait_un
 def bus(home: Home) -> Home:
     """A bus that lets through two messages a minute and two replies in a row."""
     write_settings(home, brake_per_minute=2, brake_hops=2)
-    home.ok("up")
+    home.start_daemon()
     return home
 
 

@@ -104,6 +104,7 @@ SILENT = frozenset({("status", "set"), ("ack",)})
 
 def set_up(home: Home) -> Home:
     """Set up a bus with the agent nova, the exited agent luna, and a message to nova."""
+    home.start_daemon()
     luna, nova = home.shell(), home.shell()
     luna.ok("join", "--name", "luna")
     luna.ok("leave")

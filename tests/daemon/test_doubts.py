@@ -10,7 +10,7 @@ from tests.daemon.stage import Home, new_home
 def still() -> Iterator[Home]:
     """A bus with the agent anna and a thread."""
     with new_home() as home:
-        home.ok("up")
+        home.start_daemon()
         home.shell().ok("join", "--name", "anna")
         home.ok("send", "@anna", "--thread", "pr-123", "--", "hello")
         yield home

@@ -18,7 +18,7 @@ ENDLESS = "(SELECT count(*) FROM events_v a, events_v b, events_v c, events_v d,
 def quiet() -> Iterator[Home]:
     """A bus in which nothing happens."""
     with new_home() as home:
-        home.ok("up")
+        home.start_daemon()
         yield home
 
 

@@ -22,7 +22,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
     """A running bus, used by one of the two clients."""
     if request.param == "c":
         with new_home() as home:
-            home.ok("up")
+            home.start_daemon()
             yield home
         return
     script = tmp_path / "pal"

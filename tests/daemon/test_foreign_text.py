@@ -196,7 +196,7 @@ class Planted:
         self.folder = home.path.parent / FOLDER
         self.folder.mkdir()
         (self.folder / "Makefile").touch()
-        home.ok("up")
+        home.start_daemon()
         self.luna, self.nova = self._member("luna"), self._member("nova")
         self.words = {"MESSAGE": self._message(), "REPORT": self._report(), "BUNDLE": self._bundle()}
         self.words |= {"TASK": self._task(), "DONE": self._task(), "OTHER": self._task()}

@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.daemon.stage import Home, new_home, wait_until
-from tests.forked_daemons import fork_daemon
 
 STATUS = ("Umask", "PPid", "SigBlk", "SigIgn", "SigCgt", "Seccomp", "CapEff")
 
@@ -14,7 +13,7 @@ STATUS = ("Umask", "PPid", "SigBlk", "SigIgn", "SigCgt", "Seccomp", "CapEff")
 def test_forked_daemon_equals_a_started_one(home: Home) -> None:
     home.ok("up")
     with new_home() as other:
-        fork_daemon(other.path, other.environment)
+        other.start_daemon()
 
         # A daemon answers its first client a little before it writes that it listens.
         wait_until(lambda: descriptors(other) == descriptors(home) and _log(other) == _log(home) != "")

@@ -110,7 +110,7 @@ def test_held_agent_is_resumed_only_with_the_secret(bus: Home, luna: FakeHolder)
 
 def test_agent_keeps_its_name_when_the_daemon_is_killed(bus: Home, luna: FakeHolder) -> None:
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
 
     luna.again()
 
@@ -272,7 +272,7 @@ def test_sockets_left_while_no_daemon_ran_are_removed_at_start(bus: Home, luna: 
 def test_less_detailed_screen_does_not_replace_a_stored_request(bus: Home, luna: FakeHolder) -> None:
     luna.ok("status", name="luna", state="blocked", detail="permission: Write: made.txt")
     bus.kill(signal.SIGKILL)
-    bus.ok("up")
+    bus.start_daemon()
     luna.again()
 
     luna.ok("status", name="luna", state="blocked", detail="permission")

@@ -399,7 +399,7 @@ async def test_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, luna: 
 
 def test_hooks_arrive_over_http_with_a_token(home: Home) -> None:
     write_settings(home, http="127.0.0.1:0")
-    home.ok("up")
+    home.start_daemon()
     home.ok("join", "--name", "nova", "--harness", "claude")
     luna = home.shell()
     luna.ok("join", "--name", "luna")

@@ -18,7 +18,7 @@ LIMIT_LINE = 10 * 1024 * 1024
 @contextmanager
 def watched(home: Home) -> Iterator[Home]:
     """A bus that must be the same daemon after the test and still serve other clients."""
-    home.ok("up")
+    home.start_daemon()
     first = home.pid
     with LinesWire(home.path) as witness:
         witness.ask("join", name="witness")

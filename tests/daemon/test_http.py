@@ -30,7 +30,7 @@ both_generations = pytest.mark.parametrize("is_modern", [False, True], ids=["han
 def open_bus(home: Home) -> Home:
     """A bus whose HTTP door is open at a free port."""
     write_settings(home, http="127.0.0.1:0")
-    home.ok("up")
+    home.start_daemon()
     return home
 
 
@@ -200,7 +200,7 @@ def test_door_can_be_opened_at_the_same_port_again(open_bus: Home) -> None:
 
 def test_address_reachable_by_others_needs_its_setting_too(home: Home) -> None:
     write_settings(home, http="0.0.0.0:0")
-    home.ok("up")
+    home.start_daemon()
 
     assert "--http-remote" in home.ok("status", "--json").json["doors"]["http"]
 
@@ -320,7 +320,7 @@ def test_refusals_are_json(url: str, token: str) -> None:
 
 
 def test_settings_show_the_door_as_soon_as_it_is_open(home: Home) -> None:
-    home.ok("up")
+    home.start_daemon()
     before = home.ok("config", "get", "http", "--json").json
 
     check_output(run_as_person(home, "up", "--http", "127.0.0.1:0"))

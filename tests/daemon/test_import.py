@@ -19,7 +19,6 @@ from tests.daemon.stage import (
     run_script_as_person,
     wait_until,
 )
-from tests.forked_daemons import fork_daemon
 
 MANY = 20_000
 """Events whose import takes long enough to be killed in the middle."""
@@ -29,7 +28,7 @@ MANY = 20_000
 def other() -> Iterator[Home]:
     """A second home with a running daemon."""
     with new_home() as made:
-        fork_daemon(made.path, made.environment)
+        made.start_daemon()
         yield made
 
 

@@ -93,6 +93,9 @@ def test_everything_is_there_after_an_import(bus: Home, source: Path) -> None:
         {"kind": "sender", "from": "Writer Bot", "to": "writer_bot"},
     ]
     assert done["auto_runs"] == 2
+    turned_on = [(one["agent"], one["session"]) for one in bus.ok("turn", "list", "--json").lines]
+    assert turned_on == [("researcher", "main"), ("researcher", "slack-monitor")]
+    assert bus.ok("turn", "stats", "--json").json["queuedSessions"] == 0
     (session,) = [
         one for one in bus.ok("session", "list", "researcher", "--json").lines if one["id"] != "main"
     ]
@@ -215,7 +218,9 @@ def test_import_wakes_no_agent_and_fires_no_subscription(bus: Home, source: Path
     kira.ok("send", "@researcher", "--", "a new message")
 
     # Everything that the import could have caused would come before the new message.
-    assert json.loads(follower.line())["payload"]["text"] == "a new message"
+    followed = [json.loads(follower.line()) for _ in range(3)]
+    assert [one["type"] for one in followed] == ["setting.changed", "setting.changed", "message"]
+    assert followed[-1]["payload"]["text"] == "a new message"
     received = waits.end().lines
     assert "a new message" in [one["text"] for one in received]
     (notice,) = nova.ok("recv", "--wait", "--json").lines
@@ -262,7 +267,7 @@ def test_dry_run_stores_nothing(bus: Home, source: Path) -> None:
     assert "found 4 agents, 1 session, 5 subscriptions, 6 messages and 1 dead letter" in done.out
     assert "renamed the agent 'Writer Bot': writer_bot" in done.out
     assert ".messages/agent--researcher.jsonl, line 2: " in done.err
-    assert "not imported: autoRun of 2 agents and sessions" in done.err
+    assert "the configuration of 2 agents and sessions" in done.out
     assert "not imported: the field description (of agents), found 1 time" in done.err
     assert bus.events()[-1]["seq"] == last
 

@@ -57,7 +57,7 @@ def test_running_out_of_descriptors_does_not_flood_the_log(small: Home) -> None:
 @pytest.fixture
 def silent(home: Home) -> Iterator[Home]:
     """A bus whose daemon was stopped by a signal."""
-    home.ok("up")
+    home.start_daemon()
     pid = home.pid
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T")

@@ -20,7 +20,7 @@ ASKED = {
 def bus(home: Home) -> Home:
     """A home in which agents wait for a person's decision."""
     set_approvals(home)
-    home.ok("up")
+    home.start_daemon()
     return home
 
 
@@ -144,7 +144,7 @@ def test_same_request_again_has_another_id(bus: Home, nova: Shell) -> None:
 
 def test_request_without_a_decision_in_time_is_denied(home: Home) -> None:
     set_approvals(home, wait_s=2)
-    home.ok("up")
+    home.start_daemon()
 
     said = ask(session(home)).end()
 
@@ -222,7 +222,7 @@ def test_killed_daemon_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) ->
 
 
 def test_hooks_do_not_wait_unless_approvals_are_enabled(home: Home) -> None:
-    home.ok("up")
+    home.start_daemon()
 
     said = ask(session(home)).end()
 

@@ -14,7 +14,7 @@ READING = "import sys\nwhile True: print('got', repr(input(sys.argv[1])))"
 @pytest.fixture
 def home() -> Iterator[Home]:
     with new_home() as made:
-        made.ok("up")
+        made.start_daemon()
         try:
             yield made
         finally:

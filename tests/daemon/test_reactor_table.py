@@ -31,7 +31,12 @@ TABLE: dict[EventKey, list[str]] = {
     "status": [*LIMITED, "RoomNotifier._hear"],
     PAUSED: [*STATE, "RoomNotifier._hear"],
     UNPAUSED: [*STATE, "RoomNotifier._hear"],
-    SETTING: [*STATE, "RoomNotifier._hear"],
+    SETTING: [
+        "Broker._follow",
+        "AgentIndex._follow",
+        "AutomaticTurns._hear_settings",
+        "RoomNotifier._hear",
+    ],
     HELLO: [*LIMITED, *SEAT, *DOORS],
     LIFE: [*STATE, *SEAT, *DOORS],
     BYE: [

@@ -23,7 +23,7 @@ CONSUMER = ("--type", "message", "--consumer", "ci", "--all", "--json")
 def home() -> Iterator[Home]:
     """A bus with a consumer that has its first cursor."""
     with new_home() as made:
-        made.ok("up")
+        made.start_daemon()
         made.pal("events", "--wait", "0.01", *CONSUMER)
         yield made
 

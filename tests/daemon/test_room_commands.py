@@ -50,7 +50,7 @@ def person(home: Home, folder: Path, *words: str) -> Result:
 
 def set_up(home: Home, **settings: int) -> tuple[Worker, Worker]:
     write_settings(home, **settings)
-    home.ok("up")
+    home.start_daemon()
     folder = home.path.parent / "talk"
     folder.mkdir()
     (folder / "pyproject.toml").touch()

@@ -20,7 +20,7 @@ def quick(home: Home) -> Home:
     """A bus without a grace period for exited owners."""
     home.path.mkdir(mode=0o700)
     (home.path / "config.toml").write_text("room_heartbeat_s = 0\nroom_waiter_grace_s = 60\n")
-    home.ok("up")
+    home.start_daemon()
     return home
 
 

@@ -19,7 +19,7 @@ PYTHON = str(Path(PAL).with_name("python"))
 def home() -> Iterator[Home]:
     """A bus whose holders end with it."""
     with new_home() as made:
-        made.ok("up")
+        made.start_daemon()
         try:
             yield made
         finally:

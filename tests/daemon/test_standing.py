@@ -261,7 +261,7 @@ def test_envelope_of_a_reserved_type_is_refused(shared: LinesWire, type_: str) -
 def shared() -> Iterator[LinesWire]:
     """One connection that has joined as luna, for requests that are all refused."""
     with new_home() as home:
-        home.ok("up")
+        home.start_daemon()
         with LinesWire(home.path) as program:
             program.ask("join", name="luna")
             yield program

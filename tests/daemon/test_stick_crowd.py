@@ -115,7 +115,7 @@ def test_each_turn_has_one_owner_while_many_members_compete_and_die(
     home: Home, crowd: list[Worker], seed: int
 ) -> None:
     write_settings(home, **QUICK)
-    home.ok("up")
+    home.start_daemon()
     crew, draw = Crew(home), random.Random(seed)
     crew.member("onlooker", "claude")  # The room must exist before the test follows its events.
     folder = crew.folder

@@ -1,13 +1,24 @@
 """How the daemon ends: running requests finish first, waiting ones are released, and `down` is permanent."""
 
+import asyncio
 import os
 import signal
 import subprocess
+from contextlib import ExitStack
+from pathlib import Path
 
+import pytest
 from tests.daemon.stage import Home, finish, wait_until
-from tests.daemon.wires import LinesWire, ThinWire, frame
+from tests.daemon.wires import LinesWire, ThinWire, frame, request
 from tests.limits import LIMIT_S
 from tests.processes import end_process, wait_for_end
+
+from palaver.clock import SystemClock
+from palaver.config import load
+from palaver.daemon.daemon import Daemon, GuardedTasks, end_all_tasks
+from palaver.home import prepare_home
+from palaver.log.sqlite import SqliteLog
+from palaver.state.fold import apply
 
 CLOSING_TEXT = "pal: the bus was stopped with 'pal down'; 'pal up' starts it again\n"
 PATIENCE_S = 4 * LIMIT_S
@@ -163,3 +174,36 @@ def test_refusal_is_one_line_in_the_log_file(bus: Home) -> None:
 
     assert sum("refused send" in line for line in lines) == 1
     assert not any(line.startswith("INFO forged") for line in lines)
+
+
+FIRST = {
+    "command": b"PAL1" + request("list"),
+    "pump": b"PALM" + request("mcp"),
+    "lines": b'{"op":"whoami"}\n',
+}
+
+
+@pytest.mark.parametrize("door", FIRST)
+async def test_request_after_the_end_of_all_tasks_is_left_to_the_next_daemon(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, door: str
+) -> None:
+    home = prepare_home(tmp_path / "home")
+    log = await SqliteLog.open(home, apply=apply, clock=SystemClock())
+    async with GuardedTasks() as tasks:
+        with ExitStack() as closing:
+            doors = await Daemon(home, load(home, {}), SystemClock())._open(log, tasks, closing)
+            reader, writer = await asyncio.open_unix_connection(home / "daemon.sock")
+            answers, questions = await asyncio.open_unix_connection(home / "daemon.sock")
+            questions.write(b"{}\n")
+            assert await answers.readline()  # The connection before it is accepted too.
+            questions.close()
+            doors.unix.shut()
+            await doors.unix.close(None)
+        end_all_tasks()
+
+    writer.write(FIRST[door])
+
+    assert await asyncio.wait_for(reader.read(), LIMIT_S) == b""
+    assert [record.message for record in caplog.records] == []
+    writer.close()
+    await log.close()

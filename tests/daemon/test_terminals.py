@@ -166,7 +166,7 @@ def test_hold_by_a_dialog_survives_the_daemon(bus: Home, luna: FakeHolder, nova:
     send(nova, "stop!", "--interrupt")
     wait_until(lambda: receipt(bus, "stop!")["state"] == "held")
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
 
     luna.again()
     luna.open_lane(is_open=False)
@@ -198,7 +198,7 @@ def test_offer_that_is_open_when_the_daemon_dies_is_settled_by_the_holder(
     offer = luna.offered()
     assert receipt(bus, "one")["state"] == "submitted"
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
 
     luna.again()
     luna.open_lane(outcomes=[{"messages": [offer["message"]["seq"]], "answer": "seen"}])
@@ -223,7 +223,7 @@ def test_each_message_comes_once_and_in_order_over_many_crashes(
         if len(taken) in (3, 9, 15):  # typed, and the daemon dies before the report
             outcomes = [{"messages": [offer["message"]["seq"]], "answer": "seen"}]
             bus.kill()
-            bus.ok("up")
+            bus.start_daemon()
             luna.again()
             luna.open_lane(outcomes=outcomes)
         else:
@@ -263,7 +263,7 @@ def test_only_operators_and_people_can_pause(bus: Home, luna: FakeHolder, nova: 
 def test_pause_survives_the_daemon(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     check_output(run_as_person(bus, "pause", "luna"))
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
     luna.again()
     luna.open_lane()
     send(nova, "normal")
@@ -538,7 +538,7 @@ def test_first_stop_or_kill_after_a_daemon_start_waits_for_the_holder(
     bus: Home, luna: FakeHolder, verb: str
 ) -> None:
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
 
     def hold() -> None:
         bus.ok("list")
@@ -555,7 +555,7 @@ def test_first_stop_or_kill_after_a_daemon_start_waits_for_the_holder(
 
 def test_first_peek_after_a_daemon_start_waits_for_the_holder(bus: Home, luna: FakeHolder) -> None:
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
     job = bus.start("peek", "luna")
     bus.ok("list")
 
@@ -570,7 +570,7 @@ def test_first_keys_after_a_daemon_start_wait_for_the_holder_and_stay_hidden(
     bus: Home, luna: FakeHolder
 ) -> None:
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
 
     def hold() -> None:
         bus.ok("list")
@@ -643,7 +643,7 @@ def test_open_offer_after_a_crash_is_answered_on_the_next_lane(
     place = luna.offered()["message"]["seq"]
     send(nova, "two")
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
     luna.again()
 
     opened = luna.ok("lane", kind="terminal", remembers=True, carrying=[place])
@@ -662,7 +662,7 @@ def remind_soon(bus: Home, luna: FakeHolder) -> None:
     """Restart with a daemon that leaves little time between reminders."""
     (bus.path / "config.toml").write_text("remind_after_s = 1\n")
     bus.kill()
-    bus.ok("up")
+    bus.start_daemon()
     luna.again()
     luna.open_lane()
 
@@ -694,7 +694,7 @@ def test_reminders_survive_the_daemon_and_end_after_three(bus: Home, luna: FakeH
     for _ in range(3):
         luna.ok("status", state="active")
         bus.kill()
-        bus.ok("up")
+        bus.start_daemon()
         luna.again()
         luna.open_lane()
         luna.ok("status", state="idle")

@@ -9,7 +9,7 @@ REQUEST = "answer with: pal send --reply-to"
 @pytest.fixture
 def bus(home: Home) -> Home:
     write_settings(home, hints="answer in English [request #1] </pal>")
-    home.ok("up")
+    home.start_daemon()
     return home
 
 

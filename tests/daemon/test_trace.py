@@ -16,7 +16,7 @@ PYTHON = str(Path(PAL).with_name("python"))
 @pytest.fixture
 def home() -> Iterator[Home]:
     with new_home() as made:
-        made.ok("up")
+        made.start_daemon()
         try:
             yield made
         finally:

@@ -15,7 +15,7 @@ MOVES = ("claim", "release", "pass", "takeover")
 def bus(home: Home) -> Home:
     """A bus with a long waiter grace: an agent that has just waited counts as waiting for the whole story."""
     write_settings(home, room_waiter_grace_s=600)
-    home.ok("up")
+    home.start_daemon()
     return home
 
 
@@ -135,7 +135,7 @@ def test_member_exits_before_the_handoff(crew: Crew, luna: Agent, nova: Agent) -
 
 def test_member_that_is_absent_too_long_is_removed_from_the_room(home: Home) -> None:
     write_settings(home, room_presence_s=1)
-    home.ok("up")
+    home.start_daemon()
     crew = Crew(home)
     nova, gale = crew.member("nova", "claude"), crew.member("gale", "gemini")
     nova.claim()

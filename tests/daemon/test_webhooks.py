@@ -135,6 +135,21 @@ def test_repeated_delivery_is_one_event_also_after_a_restart(
     assert (stored["id"], stored["payload"]["external_id"]) == (first.json()["messageId"], "d-1")
 
 
+@pytest.mark.parametrize("command", ["archive --before {after}", "redact {seq}"])
+def test_repeat_of_an_archived_or_redacted_delivery_is_not_stored(services: Home, command: str) -> None:
+    body = b'{"a": "the password"}'
+    headers = proof("github", body) | {"x-github-delivery": "d-1"}
+    first = post(services, "/in/github/x", body, headers)
+    (stored,) = messages(services)
+    words = command.format(seq=stored["seq"], after=stored["seq"] + 1).split()
+    check_output(run_as_person(services, *words))
+
+    again = post(services, "/in/github/x", body, headers)
+
+    assert (again.status_code, again.json()) == (202, first.json())
+    assert {one["seq"] for one in messages(services)} <= {stored["seq"]}
+
+
 def test_forms_lists_and_texts_are_payloads(services: Home) -> None:
     bodies = [
         ("application/json", b"[1, [2]]", [1, [2]]),

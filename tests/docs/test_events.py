@@ -91,6 +91,7 @@ from palaver.protocol.requests import (
 from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
 from palaver.protocol.tasks import CompleteTask, CreateTask, UpdateTask
 from palaver.protocol.transcript import Excerpt
+from palaver.protocol.turns import BatchMessage, FailTurn, FinishTurn, SetAutoRun, SkipTurn, StartTurn
 
 ACTIONS = {STARTED, READY, STOPPED, RESUMED, SESSION, DAEMON_STARTED, TYPED, MIGRATED}
 
@@ -272,13 +273,37 @@ class Play:
                 sessions=(MigratedSession(agent="orla", session="mon", created=5, used=6, title="Team"),),
                 subscriptions=(MigratedSubscription(agent="orla", pattern="slack/**", added=5),),
                 messages=(
-                    MigratedMessage(
-                        id="m-1", sender="bridge", path="slack/x", ts=7, content=content, mailboxes=("orla",)
-                    ),
+                    MigratedMessage(id="m-1", sender="bridge", path="slack/x", ts=7, mailboxes=("orla",)),
                 ),
             ),
         )
         await self.ask(cleo, ClearDeadLetters())
+
+    async def runs(self) -> None:
+        """Run automatic turns of a session: one that fails until it is held, one with a result, none."""
+        vela = await self.join("vela")
+        await self.ask(vela, CreateSession(agent="vela", session="mon"))
+        await self.ask(HUMAN, SetAutoRun(agent="vela", session="mon", value={"enabled": True}))
+        await self.ask(vela, SubscribePath(agent="vela", pattern="build/*", session="mon"))
+        content = Content(command="new")
+        message = await self.ask(HUMAN, Send(text="", to=("build/done",), content=content))
+        batch = (BatchMessage(seq=message.seq, mailbox="vela+mon"),)
+        start = StartTurn(agent="vela", session="mon", batch=batch, triage="accepted")
+        for _ in range(3):
+            turn = await self.ask(SYSTEM_CALLER, start)
+            await self.ask(SYSTEM_CALLER, FailTurn(turn=turn.seq, error="exit status 1"))
+        iris = replace(await self.join("iris", harness="claude"), harness="claude")
+        reply = await self.ask(iris, Send(text="so", to=("@vela",), reply_to=str(message.seq)))
+        answered = (BatchMessage(seq=reply.seq, mailbox="vela"),)
+        turn = await self.ask(
+            SYSTEM_CALLER,
+            StartTurn(agent="vela", session="mon", batch=answered, text="look", is_manual=True),
+        )
+        await self.ask(SYSTEM_CALLER, FinishTurn(turn=turn.seq, text="done"))
+        await self.ask(
+            SYSTEM_CALLER,
+            SkipTurn(agent="vela", session="mon", batch=batch, reason="triage", output="NO"),
+        )
 
     async def sits(self) -> None:
         """Run in a terminal in which a person types and a message waits for its reply."""
@@ -346,6 +371,7 @@ async def test_everything_in_the_table_is_written_and_nothing_else(tmp_path: Pat
         await play.waits()
         await play.shares()
         await play.routes()
+        await play.runs()
         await play.sits()
 
         events = await bus.log.read(Query())

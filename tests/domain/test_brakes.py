@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from palaver.domain import brakes
-from palaver.domain.brakes import Brakes, Chain, chain_of
+from palaver.domain.brakes import Brakes, Chain, chain_of, chain_of_batch
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Event
 
@@ -177,3 +177,28 @@ def test_no_minute_lets_more_through_than_the_limit(moments: list[int], limit: i
     passed = [moment for moment in sorted(moments) if held.check(CODER, ("nova",), None, moment) is None]
 
     assert all(sum(start <= moment < start + 60_000 for moment in passed) <= limit for start in passed)
+
+
+# Automatic turns
+
+
+def test_every_message_of_a_turn_continues_its_chain() -> None:
+    runner = replace(PROGRAM, turn_session="main")
+    turn = Chain(id="first", hops=3)
+
+    assert chain_of(runner, None, turn) == Chain(id="first", hops=4)
+    assert chain_of(runner, message(sender_kind="human"), turn) == Chain(id="first", hops=4)
+    answered = message(sender_kind="instance", chain="longer", hops=7)
+    assert chain_of(runner, answered, turn) == Chain(id="longer", hops=8)
+    assert chain_of(runner, None) is None
+    assert chain_of(PROGRAM, None, turn) is None
+
+
+def test_turn_continues_the_longest_chain_of_its_batch() -> None:
+    short, human = message(sender_kind="instance", chain="a", hops=1), message(sender_kind="human", hops=9)
+
+    found = chain_of_batch([short, message(sender_kind="instance", chain="b", hops=2), human])
+
+    assert found == Chain(id="b", hops=2)
+    assert chain_of_batch([human]) == Chain(id="01M7", hops=0)
+    assert chain_of_batch([]) is None

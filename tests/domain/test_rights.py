@@ -4,9 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.domain.rights import RESERVED_TYPES, can, check_foreign_type, require, require_person
+from palaver.domain.rights import (
+    RESERVED_TYPES,
+    can,
+    check_foreign_type,
+    require,
+    require_person,
+    require_turns_of,
+)
 from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType
-from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.agents import Agent, Caller, Seat, Standing
 
 
 @pytest.mark.parametrize("type", [*sorted(RESERVED_TYPES), "session.created", "trigger.x", "schedule.fired"])
@@ -60,3 +67,38 @@ def test_only_a_person_that_acts_as_itself_is_a_person() -> None:
         require_person(replace(person, by="nova"), "import")
     with pytest.raises(NotAllowed):
         require_person(replace(person, kind="system"), "import")
+
+
+LUNA = Agent(name="luna", base="luna")
+BOSS = Agent(name="boss", base="boss", role="operator")
+SCRIPT = Caller(name="script", standing=Standing.WORKER, kind="external")
+SELF = Caller(name="luna", standing=Standing.WORKER, kind="instance")
+
+
+@pytest.mark.parametrize(
+    ("caller", "agent"),
+    [
+        (SELF, LUNA),
+        (SCRIPT, LUNA),
+        (Caller(name="boss", standing=Standing.OPERATOR, kind="instance"), LUNA),
+        (Caller(name="human", standing=Standing.HUMAN, kind="human"), BOSS),
+    ],
+)
+def test_automatic_turns_belong_to_the_agent_operators_and_scripts(caller: Caller, agent: Agent) -> None:
+    require_turns_of(caller, agent)
+
+
+@pytest.mark.parametrize(
+    ("caller", "agent"),
+    [
+        (replace(SELF, name="nova"), LUNA),
+        (replace(SELF, turn_session="main"), LUNA),
+        (SCRIPT, BOSS),
+        (replace(SCRIPT, is_orphan=True), LUNA),
+        (replace(SCRIPT, standing=Standing.OBSERVER), LUNA),
+        (replace(SCRIPT, seat=Seat(pid=1, start=1, boot="b")), LUNA),
+    ],
+)
+def test_automatic_turns_of_others_are_refused(caller: Caller, agent: Agent) -> None:
+    with pytest.raises(NotAllowed):
+        require_turns_of(caller, agent)

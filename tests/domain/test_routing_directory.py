@@ -209,3 +209,16 @@ def test_only_agents_started_with_pal_harness_are_launched(name: str, is_launche
     directory = Directory([nova, run, agent("luna")])
 
     assert directory.is_launched(name) is is_launched
+
+
+def test_wildcard_reaches_absent_agents_only_with_automatic_turns() -> None:
+    directory = Directory([agent("luna"), agent("nova")])
+
+    directory.set_auto_run("luna", is_on=True)
+    found = directory.by_path("agent/*", is_present=lambda name: False)
+    directory.set_auto_run("luna", is_on=False)
+    directory.set_auto_run("nova", is_on=False)
+
+    assert found == {"luna"}
+    assert directory.by_path("agent/*", is_present=lambda name: False) == set()
+    assert directory.by_path("agent/luna", is_present=lambda name: False) == {"luna"}

@@ -181,7 +181,7 @@ class Herd:
 def herds(folder: Path) -> Iterator[Herd]:
     """Yield a herd without agents; end all its processes with the block."""
     with new_home() as home:
-        home.ok("up")
+        home.start_daemon()
         with persons(home) as here:
             here.append(Person(home))
             yield Herd(home, folder, here[0])

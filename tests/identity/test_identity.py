@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 
 from palaver.errors import BadRequest, NotPerson, NotYou, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
-from palaver.identity.caller import HUMAN, SCRIPT, CallerClaim, act_as, is_orphan, who_is_asking, who_joins
+from palaver.identity.caller import (
+    HUMAN,
+    SCRIPT,
+    CallerClaim,
+    CallerIdentifier,
+    act_as,
+    is_orphan,
+    who_is_asking,
+    who_joins,
+)
 from palaver.identity.process import Process
-from palaver.identity.seats import SeatIndex, seat_mark
+from palaver.identity.seats import SeatIndex, TurnSeat, seat_mark
 from palaver.protocol.agents import ROLES, Agent, Caller, Seat, Standing, standing_of_role
 
 BOOT = "this-boot"
@@ -554,3 +563,34 @@ def test_former_seat_is_an_orphan_and_cannot_act_for_an_agent() -> None:
     with pytest.raises(NotPerson, match="--as luna"):
         act_as(replace(SCRIPT, is_orphan=True), luna)
     assert who_joins(replace(SCRIPT, is_orphan=True)).is_orphan
+
+
+# Automatic turns
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_caller_in_an_automatic_turn_is_its_agent_with_lowered_rights(role: str) -> None:
+    luna = _agent("luna", role=role, pid=99)
+    seats = SeatIndex(BOOT, [luna])
+    identifier = CallerIdentifier(seats)
+
+    seats.begin_turn(Seat(pid=10, start=100, boot=BOOT), TurnSeat(agent=luna, session="mon"))
+    in_turn = identifier.who(AT_TERMINAL, CallerClaim())
+    seats.begin_turn(Seat(pid=10, start=100, boot=BOOT), TurnSeat(agent=luna, session="mon", is_triage=True))
+    in_triage = identifier.who(AT_TERMINAL, CallerClaim())
+    seats.end_turn(Seat(pid=10, start=100, boot=BOOT))
+
+    assert (in_turn.name, in_turn.kind, in_turn.turn_session) == ("luna", "instance", "mon")
+    assert in_turn.standing == min(standing_of_role(role), Standing.WORKER)
+    assert in_triage.standing == Standing.OBSERVER
+    assert identifier.who(AT_TERMINAL, CallerClaim()).name != "luna"
+
+
+def test_caller_of_a_turn_with_a_mark_of_another_agent_is_the_agent_of_the_turn() -> None:
+    luna, nova = _agent("luna", pid=99), _agent("nova", pid=98)
+    seats = SeatIndex(BOOT, [luna, nova])
+    seats.begin_turn(Seat(pid=10, start=100, boot=BOOT), TurnSeat(agent=luna, session="main"))
+
+    caller = CallerIdentifier(seats).who(AT_TERMINAL, CallerClaim(marks=_mark(nova)))
+
+    assert (caller.name, caller.by) == ("luna", None)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from palaver.harness.marks import SEAT_MARK
 from palaver.identity.process import Process
-from palaver.identity.seats import SeatIndex, seat_mark
+from palaver.identity.seats import SeatIndex, TurnSeat, seat_mark
 from palaver.protocol.agents import Agent, Seat
 
 BOOT = "this-boot"
@@ -174,3 +174,24 @@ def test_former_seat_of_a_process_is_remembered() -> None:
         False,
     ]
     assert not seats.was_seat([_process(10, start=101)])
+
+
+def test_process_of_an_automatic_turn_and_its_children_are_part_of_it() -> None:
+    luna = _agent("luna")
+    seats = SeatIndex(BOOT, [_agent("nova", _seat(30, start=300))])
+    turn = TurnSeat(agent=luna, session="mon")
+    child, nested = _process(20, start=200), _process(30, start=300)
+
+    seats.begin_turn(_seat(10), turn)
+
+    assert seats.turn_above([child, _process(10)]) is turn
+    assert seats.turn_above([child]) is None
+    assert seats.turn_above([_process(10, start=999)]) is None, "a reused pid"
+    assert seats.turn_above([child, nested, _process(10)]) is None, "nova's own process is nearer"
+    assert seats.was_seat([_process(10)])
+
+    seats.end_turn(_seat(10))
+    seats.end_turn(_seat(10))
+
+    assert seats.turn_above([child, _process(10)]) is None
+    assert seats.was_seat([_process(10)])

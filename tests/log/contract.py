@@ -126,6 +126,27 @@ async def test_commits_made_together_have_their_own_outcomes_in_order(log: Log) 
     assert nothing == Commit(None)
 
 
+async def test_each_decision_of_commits_made_together_sees_those_before_it(log: Log) -> None:
+    def release(rows: Rows) -> Draft | None:
+        return None if rows.get("stick", "r") is None else draft(type="release", room="r")
+
+    orders = [
+        ("turn", claim("luna")),
+        ("ledger", release),
+        ("ledger", release),
+        ("turn", claim("nova")),
+        ("turn", claim("kira")),
+    ]
+    first, second, nothing, third, refused = await log.commit_all(orders)
+
+    written = [one.event for one in (first, second, third) if isinstance(one, Commit)]
+    assert [event.type for event in written if event is not None] == ["claim", "release", "claim"]
+    assert nothing == Commit(None)
+    assert isinstance(refused, NameTaken)
+    assert log.rows.get("stick", "r") == b"nova"
+    assert await log.read(Query()) == written
+
+
 async def test_commits_made_together_are_refused_by_a_closed_log(log: Log) -> None:
     await log.close()
 

@@ -125,6 +125,22 @@ async def test_draft_that_breaks_the_batch_fails_alone(sqlite_log: SqliteLog, ba
     assert sqlite_log.rows.get("count", "message") == b"6"
 
 
+async def test_commits_made_together_are_stored_whole_or_not_at_all(sqlite_log: SqliteLog) -> None:
+    gate, task = await held(sqlite_log)
+    orders = [(None, writes(one)) for one in (draft("first"), _with(ts=2**70), draft("last"))]
+    together = asyncio.ensure_future(sqlite_log.commit_all(orders))
+    good = asyncio.ensure_future(put(sqlite_log, "good"))
+    await begun()
+
+    gate.open()
+    await task
+    outcomes = await together
+
+    assert [type(outcome) for outcome in outcomes] == [BadRequest] * 3
+    assert await sqlite_log.read(Query()) == [await good]
+    assert sqlite_log.rows.get("count", "message") == b"1"
+
+
 async def test_draft_that_cannot_be_stored_is_refused(sqlite_log: SqliteLog) -> None:
     with pytest.raises(BadRequest, match="cannot be stored"):
         await sqlite_log.commit(None, writes(_with(ts=2**70)))

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 from tests.daemon.stage import Home, new_home
-from tests.forked_daemons import fork_daemon
 from tests.source.agents import Pair, hear_texts, meet
 
 
@@ -12,7 +11,7 @@ from tests.source.agents import Pair, hear_texts, meet
 def bus() -> Iterator[Home]:
     """A home with a running daemon and no agents."""
     with new_home() as home:
-        fork_daemon(home.path, home.environment)
+        home.start_daemon()
         yield home
 
 
@@ -20,7 +19,7 @@ def bus() -> Iterator[Home]:
 def shared_bus() -> Iterator[Home]:
     """A home with a running daemon, shared by a module."""
     with new_home() as home:
-        fork_daemon(home.path, home.environment)
+        home.start_daemon()
         yield home
 
 

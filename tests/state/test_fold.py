@@ -33,6 +33,7 @@ from palaver.protocol.requests import (
     Send,
     SetStatus,
 )
+from palaver.protocol.turns import BatchMessage, FailTurn, FinishTurn, SetAutoRun, SkipTurn, StartTurn
 from palaver.state.agents import (
     AGENTS,
     LAST_SUBAGENT,
@@ -82,6 +83,11 @@ TABLES = (
     "path_count",
     "agent_session",
     "dead_cleared",
+    "auto_run",
+    "turn_queue",
+    "turn_held",
+    "turn_session",
+    "turn_count",
 )
 NAMES = ("luna", "nova", "api-luna")
 MAILBOXES = (*NAMES, "luna+mon", "nova+main")
@@ -140,6 +146,25 @@ KEYS = [
     "text",
 ]
 payloads = st.dictionaries(st.sampled_from(KEYS), values, max_size=8)
+turn_facts = st.tuples(
+    st.sampled_from(["auto-turn", "auto-turn-result", "auto-turn-error", "turn.skipped"]),
+    st.fixed_dictionaries(
+        {"agent": st.sampled_from(NAMES), "session": st.sampled_from(["main", "mon"])},
+        optional={
+            "messages": st.lists(st.integers(1, 9), max_size=2),
+            "mailboxes": st.lists(st.sampled_from(MAILBOXES), max_size=2),
+            "attempt": st.integers(0, 4),
+            "turn": st.integers(1, 9),
+            "error": st.just("x"),
+            "held": st.booleans(),
+            "reason": st.sampled_from(["triage", "?"]),
+        },
+    ),
+)
+auto_runs: st.SearchStrategy[dict[str, object]] = st.fixed_dictionaries(
+    {"key": st.just("autoRun"), "value": st.sampled_from([True, False, {}, "x", None]), "old": st.none()},
+    optional={"agent": st.sampled_from([*NAMES, None]), "session": st.sampled_from(["mon", "main"])},
+)
 reports = st.fixed_dictionaries(
     {
         "agent": st.sampled_from(MAILBOXES),
@@ -167,6 +192,8 @@ facts = st.one_of(
     st.tuples(types, payloads),
     st.tuples(st.just("delivery"), reports),
     st.tuples(st.just("message"), mails),
+    st.tuples(st.just("setting.changed"), auto_runs),
+    turn_facts,
     st.tuples(st.just("agent.hello"), st.just({"agent": {"name": "luna", "base": "luna", "session": "s"}})),
 )
 
@@ -343,6 +370,22 @@ targets = st.lists(
     st.sampled_from(["@luna", "@nova", "api-luna", "@human", "@all", "@observers", "x/y"]), max_size=2
 )
 seqs = st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple)
+sessions = {"agent": st.sampled_from(NAMES), "session": st.sampled_from(["main", "mon"])}
+batches = st.lists(
+    st.builds(BatchMessage, seq=st.integers(1, 40), mailbox=st.sampled_from(MAILBOXES)), max_size=3
+).map(tuple)
+turns: st.SearchStrategy[Request] = st.one_of(
+    st.builds(
+        StartTurn,
+        **sessions,
+        batch=batches,
+        triage=st.sampled_from(["", "accepted", "error"]),
+        is_manual=st.booleans(),
+    ),
+    st.builds(FinishTurn, turn=st.integers(1, 60), text=st.just("ok")),
+    st.builds(FailTurn, turn=st.integers(1, 60), error=st.just("x")),
+    st.builds(SkipTurn, **sessions, batch=batches, reason=st.sampled_from(["triage", "reject list"])),
+)
 steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
     st.tuples(
         callers,
@@ -401,6 +444,16 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
     ),
     st.builds(lambda name: (name, RemoveSession(agent=name, session="mon")), st.sampled_from(NAMES)),
     st.tuples(callers, st.builds(ClearDeadLetters)),
+    st.tuples(
+        st.just("human"),
+        st.builds(
+            SetAutoRun,
+            agent=st.sampled_from(NAMES),
+            session=st.sampled_from(["", "mon", "main"]),
+            value=st.sampled_from([True, True, False, None, {"debounceMs": 5}]),
+        ),
+    ),
+    st.tuples(st.just("[pal-events]"), turns),
     st.tuples(callers, st.builds(SetStatus, state=st.sampled_from(["idle", "active", "blocked", "exited"]))),
     st.tuples(callers, st.builds(Leave)),
     st.tuples(

@@ -18,6 +18,7 @@ from palaver.state.agents import (
 )
 from palaver.state.fold import apply
 from palaver.state.rows import EXPIRY, MAIL, LedgerEntry, answered_seq, priority_of_key
+from palaver.state.turns import read_queued
 
 
 class Line:
@@ -302,3 +303,15 @@ def test_migrated_message_with_an_unreadable_list_is_skipped() -> None:
     seq = line.message(migrated=7)
 
     assert find_mail(line.rows, "nova", seq) is None
+
+
+def test_migrated_message_starts_no_automatic_turn() -> None:
+    line = Line()
+    line.write(
+        "setting.changed", {"key": "autoRun", "value": True, "old": None, "agent": "nova"}, sender="human"
+    )
+
+    line.message(migrated=[], wakes=[])
+    new = line.message()
+
+    assert [seq for seq, _ in read_queued(line.rows, "nova", "main")] == [new]

@@ -35,6 +35,7 @@ from palaver.protocol.paths import (
     PENDING,
     PLUS,
     Content,
+    MigratedAutoRun,
     MigratedMessage,
     MigratedSession,
     MigratedSubscription,
@@ -252,15 +253,6 @@ def split_stem(stem: str, sessions: Mapping[str, Collection[str]]) -> tuple[str,
 # The files of agents and sessions. Pure.
 
 
-class AutoRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Automatic turns of an agent or session. None is the default of the other path broker."""
-
-    enabled: bool = True
-    triage_model: str | None = None
-    debounce_ms: int | None = None
-    max_batch_size: int | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSubscription:
     """A pattern, and when it was added; 0 if the file does not say when."""
@@ -278,7 +270,8 @@ class SourceFile:
     created: int = 0
     used: int = 0
     subscriptions: tuple[SourceSubscription, ...] = ()
-    auto_run: AutoRun | None = None
+    auto_run: object = None
+    """The configuration of automatic turns, as it is; None without one."""
     wrong: tuple[str, ...] = ()
     """A sentence for each part that cannot be read."""
     unknown: frozenset[str] = frozenset()
@@ -326,23 +319,14 @@ def parse_config(content: bytes, id: str) -> SourceFile:
         else:
             added = time_or(found.added_at, 0)
             subscriptions.append(SourceSubscription(pattern=found.pattern, added=added))
-    auto_run = None
-    if read.auto_run is not None:
-        try:
-            auto_run = (
-                AutoRun(enabled=read.auto_run)
-                if isinstance(read.auto_run, bool)
-                else msgspec.convert(read.auto_run, AutoRun)
-            )
-        except msgspec.ValidationError as error:
-            wrong.append(f"autoRun: {error}")
     return SourceFile(
         id=read.id if isinstance(read.id, str) and read.id else id,
         title=_title(read.title),
         created=time_or(read.created_at, 0),
         used=time_or(read.last_used_at, 0),
         subscriptions=tuple(subscriptions),
-        auto_run=auto_run,
+        # A text means there that nothing is configured.
+        auto_run=None if isinstance(read.auto_run, str) else read.auto_run,
         wrong=tuple(wrong),
         unknown=frozenset(keys - _CONFIG_KEYS),
     )
@@ -426,7 +410,7 @@ class ImportReport:
         return not self.unreadable and not self.counts["different"]
 
 
-_COUNTED: Final = ("agents", "sessions", "subscriptions", "messages", "dead", "known", "taken")
+_COUNTED: Final = ("agents", "sessions", "subscriptions", "messages", "dead", "known", "taken", "auto_runs")
 _SENDER: Final = "sender"
 
 
@@ -450,7 +434,7 @@ class SourceAgent:
 
     id: str
     subscriptions: list[SourceSubscription] = field(default_factory=list)
-    auto_run: AutoRun | None = None
+    auto_run: object = None
     sessions: dict[str, SourceFile] = field(default_factory=dict)
 
 
@@ -515,7 +499,7 @@ def _add_agent(folder: SourceFolder, path: Path, aliases: dict[str, list[str]], 
     agent = folder.agents.setdefault(found.id, SourceAgent(id=found.id))
     aliases.setdefault(path.parent.resolve().name, []).append(found.id)
     agent.subscriptions += found.subscriptions
-    agent.auto_run = agent.auto_run or found.auto_run
+    agent.auto_run = found.auto_run if agent.auto_run is None else agent.auto_run
     try:
         names = sorted(os.listdir(path.parent / "sessions"))  # noqa: PTH208 - only names are needed
     except (FileNotFoundError, NotADirectoryError):
@@ -699,7 +683,10 @@ class Spool:
                 sender=sender,
                 path=read.path,
                 ts=ts,
-                content=read.content,
+                command=read.content.command,
+                payload=read.content.payload,
+                source=read.content.source,
+                external_id=read.content.external_id,
                 mailboxes=tuple(box for box, _, _ in boxes),
                 taken=tuple(box for box, is_taken, _ in boxes if is_taken),
                 handled={box: tuple(handled.split()) for box, _, handled in boxes if handled},
@@ -814,6 +801,8 @@ class FolderImport:
             yield MigrateOp(subscriptions=tuple(subscriptions))
         for messages in _batches(spool.messages()):
             yield MigrateOp(messages=tuple(messages))
+        for auto_runs in _batches(self._migrated_auto_runs()):
+            yield MigrateOp(auto_runs=tuple(auto_runs))
 
     def _migrated_sessions(self) -> Iterator[MigratedSession]:
         for id, agent in self._folder.agents.items():
@@ -845,14 +834,14 @@ class FolderImport:
                 added=one.added or self._now_ms,
             )
 
-    def auto_runs(self) -> Iterator[tuple[str, str, AutoRun]]:
-        """Yield the automatic turns that the files ask for: the agent, the session or empty, and how."""
+    def _migrated_auto_runs(self) -> Iterator[MigratedAutoRun]:
         for id, agent in self._folder.agents.items():
             if agent.auto_run is not None:
-                yield self._names[id], "", agent.auto_run
+                yield MigratedAutoRun(agent=self._names[id], value=agent.auto_run)
             for session, file in agent.sessions.items():
                 if file.auto_run is not None:
-                    yield self._names[id], self._sessions[id][session], file.auto_run
+                    name = self._sessions[id][session]
+                    yield MigratedAutoRun(agent=self._names[id], session=name, value=file.auto_run)
 
     async def send(self, bus: AsksBus, spool: Spool) -> None:
         """Store everything. A request whose reply was lost is repeated, and changes nothing then."""
@@ -861,17 +850,6 @@ class FolderImport:
             self._report.add(_read_result(await bus.ask(request)))
             done += len(request.messages)
             self._progress.show(f"stored {done} of {total} messages")
-        await apply_auto_runs(bus, self.auto_runs(), self._report)
-
-
-async def apply_auto_runs(
-    bus: AsksBus, found: Iterable[tuple[str, str, AutoRun]], report: ImportReport
-) -> None:
-    """Turn on automatic turns, after all messages are stored: old messages must not start a turn.
-
-    There is no such setting yet, so they are only counted, and the report says so.
-    """
-    report.counts["auto_runs"] += sum(1 for _ in found)
 
 
 _Part = TypeVar("_Part")
@@ -904,7 +882,6 @@ def import_folder(home: str, folder: Path, *, is_json: bool, is_dry_run: bool) -
             if is_dry_run:
                 for request in work.requests(spool):
                     report.add(_found(request))
-                report.counts["auto_runs"] += sum(1 for _ in work.auto_runs())
             else:
                 asyncio.run(_send(home, work, spool))
         finally:
@@ -932,6 +909,7 @@ def _found(request: MigrateOp) -> MigrationResult:
         subscriptions=len(request.subscriptions),
         messages=len(request.messages) - dead,
         dead=dead,
+        auto_runs=len(request.auto_runs),
     )
 
 
@@ -942,7 +920,7 @@ def _found(request: MigrateOp) -> MigrationResult:
 def report_view(report: ImportReport, *, is_dry_run: bool) -> dict[str, object]:
     """Return the report as one object of JSON."""
     view: dict[str, object] = {"dry_run": is_dry_run}
-    view |= {name: report.counts[name] for name in (*_COUNTED, "untimed", "auto_runs")}
+    view |= {name: report.counts[name] for name in (*_COUNTED, "untimed")}
     skipped = [msgspec.to_builtins(one) for one in report.first_skipped]
     renamed = [
         msgspec.to_builtins(RenamedId(kind=kind, old=old, new=new))
@@ -975,6 +953,9 @@ def report_lines(report: ImportReport, *, is_dry_run: bool) -> Iterator[str]:
     else:
         were = "message was" if counts["known"] == 1 else "messages were"
         yield f"imported {', '.join(parts)} and {dead}; {counts['known']} {were} here already"
+    if counts["auto_runs"]:
+        whose = _number(counts["auto_runs"], "agent or session", "agents and sessions")
+        yield f"automatic turns: the configuration of {whose}; 'pal turn list' shows them"
     if counts["taken"]:
         yield f"{_number(counts['taken'], 'copy', 'copies')} that waited here had been received there since"
     for (kind, old), new in report.renamed.items():
@@ -1001,9 +982,6 @@ def warning_lines(report: ImportReport) -> Iterator[str]:
         )
     if counts["untimed"]:
         yield f"{_number(counts['untimed'], 'line')} had no usable time; the time of the message is 0"
-    if counts["auto_runs"]:
-        whose = _number(counts["auto_runs"], "agent or session", "agents and sessions")
-        yield f"not imported: autoRun of {whose}"
     for key, times in sorted(report.ignored.items()):
         yield f"not imported: the field {key}, found {_number(times, 'time')}"
 

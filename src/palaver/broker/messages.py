@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 import msgspec
@@ -74,7 +75,7 @@ from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content, readable_
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
-from palaver.protocol.subscriptions import FireWatch
+from palaver.protocol.subscriptions import FireWatch, Watch
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
 from palaver.state.agents import read_entry
@@ -464,6 +465,11 @@ class _Reply:
     original: Event | None = None
 
 
+_NO_REPLY: Final = _Reply()
+_OpenRequests = Callable[[str, str], Sequence[Watch]]
+"""Returns the requests that an agent has not answered to a sender, as `read_open_requests` does."""
+
+
 class PreparedSend(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was checked and can be written, with the key and the decision of its commit."""
 
@@ -487,10 +493,13 @@ async def send_all(
     A refused message does not affect the others. None of them may be a dry run. `admit` refuses a caller.
     """
     prepared: list[PreparedSend | Exception] = []
+    # All messages are decided before the first one is written, so each pair of agents is read once.
+    open_requests = cache(partial(read_open_requests, context.log.rows))
     for caller, request in requests:
         try:
             admit(caller)
-            prepared.append(await _prepare(context, caller, _with_checked_options(context, caller, request)))
+            checked = _with_checked_options(context, caller, request)
+            prepared.append(await _prepare(context, caller, checked, open_requests))
         except PalaverError as error:
             prepared.append(error)
     orders = [(one.on, one.decide) for one in prepared if isinstance(one, PreparedSend)]
@@ -525,7 +534,7 @@ def _with_checked_options(context: Context, caller: Caller, request: Send) -> Se
 
 async def send_with_id(context: Context, caller: Caller, request: Send, key: bytes | None) -> Sent:
     """Store one message under the id it came with, in any form: a foreign id is kept."""
-    prepared = await _prepare(context, caller, request)
+    prepared = await _prepare(context, caller, request, partial(read_open_requests, context.log.rows))
     sent = await store(
         context,
         prepared.draft,
@@ -538,7 +547,9 @@ async def send_with_id(context: Context, caller: Caller, request: Send, key: byt
     return await _concluded(context, caller, sent)
 
 
-async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedSend:
+async def _prepare(
+    context: Context, caller: Caller, request: Send, open_requests: _OpenRequests
+) -> PreparedSend:
     """Check a message, resolve its recipients and apply the brakes. Writes nothing."""
     mentions = find_mentions(request.text) if request.has_mentions else []
     in_room = resolve_room_message(context, caller, request, mentions)
@@ -577,7 +588,7 @@ async def _prepare(context: Context, caller: Caller, request: Send) -> PreparedS
     payload |= keys_payload(request)
     if resolved.handled:
         payload["handled"] = {agent: list(sessions) for agent, sessions in resolved.handled.items()}
-    if not reply.place and (answered := _implied_request(context, caller, resolved, now)):
+    if not reply.place and (answered := _implied_request(context, caller, resolved, now, open_requests)):
         payload["answers"] = answered
     if in_room is not None:
         payload |= in_room.payload
@@ -635,7 +646,7 @@ async def _concluded(context: Context, caller: Caller, sent: Sent) -> Sent:
     if sent.event is not None and is_held(sent.event):
         await _tell_human(context, sent.event, context.clock.now_ms())
     sent = unless_held(_with_exited(context, caller, sent))
-    if sent.event is not None and _topic(sent.event)[0] == REQUEST:
+    if sent.exited and sent.event is not None and _topic(sent.event)[0] == REQUEST:
         for one in sent.exited:
             # The fold made the watch of the request due. If the log is full now, the reactor writes the
             # notice later: the message itself is stored.
@@ -648,6 +659,8 @@ async def _concluded(context: Context, caller: Caller, sent: Sent) -> Sent:
 def _with_exited(context: Context, caller: Caller, sent: Sent) -> Sent:
     """Return the outcome with the recipients that have left the bus."""
     found = [agent for name in sent.delivered_to if (agent := context.directory.get(name)) and agent.left]
+    if not found:
+        return sent
     exited = [
         ExitedRecipient(
             agent=agent.name,
@@ -657,7 +670,7 @@ def _with_exited(context: Context, caller: Caller, sent: Sent) -> Sent:
         )
         for agent in found
     ]
-    return structs.replace(sent, exited=tuple(exited)) if exited else sent
+    return structs.replace(sent, exited=tuple(exited))
 
 
 def _braked(
@@ -906,13 +919,15 @@ _OPEN_MS: Final = 24 * 3600 * 1000
 """For how long a direct message back is taken as the answer to a request."""
 
 
-def _implied_request(context: Context, caller: Caller, resolved: Resolved, now: int) -> int:
+def _implied_request(
+    context: Context, caller: Caller, resolved: Resolved, now: int, open_requests: _OpenRequests
+) -> int:
     """Return the seq of the request that a direct message back answers; 0 if there is none, or several."""
     # Only requests to agents are watched, and a text of a subscription is not written by its owner.
     can_answer = caller.kind == INSTANCE and caller.by != SYSTEM_CALLER.name
     if not can_answer or resolved.scope != MENTIONS or len(resolved.recipients) != 1:
         return 0
-    found = read_open_requests(context.log.rows, caller.name, resolved.recipients[0])
+    found = open_requests(caller.name, resolved.recipients[0])
     lately = [watch.request for watch in found if now - watch.ts <= _OPEN_MS]
     return lately[0] if len(lately) == 1 and _may_have_read(context, caller.name, lately[0]) else 0
 
@@ -939,9 +954,10 @@ def check_breadth(caller: Caller, request: Send, sent: Sent) -> None:
     `sent` has its recipients; a dry run of the same request returns them too.
     """
     count = len(sent.delivered_to)
-    is_broadcast = not sent.to or _EVERYONE in sent.to or any(map(has_wildcard, sent.to))
     is_asked_for = request.is_confirmed or request.is_dry_run
-    if caller.harness and is_broadcast and count > LIMIT_UNASKED and not is_asked_for:
+    if not caller.harness or count <= LIMIT_UNASKED or is_asked_for:
+        return
+    if not sent.to or _EVERYONE in sent.to or any(map(has_wildcard, sent.to)):
         raise BadRequest(f"this would go to {count} agents; to confirm, add --yes. Nothing was sent")
 
 
@@ -951,7 +967,7 @@ def _check_reply(context: Context, request: Send) -> _Reply:
     if not request.reply_to:
         if request.intent == ACK:
             raise BadRequest("an ack requires --reply-to ID")
-        return _Reply()
+        return _NO_REPLY
     original = find_message(context.log, request.reply_to)
     intent, thread = _topic(original)
     if request.intent == ACK and intent in (ACK, INFORM):

@@ -15,6 +15,7 @@ import msgspec
 from palaver.broker.context import Context, Written
 from palaver.broker.ledger import report
 from palaver.broker.messages import checked_content
+from palaver.broker.turns import auto_run_order
 from palaver.domain.rights import can, reaches_others, require, require_mailbox, require_person
 from palaver.errors import BadRequest, NotFound, NotYou, RequestError, UnknownRecipient, cut_name
 from palaver.ids import derived_id
@@ -50,8 +51,10 @@ from palaver.protocol.paths import (
     REMOVED,
     TAKEN_BEFORE,
     ClearDeadLetters,
+    Content,
     CreateSession,
     Migrate,
+    MigratedAutoRun,
     MigratedMessage,
     MigratedSession,
     MigratedSubscription,
@@ -66,6 +69,7 @@ from palaver.protocol.paths import (
 )
 from palaver.protocol.requests import ReportDelivery
 from palaver.protocol.text import check_text
+from palaver.protocol.turns import SetAutoRun
 from palaver.state.agents import can_step, read_agent, read_mail
 from palaver.state.paths import (
     count_path_subscriptions,
@@ -251,7 +255,10 @@ async def migrate(context: Context, caller: Caller, request: Migrate, key: bytes
     dead = sum(not one.mailboxes for one in new)
     known = [(one, commit.event) for one, commit in stored if commit.is_repeat and commit.event]
     same = [(one, event) for one, event in known if _is_same(one, event)]
+    # After the messages: those that waited in the other path broker start no automatic turn.
+    auto_runs = await writer.count([order for one in request.auto_runs for order in writer.auto_run(one)])
     return MigrationResult(
+        auto_runs=auto_runs,
         agents=agents,
         sessions=sessions,
         subscriptions=subscriptions,
@@ -290,6 +297,15 @@ class _Migration:
             else:
                 found.append(outcome)
         return found
+
+    def auto_run(self, one: MigratedAutoRun) -> list[Order]:
+        """Return the commit of a configuration of automatic turns; none if it is refused."""
+        request = SetAutoRun(agent=one.agent, session=one.session, value=one.value)
+        try:
+            return [auto_run_order(self.context, self.caller, request, only_new=True)]
+        except BadRequest as error:
+            self.refused.append(f"autoRun of {mailbox_of(one.agent, one.session)}: {error}")
+            return []
 
     def agent(self, name: str) -> Decide:
         """Return the decision about an agent: it exists from then on, and is not running."""
@@ -379,7 +395,14 @@ class _Migration:
                 sender_kind=EXTERNAL if read_agent(rows, message.sender) is None else INSTANCE,
                 delivered_to=message.mailboxes,
                 path=path,
-                content=checked_content(message.content),
+                content=checked_content(
+                    Content(
+                        command=message.command,
+                        payload=message.payload,
+                        source=message.source,
+                        external_id=message.external_id,
+                    )
+                ),
             )
             payload |= {"wakes": [], "migrated": [one for one in message.mailboxes if one in message.taken]}
             if message.handled:

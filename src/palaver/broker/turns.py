@@ -14,7 +14,7 @@ from palaver.broker.ledger import step_order
 from palaver.broker.messages import notify
 from palaver.domain.brakes import chain_of_batch
 from palaver.domain.rights import require_turns_of
-from palaver.domain.turns import check_auto_run, held_notice
+from palaver.domain.turns import check_auto_run, failed_reason, held_notice
 from palaver.errors import NotFound, UnknownRecipient, cut_name
 from palaver.log.api import Order
 from palaver.protocol.agents import Caller
@@ -54,18 +54,22 @@ from palaver.state.paths import read_agent_session
 from palaver.state.rows import Rows
 from palaver.state.turns import read_auto_run, read_turn
 
-_FAILED: Final = "the automatic turn failed"
-
 
 async def set_auto_run(context: Context, caller: Caller, request: SetAutoRun, key: bytes | None) -> Written:
     """Write the configuration of an agent or session, unless it is the present one."""
-    check_auto_run(request.value)
     agent = context.directory.get(request.agent)
     if agent is None:
         raise UnknownRecipient({request.agent: context.directory.nearest(request.agent)})
     require_turns_of(caller, agent)
     if request.session:
         check_session(request.session)
+    commit = await context.log.commit(*auto_run_order(context, caller, request), request_key=key)
+    return Written(event=commit.event)
+
+
+def auto_run_order(context: Context, caller: Caller, request: SetAutoRun, *, only_new: bool = False) -> Order:
+    """Return the commit of a configuration. With `only_new`, one that is here already stays as it is."""
+    check_auto_run(request.value)
     id_, now = context.ids.next(), context.clock.now_ms()
 
     def decide(rows: Rows) -> Draft | None:
@@ -76,7 +80,7 @@ async def set_auto_run(context: Context, caller: Caller, request: SetAutoRun, ke
                 f"create it with 'pal session create {session}'",
             )
         old = read_auto_run(rows, request.agent, session)
-        if old == request.value and type(old) is type(request.value):
+        if (old == request.value and type(old) is type(request.value)) or (only_new and old is not None):
             return None
         body = SettingChanged(
             key=AUTO_RUN, value=request.value, old=old, agent=request.agent, session=session
@@ -84,8 +88,7 @@ async def set_auto_run(context: Context, caller: Caller, request: SetAutoRun, ke
         payload = {**msgspec.to_builtins(body), "key": AUTO_RUN, "value": request.value, "old": old}
         return Draft(type=SETTING, sender=caller.name, payload=payload, id=id_, ts=now, by=caller.by)
 
-    commit = await context.log.commit(f"auto_run/{request.agent}", decide, request_key=key)
-    return Written(event=commit.event)
+    return f"auto_run/{request.agent}", decide
 
 
 async def start_turn(context: Context, caller: Caller, request: StartTurn, key: bytes | None) -> Written:
@@ -105,7 +108,8 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
         if known.active or not (batch or request.is_manual):
             return None
         chain = chain_of_batch(event for one in batch if (event := events[one.seq]) is not None)
-        is_again = bool(known.failed_ms) and {one.seq for one in batch} <= {one.seq for one in known.batch}
+        seqs = {one.seq for one in batch}
+        is_again = bool(known.failed_ms and seqs) and seqs <= {one.seq for one in known.batch}
         body = AutoTurnStarted(
             agent=request.agent,
             session=request.session,
@@ -156,14 +160,14 @@ async def fail_turn(context: Context, caller: Caller, request: FailTurn, key: by
         attempt=started.attempt,
         held=is_held,
     )
-    reason = f"{_FAILED} {TRIES} times, last as #{request.turn}: {request.error}"
+    reason = failed_reason(request.turn, request.error)
 
     def decide(rows: Rows) -> Draft | None:
         is_running = read_turn(rows, started.agent, started.session).active == request.turn
         return _draft(AUTO_TURN_ERROR, started.agent, error, id_, now) if is_running else None
 
     is_ended = _is_ended(started)
-    steps = _steps(context, caller, batch, State.QUEUED, is_ended, reason=_FAILED)
+    steps = _steps(context, caller, batch, State.QUEUED, is_ended, reason="the automatic turn failed")
     if is_held:
         steps += _steps(context, caller, batch, State.HELD, is_ended, reason=reason, is_kept=True)
     written = await _write(context, started.agent, started.session, decide, steps)

@@ -20,6 +20,7 @@ from palaver.protocol.events import (
     HELLO,
     SESSION_CREATED,
     SESSION_REMOVED,
+    SETTING,
     STATE_TYPES,
     AgentState,
     DeliveryReport,
@@ -154,7 +155,10 @@ async def _queue_again(
 # cost of a check depends neither on the backlog of the agent nor on other agents.
 
 _SESSION_TYPES: Final = frozenset({SESSION_CREATED, SESSION_REMOVED})
-_HANDLED: Final[frozenset[EventKey]] = AGENT_TYPES | _SESSION_TYPES | {MESSAGE, EventKind.DELIVERED, DELIVERY}
+# No setting of an agent decides which messages may go.
+_HANDLED: Final[frozenset[EventKey]] = (
+    (AGENT_TYPES - {SETTING}) | _SESSION_TYPES | {MESSAGE, EventKind.DELIVERED, DELIVERY}
+)
 
 _AT_ONCE: Final = 500
 """Messages that expire in one step."""

@@ -11,14 +11,14 @@ import msgspec
 from palaver.errors import BadRequest
 from palaver.protocol.agent_text import escape_body, escape_json, format_injection, injection_line
 from palaver.protocol.agents import INSTANCE, Agent
-from palaver.protocol.display import safe_for_agent
+from palaver.protocol.display import safe, safe_for_agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import INTERNAL, RoutedMessage, readable_mailbox, routed_message
 from palaver.protocol.requests import Notify
 from palaver.protocol.text import LIMIT_INJECTION
-from palaver.protocol.turns import BatchMessage, TurnConfig, is_on
+from palaver.protocol.turns import TRIES, BatchMessage, TurnConfig, is_on
 
 # --------------------
 # The configuration: the stored value of a session, that of its agent, and the settings of the home.
@@ -105,9 +105,14 @@ _RETRY_MS: Final = (1_000, 5_000)
 _HOUR_MS: Final = 3_600_000
 
 
+def batch_limit(config: TurnConfig) -> int:
+    """Return how many messages one turn gets at most."""
+    return min(config.max_batch_size, LIMIT_INJECTION)
+
+
 def batch_of(waiting: Sequence[BatchMessage], config: TurnConfig) -> tuple[BatchMessage, ...]:
     """Return the oldest messages that run together."""
-    return tuple(waiting[: min(config.max_batch_size, LIMIT_INJECTION)])
+    return tuple(waiting[: batch_limit(config)])
 
 
 def due_ms(first_ms: int, last_ms: int, count: int, config: TurnConfig) -> int:
@@ -116,7 +121,7 @@ def due_ms(first_ms: int, last_ms: int, count: int, config: TurnConfig) -> int:
     The debounce starts again with each message, but never lasts longer than `LONGEST_DEBOUNCE_MS`. A full
     batch is due at once.
     """
-    if count >= min(config.max_batch_size, LIMIT_INJECTION):
+    if count >= batch_limit(config):
         return 0
     return min(last_ms + config.debounce_ms, first_ms + LONGEST_DEBOUNCE_MS)
 
@@ -171,6 +176,21 @@ def is_yes(output: str) -> bool:
 
 # --------------------
 # Notices to senders.
+
+_FAILED: Final = "the automatic turn failed"
+_LIMIT_ERROR: Final = 300
+"""Characters of an error in a reason; the event of the turn has all of it."""
+
+
+def failed_reason(turn: int, error: str) -> str:
+    """Return the reason of messages that are held after the last try of their turn."""
+    lines = error.strip().splitlines() or [""]
+    return f"{_FAILED} {TRIES} times, last as #{turn}: {lines[0][:_LIMIT_ERROR]}"
+
+
+def is_failed_reason(reason: str) -> bool:
+    """Return whether messages are held because their turns failed."""
+    return reason.startswith(_FAILED)
 
 
 def held_notice(event: Event, mailbox: str, reason: str) -> Notify | None:
@@ -247,8 +267,8 @@ def _triage_line(index: int, message: RoutedMessage) -> str:
     if message.payload not in ({}, [], None, ""):
         whole = json.dumps(message.payload, ensure_ascii=False)
         cut = whole if len(whole) <= _LIMIT_PAYLOAD else f"{whole[:_LIMIT_PAYLOAD]}..."
-        payload = f" {escape_json(cut)}"
-    words = [_one_line(word) for word in (message.source, message.sender, message.path, message.command)]
+        payload = f" {safe(escape_json(cut))}"
+    words = [safe_for_agent(word) for word in (message.source, message.sender, message.path, message.command)]
     return f"{index}. [{words[0]}] {words[1]} → {words[2]} {words[3]}{payload}"
 
 
@@ -280,9 +300,5 @@ def turn_prompt(batch: Batch, device: str, text: str = "") -> str:
 
 
 def _origin(seq: int, message: RoutedMessage) -> str:
-    external = f", external id {_one_line(message.external_id)}" if message.external_id else ""
-    return f"#{seq}: path {_one_line(message.path)}, source {_one_line(message.source)}{external}"
-
-
-def _one_line(text: str) -> str:
-    return escape_body(safe_for_agent(text))
+    external = f", external id {safe_for_agent(message.external_id)}" if message.external_id else ""
+    return f"#{seq}: path {safe_for_agent(message.path)}, source {safe_for_agent(message.source)}{external}"

@@ -412,7 +412,11 @@ def _content_of(op: program.RouteOp) -> Content:
 
 def _migrate_from(op: program.MigrateOp) -> Migrate:
     return Migrate(
-        agents=op.agents, sessions=op.sessions, subscriptions=op.subscriptions, messages=op.messages
+        agents=op.agents,
+        sessions=op.sessions,
+        subscriptions=op.subscriptions,
+        messages=op.messages,
+        auto_runs=op.auto_runs,
     )
 
 

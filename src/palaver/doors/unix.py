@@ -72,6 +72,8 @@ class UnixDoor:
         self._again = SocketAgain(self._path)
         self._server: asyncio.Server | None = None
         self._is_shut = False
+        self.has_closed = False
+        """Whether all connections are closed. The tasks that would serve another one end then."""
         self._ids = count(1)
         self._connections: set[_Connection] = set()
         self._nobody_left = asyncio.Event()
@@ -130,6 +132,7 @@ class UnixDoor:
                     await self._nobody_left.wait()
         for connection in list(self._connections):
             connection.abort()
+        self.has_closed = True
         self._unsubscribe()
 
     def welcome(self, peer: Peer, transport: asyncio.Transport, first: bytes) -> asyncio.Protocol:
@@ -234,6 +237,9 @@ class _Doorway(asyncio.Protocol):
             return
         if self._leaving is not None:
             self._refuse(Unavailable(_FULL))
+            return
+        if self._door.has_closed:  # The next daemon serves it.
+            self._transport.abort()
             return
         assert self._peer is not None  # it is passed on together with the transport
         try:

@@ -323,7 +323,7 @@ class TurnProcess(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
 
 
-class Runner(msgspec.Struct, frozen=True, kw_only=True):
+class RunnerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The runner of a home."""
 
     seat: Seat
@@ -340,20 +340,20 @@ class RunnerBook:
         self._is_alive = is_alive
         self._runner = self._read()
 
-    def current(self) -> Runner | None:
+    def current(self) -> RunnerRecord | None:
         """Return the runner whose process runs, connected or not, or None."""
         runner = self._runner
         return runner if runner is not None and self._is_alive(runner.seat) else None
 
-    def find(self, secret: str) -> Runner | None:
+    def find(self, secret: str) -> RunnerRecord | None:
         """Return the runner that has this secret, or None."""
         runner = self.current()
         is_it = runner is not None and secrets.compare_digest(runner.hash, _hash(secret))
         return runner if is_it else None
 
-    async def put(self, seat: Seat, secret: str, now_ms: int) -> Runner:
+    async def put(self, seat: Seat, secret: str, now_ms: int) -> RunnerRecord:
         """Record a new runner. Raises StorageFailed."""
-        return await self._write(Runner(seat=seat, hash=_hash(secret), since_ms=now_ms))
+        return await self._write(RunnerRecord(seat=seat, hash=_hash(secret), since_ms=now_ms))
 
     async def put_turn(self, process: TurnProcess) -> None:
         """Record the process of a turn. Those that have ended are forgotten. Raises StorageFailed."""
@@ -362,14 +362,14 @@ class RunnerBook:
             kept = [one for one in runner.turns if self._is_alive(one.seat)]
             await self._write(msgspec.structs.replace(runner, turns=(*kept, process)))
 
-    def _read(self) -> Runner | None:
+    def _read(self) -> RunnerRecord | None:
         """Read the file. An unreadable one is as good as none: the runner then cannot register again."""
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Runner)
+            return msgspec.json.decode(self._path.read_bytes(), type=RunnerRecord)
         except (OSError, msgspec.DecodeError):
             return None
 
-    async def _write(self, runner: Runner) -> Runner:
+    async def _write(self, runner: RunnerRecord) -> RunnerRecord:
         try:
             await asyncio.to_thread(replace_file, self._path, msgspec.json.encode(runner) + b"\n")
         except OSError as error:

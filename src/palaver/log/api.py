@@ -139,9 +139,10 @@ class Log(Protocol):
     async def commit_all(self, orders: Sequence[Order]) -> list[Commit | Exception]:
         """Make several commits together, in order. Return the result of each, or the exception it raises.
 
-        Each one succeeds or fails alone, as with `commit`, but all of them cost little more than one. Each
-        decision sees the events of those before it. After a crash, the events of all of them are stored or
-        none is. Raises ShuttingDown and other refusals that concern every commit; then nothing was written.
+        Each one is refused alone, as with `commit`, but all of them cost little more than one. Each decision
+        sees the events of those before it. After a crash, the events of all of them are stored or none is;
+        an error of the storage also concerns all of them. Raises ShuttingDown and other refusals that concern
+        every commit; then nothing was written.
         """
         ...
 

@@ -116,10 +116,8 @@ COLUMNS: Final = (
 LIMIT_DEPTH: Final = 200
 """Levels of nesting in a payload. SQLite reads a thousand at most: one deeper row would fail every query."""
 
-_CJK: Final = re.compile(
-    "[\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
-)
-"""Chinese, Japanese and Korean characters."""
+_CJK: Final = "[\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
+"""Chinese, Japanese and Korean characters. Compiled on first use, because that is slow."""
 _SEARCHED: Final = ("text", "title", "description", "body", "detail", "reason")
 _KEPT_IN_ROW: Final = (
     "scope",
@@ -221,7 +219,9 @@ def readable_events(rows: Iterable[EventRow], blobs: Blobs) -> Iterator[Event]:
 
 def searched_text(payload: dict[str, object]) -> str:
     """Return the text that a search covers, as the view `events_text` does."""
-    return "".join([f"{text}\n" for key in _SEARCHED if isinstance(text := payload.get(key), str)])
+    return "".join(
+        [f"{text}\n" for key in _SEARCHED if key in payload and isinstance(text := payload[key], str)]
+    )
 
 
 def indexed_text(payload: dict[str, object]) -> str:
@@ -242,7 +242,7 @@ def term_of(word: str) -> str:
 
 def space_cjk(text: str) -> str:
     """Put blanks around each CJK character, so that it is a word: such texts have no blanks between words."""
-    return text if text.isascii() else _CJK.sub(r" \g<0> ", text)
+    return text if text.isascii() else re.sub(_CJK, r" \g<0> ", text)
 
 
 def encode_payload(payload: dict[str, object]) -> bytes:

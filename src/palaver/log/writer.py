@@ -103,12 +103,16 @@ class HandlerTable:
         A handler that raises does not affect the others.
         """
         found: dict[int, tuple[Hear, list[Event]]] = {}
+        # Most events of a batch have the same keys, and so the same handlers.
+        lists: dict[tuple[EventKey, ...], list[list[Event]]] = {}
         for event in events:
-            for key in _keys_of(event):
-                for number, hear in self._table.get(key, {}).items():
-                    own = found.setdefault(number, (hear, []))[1]
-                    if not own or own[-1] is not event:  # Several keys of a handler may apply to one event.
-                        own.append(event)
+            keys = _keys_of(event)
+            if keys not in lists:
+                # Several keys of a handler may apply to one event.
+                handlers = {number: hear for key in keys for number, hear in self._table.get(key, {}).items()}
+                lists[keys] = [found.setdefault(number, (hear, []))[1] for number, hear in handlers.items()]
+            for own in lists[keys]:
+                own.append(event)
         for number in sorted(found):
             hear, own = found[number]
             try:
@@ -119,18 +123,18 @@ class HandlerTable:
                 )
 
 
-def _keys_of(event: Event) -> list[EventKey]:
+def _keys_of(event: Event) -> tuple[EventKey, ...]:
     # Whatever it asks for was done, or not done, in the log or the path broker that it comes from.
     message = event.body if isinstance(event.body, MessageSent) else None
     if event.imported or (message is not None and message.migrated is not None):
-        return []
-    keys: list[EventKey] = [event.type, EventKind.ANY]
+        return ()
+    keys: tuple[EventKey, ...] = (event.type, EventKind.ANY)
     if event.delivered_to:
-        keys.append(EventKind.DELIVERED)
+        keys += (EventKind.DELIVERED,)
     if room_id_of(event) is not None:
-        keys.append(EventKind.IN_ROOM)
+        keys += (EventKind.IN_ROOM,)
     if message is not None and message.expects_reply:
-        keys.append(EventKind.EXPECTS_REPLY)
+        keys += (EventKind.EXPECTS_REPLY,)
     return keys
 
 
@@ -156,8 +160,10 @@ class Newest:
     def tail(self, after: int, limit: int) -> list[Event] | None:
         if after < self._reaches_back_to:
             return None
-        start = bisect_right(self._events, after, key=_by_seq)
-        return list(islice(self._events, start, start + limit))
+        count = len(self._events) - bisect_right(self._events, after, key=_by_seq)
+        # From the end: most callers want the newest event, and a slice would pass all events before it.
+        newest = list(islice(reversed(self._events), count))
+        return newest[::-1][:limit]
 
     def may_hold(self, seq: int) -> bool:
         """Whether an event with this seq is in memory, if there is one."""
@@ -545,28 +551,24 @@ class Writer:
         return self._line.get()
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
-        orders = [order for one in waiting for order in one.orders]
         began_s = time.monotonic()
         with self._in_use:
             self._be_patient(True)
-            outcomes = iter(self._together(orders))
-            self._upkeep.written(len(orders))
-        results = [(one, list(islice(outcomes, len(one.orders)))) for one in waiting]
+            results = self._together(waiting)
+            self._upkeep.written(sum(len(one.orders) for one in waiting))
         with contextlib.suppress(RuntimeError):  # The event loop was closed, so there is no caller left.
             self._loop.call_soon_threadsafe(self._deliver, results, time.monotonic() - began_s)
 
-    def _together(self, orders: Sequence[CommitOrder]) -> list[Outcome]:
+    def _together(self, waiting: Sequence[_Waiting]) -> _Results:
         try:
-            return self._batches.write(orders)
+            outcomes = iter(self._batches.write([order for one in waiting for order in one.orders]))
         except BaseException as error:
-            # One of them, or the disk, broke the batch: nothing of it is written. Write each one alone.
-            return [failure_from(error)] if len(orders) == 1 else [self._alone(order) for order in orders]
-
-    def _alone(self, order: CommitOrder) -> Outcome:
-        try:
-            return self._batches.write([order])[0]
-        except BaseException as error:
-            return failure_from(error)
+            # One of them, or the disk, broke the batch: nothing of it is written. Write each caller's alone,
+            # but never a part of them: they belong together.
+            if len(waiting) == 1:
+                return [(waiting[0], [failure_from(error)] * len(waiting[0].orders))]
+            return [result for one in waiting for result in self._together([one])]
+        return [(one, list(islice(outcomes, len(one.orders)))) for one in waiting]
 
     def _try_writing(self) -> int:
         self._connection.execute(

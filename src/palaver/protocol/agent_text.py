@@ -177,10 +177,6 @@ _KEPT_SOMEWHERE: Final = "\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100
 """The only characters to which `KEPT` applies. Checked first, because `KEPT` is slow."""
 _CODE: Final = r"u\{[0-9a-f]{2,6}\}"
 _IS_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
-# It begins with a character class, which is fast to search, and matches each run of backslashes as a whole.
-_TO_SHOW: Final = re.compile(
-    rf"([\\{UNSEEN}](?:(?<=\\)\\*(?:[{UNSEEN}]|{_CODE}|)|(?<!\\)(?!(?<=[{_KEPT_SOMEWHERE}])(?:{KEPT}))))"
-)
 _TO_HIDE: Final = re.compile(rf"(?<!\\)(\\+)({_CODE})")
 
 
@@ -214,9 +210,20 @@ def code_of(char: str) -> str:
     return f"u{{{ord(char):02x}}}"
 
 
+@cache
+def _to_show() -> re.Pattern[str]:
+    """Return the pattern of what is written in another way. Compiled on first use: few texts need it.
+
+    It begins with a character class, which is fast to search, and matches each run of backslashes as a whole.
+    """
+    return re.compile(
+        rf"([\\{UNSEEN}](?:(?<=\\)\\*(?:[{UNSEEN}]|{_CODE}|)|(?<!\\)(?!(?<=[{_KEPT_SOMEWHERE}])(?:{KEPT}))))"
+    )
+
+
 def _replace(text: str, write: Callable[[str], str]) -> str:
-    """Replace what `_TO_SHOW` finds. Each different find is written once: a function per find is slow."""
-    parts = _TO_SHOW.split(text)
+    """Replace what `_to_show` finds. Each different find is written once: a function per find is slow."""
+    parts = _to_show().split(text)
     finds = parts[1::2]
     written = {find: write(find) for find in set(finds)}
     parts[1::2] = [written[find] for find in finds]
@@ -386,13 +393,7 @@ _TAGS: Final = "|".join(
 _FENCE: Final = rf"\s*(?:/\s*)?(?=[a-z01|])(?:(?:{_like('pal')}|{_TAGS})\b|\|[a-z_]+\|)"
 """The text after `<` in a fence, in a tag of a harness, and in a token of a model, `<|im_start|>`."""
 
-# They begin with a character class, which is fast to search. The position within a run of backslashes does
-# not matter.
-_TO_ESCAPE: Final = re.compile(
-    rf"[\[(<](?:(?<=\[)(?={_HEADS})|(?<=\()(?={_TAILS})|(?<=<)(?=\\*{_FENCE})(?P<fence>))"
-)
-
-_NOTHING_TO_ESCAPE: Final = re.compile(r"[^\[(<\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\U0010ffff]*")
+_NOTHING_TO_ESCAPE: Final = re.compile(r"[\t\n\r\x20-\x27\x29-\x3b\x3d-\x5a\x5d-\x7e]*")
 """Plain ASCII without a sign that can begin a head, a tail, a fence or an escape: most bodies."""
 _SYSTEM_NAME: Final = re.compile(r"\[pal-[a-z]+\]")
 _NOT_SEEN: Final = rf"[{UNSEEN}](?:(?P<kept>{KEPT})|(?P<unseen>))"
@@ -418,6 +419,16 @@ _COUNT: Final = re.compile(r"\[(\d+) new messages\]")
 _TYPED_HEAD: Final = re.compile(r"\[(?:URGENT )?pal message #(\d{1,18}) from:")
 _SEPARATOR: Final = re.compile(rf" \| (?={_MARK})", re.IGNORECASE)
 _TAIL: Final = re.compile(r"\(\+\d+ more: pal recv\)|\(pal: .*\)", re.DOTALL)
+
+
+@cache
+def _to_escape() -> re.Pattern[str]:
+    """Return the pattern for `escape_body`. Compiled on first use: few bodies need it.
+
+    It begins with a character class, which is fast to search. The position within a run of backslashes does
+    not matter.
+    """
+    return re.compile(rf"[\[(<](?:(?<=\[)(?={_HEADS})|(?<=\()(?={_TAILS})|(?<=<)(?=\\*{_FENCE})(?P<fence>))")
 
 
 @cache
@@ -552,7 +563,7 @@ def escape_body(body: str) -> str:
         return body
     shown = show_invisible(body)
     folded = fold(shown)
-    found = [one.end() if one.lastgroup else one.start() for one in _TO_ESCAPE.finditer(folded)]
+    found = [one.end() if one.lastgroup else one.start() for one in _to_escape().finditer(folded)]
     if not found:
         return shown
     indices = fold_indices(shown, folded)
@@ -567,7 +578,7 @@ def escape_json(text: str) -> str:
     """
     shown = unseen_to_json(text)
     folded = fold(shown)
-    found = [one.start() for one in _TO_ESCAPE.finditer(folded)]
+    found = [one.start() for one in _to_escape().finditer(folded)]
     if not found:
         return shown
     indices = fold_indices(shown, folded)

@@ -10,6 +10,7 @@ from palaver.protocol.events import Outcome, Seq
 from palaver.protocol.paths import (
     DEFAULT_COMMAND,
     INTERNAL,
+    MigratedAutoRun,
     MigratedMessage,
     MigratedSession,
     MigratedSubscription,
@@ -395,6 +396,7 @@ class MigrateOp(WireOp, frozen=True, kw_only=True, tag="migrate"):
     sessions: tuple[MigratedSession, ...] = ()
     subscriptions: tuple[MigratedSubscription, ...] = ()
     messages: tuple[MigratedMessage, ...] = ()
+    auto_runs: tuple[MigratedAutoRun, ...] = ()
 
 
 PathOp = (

@@ -171,13 +171,25 @@ class MigratedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     sender: str
     path: str
     ts: int
-    content: Content
+    command: str = DEFAULT_COMMAND
+    payload: object = None
+    """Any JSON value."""
+    source: str = INTERNAL
+    external_id: str = ""
     mailboxes: tuple[str, ...] = ()
     """Sessions first."""
     taken: tuple[str, ...] = ()
     """The mailboxes whose copy was received there."""
     handled: dict[str, tuple[str, ...]] = {}
     """Agents whose copy says that sessions handled it: the ids of those sessions."""
+
+
+class MigratedAutoRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The configuration of automatic turns of another path broker, for an agent or one of its sessions."""
+
+    agent: str
+    value: object
+    session: str = ""
 
 
 class Migrate(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +203,7 @@ class Migrate(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[MigratedSession, ...] = ()
     subscriptions: tuple[MigratedSubscription, ...] = ()
     messages: tuple[MigratedMessage, ...] = ()
+    auto_runs: tuple[MigratedAutoRun, ...] = ()
 
 
 class MigrationResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +216,7 @@ class MigrationResult(msgspec.Struct, frozen=True, kw_only=True):
     """New messages, without dead letters."""
     dead: int = 0
     """New dead letters."""
+    auto_runs: int = 0
     known: int = 0
     """Messages and dead letters that were here already."""
     taken: int = 0

@@ -91,6 +91,8 @@ class Query(Filter, frozen=True, kw_only=True):
 
 
 _DEAD: Final = frozenset({"dead"})
+_NAMING_FIELDS: Final = ("to", "from", "agent")
+"""The payload fields with the name of an agent that an event is about."""
 
 STORED_TYPES: Final = {"message_sent": "message"}
 """Aliases of event types."""
@@ -152,12 +154,16 @@ def _stored(words: Iterable[str], aliases: dict[str, str]) -> frozenset[str]:
 
 
 def _folded(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(_fold(name) if PLUS in name else name.lower().removeprefix("@") for name in names)
+    return frozenset(map(_fold, names))
 
 
-def _fold(mailbox: str) -> str:
-    """Fold the name of the agent in a mailbox of a session. The id of the session keeps its case."""
-    agent, session = split_mailbox(mailbox)
+# Every stored event is indexed by its names, and most events have the names of a few agents.
+@lru_cache(maxsize=4096)
+def _fold(name: str) -> str:
+    """Fold a name. In a mailbox of a session only the agent is folded: the id of a session keeps its case."""
+    if PLUS not in name:
+        return name.lower().removeprefix("@")
+    agent, session = split_mailbox(name)
     return mailbox_of(agent.lower().removeprefix("@"), session)
 
 
@@ -184,12 +190,15 @@ def _targets(event: Event) -> frozenset[str]:
 
 
 def _recipients(event: Event) -> frozenset[str]:
-    return _targets(event) | _folded(event.to)
+    return _folded((*event.delivered_to, *words_of(event, "delivered_to"), *event.to))
 
 
 def _agents(event: Event) -> frozenset[str]:
-    named = (word for key in ("to", "from", "agent") for word in words_of(event, key))
-    return _recipients(event) | _folded((event.sender, *named))
+    return _recipients(event) | _folded((event.sender, *_named(event)))
+
+
+def _named(event: Event) -> list[str]:
+    return [word for key in _NAMING_FIELDS for word in words_of(event, key)]
 
 
 def _threads(event: Event) -> Iterable[str]:
@@ -227,11 +236,19 @@ def participants_of(event: Event) -> frozenset[str]:
 # Words by which an engine finds events fast: each begins with the letter of its kind.
 
 
+_OTHER_FIELDS: Final = frozenset({*_NAMING_FIELDS, "intent", "tool", "reply_to", "state", "file", "dead"})
+"""The payload fields with words for the index, except the recipients and the mentions."""
+
+
 def index_words(event: Event) -> list[str]:
     """Return the words by which an event can be found."""
+    recipients = _recipients(event)
+    if event.type == MESSAGE and _OTHER_FIELDS.isdisjoint(event.payload):  # As in most events.
+        agents = recipients | {_fold(event.sender)}
+        return [*[f"a{name}" for name in agents], *[f"o{name}" for name in recipients | _mentions(event)]]
     kinds = (
-        ("a", _agents(event) | participants_of(event)),
-        ("o", _recipients(event) | _mentions(event)),
+        ("a", recipients | _folded((*writers(event), *_named(event)))),  # `_agents` and `participants_of`
+        ("o", recipients | _mentions(event)),
         ("i", _intents(event)),
         ("t", _tools(event)),
         ("r", replied_to(event)),

@@ -4,12 +4,12 @@ An automatic turn runs the harness of an agent for a batch of messages, without 
 which batch is due. The runner, a client that a person starts, runs the triage and the turn.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 
-from palaver.protocol.paths import MAIN, PLUS, SessionId, mailbox_of, split_mailbox
+from palaver.protocol.paths import MAIN, PLUS, split_mailbox
 
 AUTO_RUN: Final = "autoRun"
 """The key of the configuration, in `setting.changed` and in the files of the path broker."""
@@ -205,9 +205,3 @@ class TurnStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     active_turns: int = 0
     queued_sessions: int = 0
     pending_reruns: int = 0
-
-
-def executed(delivered_to: Sequence[str], sessions: Collection[SessionId]) -> tuple[SessionId, ...]:
-    """Return the sessions that run for a routed message, in the order of their mailboxes."""
-    mailboxes = (*delivered_to, *(mailbox_of(one.agent_id, one.session_id) for one in sessions))
-    return tuple(SessionId(*session_of_mailbox(one)) for one in turn_targets(mailboxes))

@@ -19,9 +19,11 @@ from palaver.domain.turns import (
     Batch,
     Verdict,
     allowed_at_ms,
+    batch_limit,
     batch_of,
     due_ms,
     held_notice,
+    is_failed_reason,
     is_yes,
     judge_batch,
     no_runner_notice,
@@ -57,6 +59,7 @@ from palaver.protocol.paths import MAIN, CreateSession, split_mailbox
 from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.protocol.turns import (
+    AUTO_RUN,
     LIMIT_OUTPUT,
     BatchMessage,
     FailTurn,
@@ -137,7 +140,7 @@ class Step(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TurnPlan:
     """The next step of a session."""
 
     step: Step
@@ -169,6 +172,10 @@ class _Manual:
     text: str
     id: str
     outcome: asyncio.Future[TurnOutcome]
+
+    def fail(self, error: Exception) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,24 +268,34 @@ class AutomaticTurns:
         """Repeat the notices about held messages, which the last daemon may not have written."""
         for seq, queued in list(read_held_for_turns(self._log.rows)):
             event, entry = self._log.event(seq), read_entry(self._log.rows, seq, queued.mailbox)
-            if event is None or entry is None or entry.state != State.HELD or entry.by:
+            if event is None or entry is None or entry.state != State.HELD:
                 continue
-            if isinstance(event.body, MessageSent) and event.body.held:
-                continue  # a brake holds it
+            if not is_failed_reason(entry.reason):
+                continue  # held for another reason, such as a brake
             if (told := held_notice(event, queued.mailbox, entry.reason)) is not None:
                 await self._submit(told)
 
     # New events
 
     def _hear_settings(self, events: Sequence[Event]) -> None:
+        changed = {
+            event.body.agent
+            for event in events
+            if isinstance(event.body, SettingChanged) and event.body.key == AUTO_RUN
+        }
+        if not changed:
+            return
         self._read_agents()
-        for event in events:
-            if isinstance(event.body, SettingChanged) and event.body.agent is not None:
-                self._look_at_agent(event.body.agent)
+        for target in map(session_of_mailbox, read_queued_sessions(self._log.rows)):
+            if target[0] in changed:
+                self._look_at(target)
 
     def _read_agents(self) -> None:
         self._agents = {split_mailbox(key)[0] for key, _ in read_auto_runs(self._log.rows)}
-        self._switch.turn(is_on=bool(self._agents))
+        self._turn_switch()
+
+    def _turn_switch(self) -> None:
+        self._switch.turn(is_on=bool(self._agents) or any(self._manual.values()))
 
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -369,36 +386,37 @@ class AutomaticTurns:
         values = read_auto_run(rows, agent, session), read_auto_run(rows, agent)
         return resolve_auto_run(*values, self._settings().defaults)
 
-    def plan(self, agent: str, session: str) -> Plan:
+    def plan(self, agent: str, session: str) -> TurnPlan:
         """Return the next step of a session. Changes nothing."""
         rows, target = self._log.rows, (agent, session)
         turn, config = read_turn(rows, agent, session), self.config(agent, session)
-        limit = max(config.max_batch_size, len(turn.batch), 1)
+        limit = max(batch_limit(config), len(turn.batch))
         waiting = list(islice(self._eligible(target, turn), limit))
         size = len(waiting)
         if turn.active:
-            return Plan(step=Step.RUNNING, config=config, batch=turn.batch, waiting=size)
+            return TurnPlan(step=Step.RUNNING, config=config, batch=turn.batch, waiting=size)
         if any(one.target == target for one in self._triages.values()):
-            return Plan(step=Step.TRIAGE, config=config, waiting=size)
+            return TurnPlan(step=Step.TRIAGE, config=config, waiting=size)
         known = read_agent(rows, agent)
         is_wanted = self._is_wanted(target)
         if known is None or not (config.enabled or is_wanted):
-            return Plan(step=Step.OFF if waiting else Step.IDLE, config=config, waiting=size)
+            return TurnPlan(step=Step.OFF if waiting else Step.IDLE, config=config, waiting=size)
         if not waiting and not is_wanted:
-            return Plan(step=Step.IDLE, config=config)
+            return TurnPlan(step=Step.IDLE, config=config)
         if self.is_live(known, session):
-            return Plan(step=Step.LIVE, config=config, waiting=size)
+            return TurnPlan(step=Step.LIVE, config=config, waiting=size)
         if is_wanted:
-            return Plan(step=Step.DUE, config=config, waiting=size)
+            return TurnPlan(step=Step.DUE, config=config, waiting=size)
         if known.paused:
-            return Plan(step=Step.PAUSED, config=config, waiting=size)
+            return TurnPlan(step=Step.PAUSED, config=config, waiting=size)
         if (accepted := self._accepted.get(target)) is not None:
-            return Plan(step=Step.DUE, config=config, batch=accepted.batch, waiting=size)
+            free = tuple(one for one in accepted.batch if not self._is_in_hand(one.mailbox, one.seq))
+            return TurnPlan(step=Step.DUE, config=config, batch=free, waiting=size)
         return self._plan_batch(turn, config, waiting)
 
     def _plan_batch(
         self, turn: TurnState, config: TurnConfig, waiting: Sequence[tuple[BatchMessage, int]]
-    ) -> Plan:
+    ) -> TurnPlan:
         now_ms = self._clock.now_ms()
         again = {one.seq for one in turn.batch} if turn.failed_ms else set()
         retried = tuple(one for one, _ in waiting if one.seq in again)
@@ -409,7 +427,7 @@ class AutomaticTurns:
             until_ms = due_ms(waiting[0][1], waiting[-1][1], len(waiting), config)
         allowed_ms = allowed_at_ms(turn.starts, self._settings().limit_an_hour, now_ms)
         until_ms = max(until_ms, allowed_ms)
-        return Plan(
+        return TurnPlan(
             step=Step.WAITING if until_ms > now_ms else Step.DUE,
             config=config,
             batch=batch,
@@ -437,7 +455,7 @@ class AutomaticTurns:
     def _is_wanted(self, target: Target) -> bool:
         return bool(self._manual.get(target))
 
-    def _verdict(self, target: Target, plan: Plan) -> Verdict:
+    def _verdict(self, target: Target, plan: TurnPlan) -> Verdict:
         if plan.is_retry or target in self._accepted:
             return Verdict.RUN  # a retried batch was accepted before
         return judge_batch(plan.config, self._batch(target, plan.batch).routed())
@@ -467,12 +485,14 @@ class AutomaticTurns:
             )
         wanted = _Manual(tuple(batch), text, id_, asyncio.get_running_loop().create_future())
         self._manual.setdefault(target, deque()).append(wanted)
+        self._turn_switch()
         self._look_at(target)
         try:
             return await wanted.outcome
         finally:
-            if wanted in self._manual.get(target, ()):
+            if wanted in self._manual[target]:
                 self._manual[target].remove(wanted)
+            self._turn_switch()
 
     # The runner
 
@@ -500,15 +520,16 @@ class AutomaticTurns:
 
     async def next_job(self, limit_s: float) -> RunnerJob:
         """Wait for a job, for up to `limit_s` seconds."""
-        try:
-            async with asyncio.timeout(limit_s):
-                while True:
-                    if (job := await self._take_ready()) is not None:
-                        return job
-                    self._is_due.clear()
+        until_s = asyncio.get_running_loop().time() + limit_s
+        while (job := await self._take_ready()) is None:
+            self._is_due.clear()
+            try:
+                # Only here: a turn that has started must reach the runner.
+                async with asyncio.timeout_at(until_s):
                     await self._is_due.wait()
-        except TimeoutError:
-            return NoJob()
+            except TimeoutError:
+                return NoJob()
+        return job
 
     async def _take_ready(self) -> RunnerJob | None:
         """Return the job of the first session that is due. Checks again, because time has passed."""
@@ -519,19 +540,27 @@ class AutomaticTurns:
             if plan.step is not Step.DUE:
                 self._look_at(target)
                 continue
-            if wanted := self._manual.get(target):
-                if (job := await self._begin_manual(target, wanted.popleft(), plan.config)) is not None:
-                    return job
-                continue
-            if self._verdict(target, plan) is Verdict.ASK:
-                return self._begin_triage(target, plan)
-            accepted = self._accepted.pop(target, None)
-            triage = "" if accepted is None else accepted.triage
-            if (job := await self._begin(target, plan.batch, triage, plan.config)) is not None:
+            try:
+                job = await self._begin_job(target, plan)
+            except Unavailable:
+                self._wait(target, _TRY_AGAIN_S)
+                raise
+            if job is not None:
                 return job
         return None
 
-    def _begin_triage(self, target: Target, plan: Plan) -> TriageJob:
+    async def _begin_job(self, target: Target, plan: TurnPlan) -> RunnerJob | None:
+        if wanted := self._manual.get(target):
+            return await self._begin_manual(target, wanted.popleft(), plan.config)
+        if self._verdict(target, plan) is Verdict.ASK:
+            return self._begin_triage(target, plan)
+        accepted = self._accepted.get(target)
+        triage = "" if accepted is None else accepted.triage
+        job = await self._begin(target, plan.batch, triage, plan.config)
+        self._accepted.pop(target, None)
+        return job
+
+    def _begin_triage(self, target: Target, plan: TurnPlan) -> TriageJob:
         number = next(self._numbers)
         self._triages[number] = _Triage(number, target, plan.batch)
         batch = self._batch(target, plan.batch)
@@ -547,11 +576,14 @@ class AutomaticTurns:
         )
 
     async def _begin_manual(self, target: Target, wanted: _Manual, config: TurnConfig) -> TurnJob | None:
-        job = await self._begin(target, wanted.batch, "", config, wanted)
+        try:
+            job = await self._begin(target, wanted.batch, "", config, wanted)
+        except BaseException:
+            # The runner may have lost its connection meanwhile, and then no one reports an outcome.
+            wanted.fail(Unavailable("the turn could not be started; try again"))
+            raise
         if job is None:
-            wanted.outcome.set_exception(
-                BadRequest("another turn of this session has just started; try again")
-            )
+            wanted.fail(BadRequest("another turn of this session has just started; try again"))
             return None
         self._started[job.turn] = wanted
         return job
@@ -575,9 +607,11 @@ class AutomaticTurns:
             is_manual=wanted is not None,
             id="" if wanted is None else wanted.id,
         )
-        written = await self._submit(request)
+        written = await self._write_start(request)
         event = getattr(written, "event", None)
-        if not isinstance(event, Event) or not isinstance(event.body, AutoTurnStarted):
+        active = read_turn(self._log.rows, *target).active
+        # A repeated request returns the start of its first turn, which may have ended.
+        if not isinstance(event, Event) or not isinstance(event.body, AutoTurnStarted) or event.seq != active:
             self._look_at(target)
             return None
         copies = zip(event.body.messages, event.body.mailboxes, strict=True)
@@ -597,6 +631,20 @@ class AutomaticTurns:
             command=self._settings().command,
         )
 
+    async def _write_start(self, request: StartTurn) -> object:
+        """Write the start of a turn. If the request for its job is cancelled meanwhile, the turn fails."""
+        writing = asyncio.ensure_future(self._submit(request))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self._tasks.create_task(self._give_up(writing))
+            raise
+
+    async def _give_up(self, writing: asyncio.Future[object]) -> None:
+        event = getattr(await writing, "event", None)
+        if isinstance(event, Event):
+            await self._fail(event.seq, _LOST)
+
     def _harness_session(self, agent: Agent, session: str) -> str:
         """Return the harness's own id of a session; for `main`, that of the agent's last session."""
         known = read_agent_session(self._log.rows, agent.name, session)
@@ -610,13 +658,14 @@ class AutomaticTurns:
 
         A job that is not known was begun again meanwhile: do nothing.
         """
-        triage = self._triages.pop(job, None)
+        triage = self._triages.get(job)
         if triage is None:
             return
         agent, session = triage.target
-        if error or is_yes(output):
-            self._accepted[triage.target] = _Accepted(triage.batch, "error" if error else "accepted")
-        else:
+        try:
+            if error or is_yes(output):
+                self._accepted[triage.target] = _Accepted(triage.batch, "error" if error else "accepted")
+                return
             skipped = SkipTurn(
                 agent=agent,
                 session=session,
@@ -625,7 +674,10 @@ class AutomaticTurns:
                 output=output[:LIMIT_OUTPUT],
             )
             await self._submit(skipped)
-        self._look_at(triage.target)
+        finally:
+            # Not before the batch is skipped, or it would be triaged again; but also if that failed.
+            self._triages.pop(job, None)
+            self._look_at(triage.target)
 
     async def ended(self, turn: int, output: str, error: str, harness_session: str) -> None:
         """Store the outcome of a turn. A repeat changes nothing. Raises NotFound for an unknown turn."""
@@ -633,7 +685,8 @@ class AutomaticTurns:
             await self._fail(turn, error)
             return
         started = self._started_of(turn)
-        if harness_session:
+        is_running = read_turn(self._log.rows, started.agent, started.session).active == turn
+        if harness_session and is_running:
             request = CreateSession(
                 agent=started.agent, session=started.session, harness_session=harness_session
             )

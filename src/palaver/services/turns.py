@@ -1,7 +1,8 @@
 """Automatic turns as doors see them: configuration, statistics, turns on demand, and the runner."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -37,12 +38,12 @@ from palaver.protocol.turns import (
     TurnStats,
     session_of_mailbox,
 )
-from palaver.reactors.turns import AutomaticTurns, Plan, Step, TurnSettings
+from palaver.reactors.turns import AutomaticTurns, Step, TurnPlan, TurnSettings
 from palaver.services.paths import Range
 from palaver.services.queries import Queries
 from palaver.state.agents import read_line
 from palaver.state.paths import read_agent_session, session_of_harness
-from palaver.state.turns import is_turn_on, read_auto_runs, read_turn, read_turn_stats
+from palaver.state.turns import is_turn_on, read_auto_runs, read_queued_sessions, read_turn, read_turn_stats
 
 _AT_ONCE: Final = 500
 """Events of turns that are read together."""
@@ -75,6 +76,14 @@ class TurnSessionView(msgspec.Struct, frozen=True, kw_only=True):
     """When it continues, if it waits for a time; when the turn started, if one runs."""
     reason: str = ""
     """Why it waits, and what would move it, as a sentence; empty if nothing waits."""
+
+
+class RunnerLink(Protocol):
+    """The connection of a runner."""
+
+    def end(self) -> None:
+        """Cancel its wait for a job, and refuse new ones."""
+        ...
 
 
 class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +137,10 @@ class TurnService:
         self._watch = watch
         self._clock = clock
         self._spawn = spawn
-        self._connection: object | None = None
+        self._connection: RunnerLink | None = None
+        self._registering = asyncio.Lock()
+        self._processes: dict[tuple[int, int], Seat] = {}
+        """The processes of jobs that act as an agent, each by its triage or its turn."""
 
     def start(self) -> None:
         """Recognize the runner of the last daemon and the processes of its turns; else its turns failed."""
@@ -141,7 +153,7 @@ class TurnService:
             agent = self._broker.directory.get(process.agent)
             is_open = read_turn(self._queries.rows, process.agent, process.session).active == process.turn
             if agent is not None and is_open and is_alive(process.seat):
-                self._seats.begin_turn(process.seat, TurnSeat(agent=agent, session=process.session))
+                self._begin(process.seat, TurnSeat(agent=agent, session=process.session), 0, process.turn)
 
     def close(self) -> None:
         """Stop watching the runner."""
@@ -166,9 +178,10 @@ class TurnService:
         return read_turn_stats(self._queries.rows)
 
     def sessions(self) -> list[TurnSessionView]:
-        """Return the sessions whose automatic turns are on, by name."""
+        """Return the sessions whose automatic turns are on, by name: those with a value or a queue."""
         rows = self._queries.rows
-        named = {session_of_mailbox(key) for key, _ in read_auto_runs(rows)}
+        keys = [*(key for key, _ in read_auto_runs(rows)), *read_queued_sessions(rows)]
+        named = {session_of_mailbox(key) for key in keys}
         on = sorted(target for target in named if is_turn_on(rows, *target))
         return [self._view(agent, session) for agent, session in on]
 
@@ -185,7 +198,7 @@ class TurnService:
             reason=self._reason(plan, agent, session),
         )
 
-    def _reason(self, plan: Plan, agent: str, session: str) -> str:
+    def _reason(self, plan: TurnPlan, agent: str, session: str) -> str:
         name = readable_mailbox(mailbox_of(agent, session))
         match plan.step:
             case Step.LIVE:
@@ -321,7 +334,7 @@ class TurnService:
 
     async def register(
         self,
-        connection: object,
+        connection: RunnerLink,
         chain: Sequence[Process],
         *,
         ticket: str,
@@ -331,25 +344,32 @@ class TurnService:
         """Accept a runner on a connection: a new one with its ticket, a known one with its secret."""
         if not chain:
             raise BadRequest("the calling process is not visible to the daemon, so it cannot be the runner")
-        process = chain[0]
-        runner = self._runners.find(secret)
-        if runner is None:
-            if not ticket:
-                raise NotYou("the runner", "a process without a ticket; a person can run 'pal turn start'")
-            if (other := self._runners.current()) is not None:
-                raise AlreadyRunning(other.seat.pid)
-            used = self._tickets.take(ticket, chain)
-            if used.harness != RUNNER_TICKET:
-                raise NotFound("such ticket", "it is for an agent; run 'pal turn start'")
-            seat = Seat(pid=process.pid, start=process.start, boot=self._seats.boot)
-            runner = await self._runners.put(seat, secret, self._clock.now_ms())
-            self._watch.add(seat, lambda: self._end_runner(seat))
-        elif (runner.seat.pid, runner.seat.start) != (process.pid, process.start):
-            raise NotYou("the runner", "another process")
+        async with self._registering:  # Of two new runners, the second must see the first.
+            await self._accept(chain, ticket=ticket, secret=secret)
+        if self._connection is not None and self._connection is not connection:
+            self._connection.end()  # It would take a job that no one runs.
         self._connection = connection
         await self._turns.register(running)
 
-    def disconnect(self, connection: object) -> None:
+    async def _accept(self, chain: Sequence[Process], *, ticket: str, secret: str) -> None:
+        process, runner = chain[0], self._runners.find(secret)
+        if runner is not None:
+            if (runner.seat.pid, runner.seat.start) != (process.pid, process.start):
+                raise NotYou("the runner", "another process")
+            return
+        if not ticket:
+            raise NotYou("the runner", "a process without a ticket; a person can run 'pal turn start'")
+        if (other := self._runners.current()) is not None:
+            raise AlreadyRunning(other.seat.pid)
+        used = self._tickets.take(ticket, chain)
+        if used.harness != RUNNER_TICKET:
+            self._tickets.give_back(ticket, used)
+            raise NotFound("such ticket", "it is for an agent; run 'pal turn start'")
+        seat = Seat(pid=process.pid, start=process.start, boot=self._seats.boot)
+        await self._runners.put(seat, secret, self._clock.now_ms())
+        self._watch.add(seat, lambda: self._end_runner(seat))
+
+    def disconnect(self, connection: RunnerLink) -> None:
         """Record that a connection has ended. The runner may connect again."""
         if self._connection is connection:
             self._connection = None
@@ -357,9 +377,11 @@ class TurnService:
 
     def _end_runner(self, seat: Seat) -> None:
         self._connection = None
+        for job, turn in list(self._processes):
+            self._leave(job, turn)
         self._spawn(self._turns.lose_runner())
 
-    def check_runner(self, connection: object) -> None:
+    def check_runner(self, connection: RunnerLink) -> None:
         """Refuse a connection that is not the runner's."""
         if self._connection is None or self._connection is not connection:
             raise NotYou("the runner", "another connection")
@@ -375,14 +397,23 @@ class TurnService:
         if not job:
             process = TurnProcess(seat=seat, agent=name, session=session, turn=turn)
             await self._runners.put_turn(process)
-        self._seats.begin_turn(seat, TurnSeat(agent=self._agent(name), session=session, is_triage=bool(job)))
-        # A turn that ends leaves its seat, so that processes that it left running are no agent any more.
-        self._watch.add(seat, lambda: self._seats.end_turn(seat))
+        self._begin(seat, TurnSeat(agent=self._agent(name), session=session, is_triage=bool(job)), job, turn)
+
+    def _begin(self, seat: Seat, turn_seat: TurnSeat, job: int, turn: int) -> None:
+        self._processes[job, turn] = seat
+        self._seats.begin_turn(seat, turn_seat)
+
+    def _leave(self, job: int, turn: int) -> None:
+        """End the seat of a job, so that processes that it left running are no agent any more."""
+        if (seat := self._processes.pop((job, turn), None)) is not None:
+            self._seats.end_turn(seat)
 
     async def triaged(self, job: int, output: str, error: str) -> None:
         """Store the outcome of a triage."""
+        self._leave(job, 0)
         await self._turns.triaged(job, output, error)
 
     async def ended(self, turn: int, output: str, error: str, harness_session: str) -> None:
         """Store the outcome of a turn."""
+        self._leave(0, turn)
         await self._turns.ended(turn, output, error, harness_session)

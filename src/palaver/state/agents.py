@@ -5,7 +5,7 @@ The folds of agents are in `fold.py`, those of mail and the ledger in `ledger.py
 
 from collections.abc import Container, Iterable, Iterator
 from heapq import merge
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -164,8 +164,10 @@ def read_unread(rows: Rows, agent: str) -> int:
 
 def count_handled(rows: Rows, agent: str) -> int:
     """Return how many handled copies an agent can fetch. They are not unread. 1,000 are counted at most."""
-    mails = islice(read_mail(rows, agent, (MailKind.HANDLED,)), _LIMIT_LIST)
-    return sum(not mail.is_kept_back for mail in mails)
+    # Their keys are the last ones of a mailbox, so one scan finds those of all priorities.
+    first = mail_prefix(agent, min(Priority), MailKind.HANDLED)
+    found = rows.scan(MAIL, mail_prefix(agent), after=first, limit=_LIMIT_LIST)
+    return sum(not decode_mail(value).is_kept_back for _, value in found)
 
 
 def read_unread_of_all(rows: Rows) -> dict[str, int]:

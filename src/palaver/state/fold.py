@@ -42,6 +42,7 @@ from palaver.protocol.events import (
     LifeChanged,
     MessageSent,
     PermissionAnswered,
+    SessionRemoved,
     SettingChanged,
     StatusChanged,
 )
@@ -77,6 +78,7 @@ from palaver.state.turns import (
     fold_turn_ended,
     fold_turn_skipped,
     fold_turn_started,
+    forget_auto_run,
 )
 from palaver.state.watches import reminder_changes, watch_changes
 
@@ -242,6 +244,11 @@ def _agent_row(agent: Agent) -> bytes:
     return encode_row(msgspec.structs.replace(agent, role=intern(agent.role), state=intern(agent.state)))
 
 
+def _session_removed(rows: Rows, event: Event) -> list[Change]:
+    body = body_as(event, SessionRemoved)
+    return fold_session_removed(rows, event) + forget_auto_run(body.agent, body.session)
+
+
 _HANDLERS: Final[Mapping[str, _Handler]] = {
     "message": _message,
     "delivery": moved_by_report,
@@ -262,7 +269,7 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     PATH_SUBSCRIBED: fold_path_subscribed,
     PATH_UNSUBSCRIBED: fold_path_unsubscribed,
     SESSION_CREATED: fold_session_created,
-    SESSION_REMOVED: fold_session_removed,
+    SESSION_REMOVED: _session_removed,
     DEAD_CLEARED: fold_dead_cleared,
     AUTO_TURN: fold_turn_started,
     AUTO_TURN_RESULT: fold_turn_ended,

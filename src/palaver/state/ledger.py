@@ -105,9 +105,9 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
             )
             changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(seen)))
             continue
-        key = mail_key(agent, found.priority, event.seq, found.kind_for(agent))
-        changes.append((MAIL, key, row))
-        counter.add(agent, int(_is_unread(key, mail)))
+        kind = found.kind_for(agent)
+        changes.append((MAIL, mail_key(agent, found.priority, event.seq, kind), row))
+        counter.add(agent, int(not mail.is_kept_back and kind is not MailKind.HANDLED))
         if found.held:
             entry = LedgerEntry(state=State.HELD, ts=event.ts, reason=found.held)
             changes.append((LEDGER, ledger_key(event.seq, agent), encode_row(entry)))
@@ -181,14 +181,13 @@ def moved_by_report(rows: Rows, event: Event) -> list[Change]:
     report = body_as(event, DeliveryReport)
     counter = _Counter(rows)
     changes: list[Change] = []
-    for seq in dict.fromkeys(report.messages):
-        if can_step(rows, report, seq):
-            changes += _reported(rows, event, report, seq, counter)
+    moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
+    for seq in moved:
+        changes += _reported(rows, event, report, seq, counter)
     if report.author and report.answers and changes:
         answer = report.messages[0]
         changes += _answered_with_reminder(rows, event, report.author, report.answers, counter, answer)
-    if changes:
-        changes += moved_in_queue(rows, report)
+    changes += moved_in_queue(rows, report, moved)
     agent, session = split_mailbox(report.agent)
     changes += [(TIP, tip_key(agent, tip), b"1") for tip in report.tips]
     if session and changes and report.state == State.SEEN:

@@ -58,6 +58,7 @@ TIP: Final = "tip"
 
 _LARGEST_SEQ: Final = 10**15 - 1
 _SEQ_DIGITS: Final = 15
+_PRIORITIES: Final = len(Priority)
 _NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held", "handled", "migrated"})
 """The fields of a message without which it cannot be delivered correctly."""
 
@@ -192,7 +193,7 @@ def mail_key(agent: str, priority: Priority, seq: int, kind: MailKind = MailKind
 
 def mail_prefix(agent: str, priority: Priority | None = None, kind: MailKind = MailKind.WAKING) -> str:
     """Return the prefix of all keys of an agent's open mail, or of one priority and kind."""
-    return f"{agent}/" if priority is None else f"{agent}/{priority + len(Priority) * kind:x}"
+    return f"{agent}/" if priority is None else f"{agent}/{priority + _PRIORITIES * kind:x}"
 
 
 def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
@@ -202,12 +203,12 @@ def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
 
 def priority_of_key(key: str) -> Priority:
     """Return the priority in a key of open mail."""
-    return Priority(_digit(key) % len(Priority) + 1)
+    return Priority(_digit(key) % _PRIORITIES + 1)
 
 
 def kind_of_key(key: str) -> MailKind:
     """Return the kind in a key of open mail."""
-    return MailKind(_digit(key) // len(Priority))
+    return MailKind(_digit(key) // _PRIORITIES)
 
 
 def _digit(key: str) -> int:

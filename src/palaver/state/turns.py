@@ -1,6 +1,7 @@
 """Automatic turns as rows: the configuration, the queue of each session, its last turn, counters. Pure.
 
-    auto_run      the stored configuration of an agent or session; the row without a name counts them all
+    auto_run      the stored configuration of an agent or session; the row without a name says that there
+                  is one, or was one
     turn_queue    waiting messages that start a turn, by session and seq
     turn_held     those of them that are held until a person releases them
     turn_session  the running or last turn of a session, and the times of its turns in the last hour
@@ -10,7 +11,7 @@ A message enters the queue of a session whose automatic turns are on, and leaves
 mailbox, or when the triage decides that it starts no turn.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -34,7 +35,7 @@ from palaver.protocol.turns import (
     turn_key,
     turn_targets,
 )
-from palaver.state.rows import Change, Rows, decode_count, deliverable, encode_row
+from palaver.state.rows import Change, Rows, deliverable, encode_row
 
 _CONFIGS: Final = "auto_run"
 _QUEUE: Final = "turn_queue"
@@ -86,7 +87,7 @@ _IDLE: Final = TurnState()
 
 
 def has_auto_runs(rows: Rows) -> bool:
-    """Return whether any agent or session has a configuration. Without one, messages cost nothing more."""
+    """Return whether an agent or session has, or had, a configuration. If not, messages cost nothing more."""
     return rows.get(_CONFIGS, "") is not None
 
 
@@ -183,14 +184,16 @@ def fold_auto_run(rows: Rows, setting: SettingChanged) -> list[Change]:
     """Return the changes of a new configuration."""
     assert setting.agent is not None  # only agents and their sessions have one
     key = mailbox_of(setting.agent, setting.session)
-    is_known = rows.get(_CONFIGS, key) is not None
-    is_kept = setting.value is not None
-    value = rows.get(_CONFIGS, "")
-    count = (0 if value is None else decode_count(value)) + is_kept - is_known
+    # The second row stays: messages may still be in a queue when the last configuration is removed.
     return [
-        (_CONFIGS, key, encode_row(setting.value) if is_kept else None),
-        (_CONFIGS, "", encode_row(count) if count else None),
+        (_CONFIGS, key, None if setting.value is None else encode_row(setting.value)),
+        (_CONFIGS, "", b"1"),
     ]
+
+
+def forget_auto_run(agent: str, session: str) -> list[Change]:
+    """Return the changes of a removed session: a later one with the same name has no configuration."""
+    return [(_CONFIGS, mailbox_of(agent, session), None)]
 
 
 def queued_by_message(rows: Rows, event: Event) -> list[Change]:
@@ -210,16 +213,16 @@ def queued_by_message(rows: Rows, event: Event) -> list[Change]:
     return changes
 
 
-def moved_in_queue(rows: Rows, report: DeliveryReport) -> list[Change]:
-    """Return the changes of a report: a held message waits apart until it is queued again."""
+def moved_in_queue(rows: Rows, report: DeliveryReport, moved: Iterable[int]) -> list[Change]:
+    """Return the changes to messages that a report moves: a held one waits apart until it is queued again."""
     if not has_auto_runs(rows) or report.state not in (State.QUEUED, State.HELD):
         return []
     is_held = report.state == State.HELD and not report.lane
     here, there = (_QUEUE, _HELD) if is_held else (_HELD, _QUEUE)
     changes: list[Change] = []
-    for seq in report.messages:
+    for seq in moved:
         key = _queue_key(*session_of_mailbox(report.agent), seq)
-        if (value := rows.get(here, key)) is not None:
+        if (value := _copy_in(rows, here, key, report.agent)) is not None:
             changes += [(here, key, None), (there, key, value)]
     return changes
 
@@ -229,7 +232,15 @@ def left_queue(rows: Rows, mailbox: str, seq: int) -> list[Change]:
     if not has_auto_runs(rows):
         return []
     key = _queue_key(*session_of_mailbox(mailbox), seq)
-    return [(table, key, None) for table in (_QUEUE, _HELD) if rows.get(table, key) is not None]
+    return [
+        (table, key, None) for table in (_QUEUE, _HELD) if _copy_in(rows, table, key, mailbox) is not None
+    ]
+
+
+def _copy_in(rows: Rows, table: str, key: str, mailbox: str) -> bytes | None:
+    """Return the row of a message if it is the copy of this mailbox: `main` has two mailboxes."""
+    value = rows.get(table, key)
+    return value if value is not None and _decode_queued(value).mailbox == mailbox else None
 
 
 def fold_turn_started(rows: Rows, event: Event) -> list[Change]:

@@ -33,7 +33,7 @@ def program(name: str, *words: str) -> list[str]:
 def bus() -> Iterator[Home]:
     """Yield a home with a running daemon; remaining agents are ended with it."""
     with new_home() as home:
-        home.ok("up")
+        home.start_daemon()
         try:
             yield home
         finally:

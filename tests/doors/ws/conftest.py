@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 from tests.daemon.stage import new_home, write_settings
 from tests.doors.ws.stage import Stage, opened_stage
-from tests.forked_daemons import fork_daemon
 
 
 @pytest.fixture
@@ -14,6 +13,6 @@ def stage() -> Iterator[Stage]:
     with new_home() as home:
         home.path.mkdir(mode=0o700)
         write_settings(home, http="127.0.0.1:0")
-        fork_daemon(home.path, home.environment)
+        home.start_daemon()
         with opened_stage(home) as made:
             yield made

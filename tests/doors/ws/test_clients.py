@@ -25,7 +25,6 @@ from tests.doors.ws.clients import (
     opened_page,
 )
 from tests.doors.ws.stage import Stage, opened_stage
-from tests.forked_daemons import fork_daemon
 from tests.limits import LIMIT_S
 from websockets.sync.server import ServerConnection, serve
 
@@ -55,7 +54,7 @@ class Bus:
 
     def begin_again(self) -> None:
         """Start the stopped daemon. The door gets another port."""
-        fork_daemon(self.stage.home.path, self.stage.home.environment)
+        self.stage.home.start_daemon()
         self.address = self.stage.address
 
 
@@ -152,7 +151,7 @@ def bus() -> Iterator[Bus]:
     with new_home() as home:
         home.path.mkdir(mode=0o700)
         write_settings(home, http="127.0.0.1:0", http_hosts=CONSOLE)
-        fork_daemon(home.path, home.environment)
+        home.start_daemon()
         with opened_stage(home) as stage:
             stage.join(*AGENTS)
             yield Bus(stage)

@@ -9,7 +9,7 @@ from palaver.protocol import lines as holder
 from palaver.protocol import lines as program
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import Op
-from palaver.protocol.paths import Content, MigratedMessage, MigratedSession, MigratedSubscription
+from palaver.protocol.paths import MigratedAutoRun, MigratedMessage, MigratedSession, MigratedSubscription
 
 LEAST: list[tuple[Op, bytes]] = [
     (program.WhoamiOp(), b'{"req":7,"op":"whoami"}'),
@@ -37,6 +37,11 @@ LEAST: list[tuple[Op, bytes]] = [
     (program.DeadLettersOp(), b'{"req":7,"op":"dead_letters"}'),
     (program.ClearDeadLettersOp(), b'{"req":7,"op":"clear_dead_letters"}'),
     (program.MigrateOp(), b'{"req":7,"op":"migrate"}'),
+    (program.RunnerOp(secret="s"), b'{"req":7,"op":"runner","secret":"s"}'),
+    (program.NextJobOp(), b'{"req":7,"op":"turn_next"}'),
+    (program.TurnProcessOp(pid=9), b'{"req":7,"op":"turn_process","pid":9}'),
+    (program.TriagedOp(job=1), b'{"req":7,"op":"turn_triaged","job":1}'),
+    (program.TurnEndOp(turn=42), b'{"req":7,"op":"turn_end","turn":42}'),
     (holder.HoldOp(pid=7), b'{"req":7,"op":"hold","pid":7}'),
     (
         holder.AccompanyOp(harness="opencode", session="ses_1"),
@@ -189,18 +194,41 @@ MOST: list[tuple[Op, bytes]] = [
                     sender="bridge",
                     path="a/b",
                     ts=4,
-                    content=Content(command="new", payload=[1], source="slack", external_id="e"),
+                    command="new",
+                    payload=[1],
+                    source="slack",
+                    external_id="e",
                     mailboxes=("nova+mon", "nova"),
                     taken=("nova+mon",),
                     handled={"nova": ("mon",)},
                 ),
             ),
+            auto_runs=(MigratedAutoRun(agent="nova", value=True, session="mon"),),
         ),
         b'{"req":7,"op":"migrate","name":"luna","agents":["nova"],"sessions":[{"agent":"nova","session":"mon",'
         b'"created":1,"used":2,"title":"Team"}],"subscriptions":[{"agent":"nova","pattern":"a/*","added":3,'
-        b'"session":"mon"}],"messages":[{"id":"m1","sender":"bridge","path":"a/b","ts":4,"content":{"command":'
-        b'"new","payload":[1],"source":"slack","external_id":"e"},"mailboxes":["nova+mon","nova"],'
-        b'"taken":["nova+mon"],"handled":{"nova":["mon"]}}]}',
+        b'"session":"mon"}],"messages":[{"id":"m1","sender":"bridge","path":"a/b","ts":4,"command":"new",'
+        b'"payload":[1],"source":"slack","external_id":"e","mailboxes":["nova+mon","nova"],'
+        b'"taken":["nova+mon"],"handled":{"nova":["mon"]}}],"auto_runs":[{"agent":"nova","value":true,'
+        b'"session":"mon"}]}',
+    ),
+    (
+        program.RunnerOp(secret="s", ticket="t", running=(42, 57), name="human"),
+        b'{"req":7,"op":"runner","secret":"s","ticket":"t","running":[42,57],"name":"human"}',
+    ),
+    (program.NextJobOp(name="human"), b'{"req":7,"op":"turn_next","name":"human"}'),
+    (
+        program.TurnProcessOp(pid=9, job=1, turn=42, name="human"),
+        b'{"req":7,"op":"turn_process","pid":9,"job":1,"turn":42,"name":"human"}',
+    ),
+    (
+        program.TriagedOp(job=1, output="YES", error="timeout", name="human"),
+        b'{"req":7,"op":"turn_triaged","job":1,"output":"YES","error":"timeout","name":"human"}',
+    ),
+    (
+        program.TurnEndOp(turn=42, output="done", error="timeout", harness_session="h1", name="human"),
+        b'{"req":7,"op":"turn_end","turn":42,"output":"done","error":"timeout","harness_session":"h1",'
+        b'"name":"human"}',
     ),
     (
         holder.HoldOp(

@@ -170,7 +170,7 @@ ARCHIVE_COMMANDS: Final = (
         json=(
             "'agents', 'sessions', 'subscriptions', 'messages' and 'dead' (how many are new), 'known' "
             "(messages that were here already), 'taken' (copies that waited here and were received there "
-            "since), 'untimed', 'auto_runs' (found, not imported), 'skipped' and 'first_skipped' ('file', "
+            "since), 'untimed', 'auto_runs', 'skipped' and 'first_skipped' ('file', "
             "'line', 'reason'), 'unreadable', 'renamed' ('kind', 'from', 'to'), 'ignored' (unknown fields), "
             "'different' and 'first_different' (ids that belong to other messages here), 'dry_run'."
         ),

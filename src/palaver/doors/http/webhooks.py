@@ -297,12 +297,26 @@ def _accepted(id_: str, *, is_delivered: bool) -> HttpReply:
     return HttpReply(status=202, fields=fields)
 
 
+class _SlackBody(msgspec.Struct, frozen=True):
+    """The fields of a body of Slack that are read here. Any of them may be missing or of another type."""
+
+    type: object = None
+    challenge: object = None
+    event_id: object = None
+
+
+def _slack_body(webhook: Webhook, payload: object) -> _SlackBody:
+    """Return the fields of a body of Slack; empty ones for another scheme."""
+    if webhook.scheme != "slack" or not isinstance(payload, dict):
+        return _SlackBody()
+    return msgspec.convert(payload, _SlackBody)
+
+
 def _challenge(webhook: Webhook, payload: object) -> str | None:
     """Return the challenge with which Slack verifies a new URL; None for any other request."""
-    if webhook.scheme != "slack" or not isinstance(payload, dict):
-        return None
-    challenge = payload.get("challenge")
-    return challenge if payload.get("type") == "url_verification" and isinstance(challenge, str) else None
+    body = _slack_body(webhook, payload)
+    is_asked = body.type == "url_verification" and isinstance(body.challenge, str)
+    return str(body.challenge) if is_asked else None
 
 
 def _command(webhook: Webhook, headers: RawHeaders) -> str:
@@ -316,7 +330,7 @@ def _delivery_id(webhook: Webhook, headers: RawHeaders, payload: object) -> str:
     name = webhook.id_header.lower() or _ID_HEADERS.get(webhook.scheme, "")
     if name:
         return _visible(name, _header(headers, name))
-    found = payload.get("event_id") if webhook.scheme == "slack" and isinstance(payload, dict) else None
+    found = _slack_body(webhook, payload).event_id
     return _visible("event_id", found) if isinstance(found, str) else ""
 
 
