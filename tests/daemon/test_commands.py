@@ -82,6 +82,8 @@ TRIED_ELSEWHERE = frozenset(
         "task",
         "thread",
         "token",
+        "turn",
+        "webhook",
         "transcript",
         "uninstall",
         "unpause",

@@ -24,6 +24,7 @@ from palaver.protocol.lines import NextJobOp, RunnerOp, TriagedOp, TurnEndOp, Tu
 from palaver.protocol.paths import SubscribePath
 from palaver.protocol.requests import Pause
 from palaver.protocol.turns import TriageJob, TurnJob
+from palaver.services.paths import Range
 from palaver.services.queries import Queries
 from palaver.services.services import Services
 from palaver.services.turns import RUNNER_TICKET, TurnService, turn_settings
@@ -171,9 +172,9 @@ async def test_sessions_name_the_retry_the_limit_and_a_busy_runner(stage: Stage)
     turning.settings = turn_settings(Settings())
     assert stage.service.sessions()[0].reason == "the last turn failed and is tried again"
     assert (stage.service.stats().execution_errors, stage.service.stats().queued_sessions) == (1, 1)
-    history = await stage.service.history("luna", "", 1)
+    history = await stage.service.history("luna", "main", Range(limit=1))
     assert [event.type for event in history] == ["auto-turn-error"]
-    assert await stage.service.history("luna", "mon", 5) == []
+    assert await stage.service.history("luna", "mon", Range(limit=5)) == []
 
 
 # Turns of a person
