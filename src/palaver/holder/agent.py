@@ -22,8 +22,7 @@ from palaver.client.wire import ReplyLine
 from palaver.clock import Clock
 from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.harness import programs as generic
-from palaver.harness.base import AgentReport, Gate, Profile, running, status_of
-from palaver.harness.integration import Spawn
+from palaver.harness.base import AgentReport, Gate, Profile, Spawn, running, status_of
 from palaver.harness.programs import parse_user_profile, with_prompt
 from palaver.harness.registry import PROFILES, profile_of, profile_of_start, program_names
 from palaver.holder.agent_socket import AgentServer, socket_path
