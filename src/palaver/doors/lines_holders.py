@@ -13,7 +13,7 @@ import msgspec
 
 from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.domain.rights import require_own_mail
-from palaver.doors.lines_names import Names
+from palaver.doors.connection import Names
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
