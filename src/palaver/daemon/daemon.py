@@ -59,8 +59,7 @@ from palaver.log.storage import damaged
 from palaver.protocol.agents import Agent, Seat, caller_for
 from palaver.protocol.events import AgentState
 from palaver.protocol.requests import DaemonStarted, Gone, Request, SetStatus
-from palaver.reactors.cleanup import DeadSockets, WorkspaceCleanup
-from palaver.reactors.message_files import MessageFiles, remove_files
+from palaver.reactors.files import DeadSockets, MessageFiles, WorkspaceCleanup, remove_files
 from palaver.reactors.subscriptions import Watches
 from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
