@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 
 from palaver.app.doctor.doctor import PROVEN_FILE, look_at, proven
-from palaver.app.doctor.findings import Tried, page_of
-from palaver.app.doctor.self_test import PROGRAMS, try_out
+from palaver.app.doctor.self_test import PROGRAMS, Tried, page_of, try_out
 
 
 def with_tried(known: Sequence[Tried], new: Sequence[Tried]) -> list[Tried]:

@@ -11,7 +11,7 @@ from palaver.home import read_message, remove_message, write_message
 from palaver.protocol.agent_text import parse_message_file
 from palaver.protocol.envelope import Draft
 from palaver.protocol.paths import Content, SubscribePath
-from palaver.reactors.message_files import MessageFiles
+from palaver.reactors.files import MessageFiles
 
 
 @asynccontextmanager

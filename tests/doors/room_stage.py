@@ -24,7 +24,7 @@ from palaver.log.api import Log
 from palaver.protocol.agents import Caller
 from palaver.protocol.message import FlatMessage, flat
 from palaver.protocol.requests import Request
-from palaver.reactors.stick_timers import Sticks
+from palaver.reactors.timers import Sticks
 from palaver.services.results import AgentView, ServiceResult
 from palaver.services.rooms import RoomService
 from palaver.state.agents import read_mail

@@ -15,7 +15,7 @@ from palaver.harness.base import EndpointOwner, format_holder
 from palaver.identity.process import Process, read_process
 from palaver.protocol.agents import BeginSubagent
 from palaver.protocol.requests import Gone, Leave
-from palaver.reactors.cleanup import WorkspaceCleanup, remove_dead
+from palaver.reactors.files import WorkspaceCleanup, remove_dead
 
 DEAD = 2**22 + 1
 """A number that no process has."""

@@ -13,9 +13,8 @@ from tests.fakes import SCRIPT, caller
 from tests.limits import LIMIT_S
 
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.doors.connection import Link, Outbox
+from palaver.doors.connection import Link, Names, Outbox
 from palaver.doors.lines_holders import AskedOnLines, Companions
-from palaver.doors.lines_names import Names
 from palaver.errors import BadRequest
 from palaver.identity.caller import Anchor
 from palaver.identity.process import Process, ancestors

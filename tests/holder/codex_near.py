@@ -12,8 +12,8 @@ from tests.holder.stage import Stage
 from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
+from palaver.harness.base import NativeBus
 from palaver.harness.codex.integration import CodexIntegration
-from palaver.harness.integration import NativeBus
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.integration import connect_codex
 from palaver.holder.subagents import NativeLanes

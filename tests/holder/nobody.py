@@ -1,7 +1,6 @@
 """An integration without activity, for tests of code that needs one."""
 
-from palaver.harness.base import OPEN, AgentReport, LaneGate, PermissionQuestion
-from palaver.harness.integration import Done, TextOutcome
+from palaver.harness.base import OPEN, AgentReport, Done, LaneGate, PermissionQuestion, TextOutcome
 from palaver.protocol.events import AgentState
 
 

@@ -9,8 +9,7 @@ from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError
-from palaver.harness.base import OPEN, Gate
-from palaver.harness.integration import Done, TextOutcome
+from palaver.harness.base import OPEN, Done, Gate, TextOutcome
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.native_lane import NativeLane, NativeOffer, fenced
 from palaver.protocol.events import Grade, Outcome

@@ -10,8 +10,7 @@ from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import BadRequest, Disconnected, PalaverError
-from palaver.harness.base import AgentReport
-from palaver.harness.integration import Done, TextOutcome
+from palaver.harness.base import AgentReport, Done, TextOutcome
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.subagents import NativeSubagents
 from palaver.holder.tasks import Work

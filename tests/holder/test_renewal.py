@@ -6,9 +6,9 @@ import signal
 import pytest
 from tests.holder.stage import Stage, command_of, is_running, script, wait_until
 
-from palaver.holder import renewal
+from palaver.holder import agent
+from palaver.holder.agent import Kept, become_new
 from palaver.holder.connection import Held
-from palaver.holder.renewal import Kept, become_new
 
 
 async def test_repeated_upgrade_signals_during_an_upgrade_do_no_harm(stage: Stage) -> None:
@@ -42,7 +42,7 @@ async def test_termination_during_an_upgrade_ends_the_agent_and_reports(stage: S
 
 
 def test_failed_upgrade_leaves_everything_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "find_python", lambda: "/no/such/python")
+    monkeypatch.setattr(agent, "find_python", lambda: "/no/such/python")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     master, listener = os.pipe()
     kept = Kept(

@@ -14,7 +14,7 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Leave, Request, SetStatus
-from palaver.reactors.reminders import Reminders
+from palaver.reactors.timers import Reminders
 
 AFTER_S = 60.0
 

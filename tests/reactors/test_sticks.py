@@ -13,7 +13,7 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ExpireReservation, HandOn, RetireMember
-from palaver.reactors.stick_timers import stick_notice
+from palaver.reactors.timers import stick_notice
 
 GONE_S = 600
 CLAIM_S = 20 * 60

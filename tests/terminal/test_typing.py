@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.holder.recorded import RECORDINGS
 
-from palaver.harness.base import Interrupt, Profile, Prompt
-from palaver.harness.integration import Done, TextOutcome
+from palaver.harness.base import Done, Interrupt, Profile, Prompt, TextOutcome
 from palaver.harness.registry import PROFILES, profile_of
 from palaver.protocol.events import AgentState, Grade
 from palaver.protocol.message import Priority

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from tests.limits import LIMIT_S
 
-from palaver.harness.base import Gate, Profile, Prompt
-from palaver.harness.integration import Done, TextOutcome
+from palaver.harness.base import Done, Gate, Profile, Prompt, TextOutcome
 from palaver.harness.programs import GENERIC
 from palaver.protocol.events import AgentState
 from palaver.protocol.message import Priority

@@ -20,7 +20,6 @@ from palaver.broker import (
     subscriptions,
     tasks,
     turns,
-    watches,
 )
 from palaver.broker.context import Context, Outcome, Sent, Written
 from palaver.clock import Clock
@@ -162,7 +161,7 @@ TABLE: Final[Mapping[type, Row]] = {
     Gone: Row("gone", Standing.HUMAN, agents.gone, is_internal=True),
     DaemonStarted: Row("started", Standing.HUMAN, agents.started, is_internal=True),
     FireSubscription: Row("hit", Standing.HUMAN, subscriptions.fire_subscription, is_internal=True),
-    FireWatch: Row("watch", Standing.HUMAN, watches.fire_watch, is_internal=True),
+    FireWatch: Row("watch", Standing.HUMAN, messages.fire_watch, is_internal=True),
     Pause: Row("pause", Standing.OPERATOR, permissions.pause),
     Unpause: Row("unpause", Standing.OPERATOR, permissions.unpause),
     Typed: Row("typed", Standing.HUMAN, permissions.record_typed, is_internal=True),

@@ -13,7 +13,6 @@ from msgspec import structs
 from palaver.broker.bundles import attached_bundle
 from palaver.broker.context import SYSTEM_CALLER, Context, ExitedRecipient, Sent, Written
 from palaver.broker.rooms import stick_key
-from palaver.broker.watches import fire_watch
 from palaver.domain.brakes import Chain, chain_of
 from palaver.domain.lease import ALL_WAKE, PERSONS_WAKE
 from palaver.domain.paths import has_wildcard
@@ -52,7 +51,7 @@ from palaver.protocol.address import (
 )
 from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Caller, Standing
 from palaver.protocol.envelope import Draft, Event, body_as
-from palaver.protocol.events import ForeignBody, MessageSent, State
+from palaver.protocol.events import AgentState, ForeignBody, MessageSent, State
 from palaver.protocol.message import (
     ACK,
     BROADCAST,
@@ -75,15 +74,15 @@ from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content, readable_
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
-from palaver.protocol.subscriptions import FireWatch, Watch
+from palaver.protocol.subscriptions import FireWatch, Watch, WatchDue, format_watch_id
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
-from palaver.state.agents import read_entry
+from palaver.state.agents import read_agent, read_entry, read_seen
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
 from palaver.state.threads import read_thread
 from palaver.state.turns import read_turn
-from palaver.state.watches import read_open_requests
+from palaver.state.watches import read_due, read_open_requests, read_watch
 
 # --------------------
 # Messages in a room: to all its members, to some of them, or to the room and other agents.
@@ -319,6 +318,67 @@ def held_text(event: Event, others: Sequence[int]) -> str:
     return (
         f"{text}. {len(others)} more {were.format(event.sender)} held since the last notice: "
         f"{numbers}{rest}; 'pal pending' lists the held messages"
+    )
+
+
+# --------------------
+# Notices to the senders of unanswered requests.
+#
+# A notice is decided on the single key of its watch, so a watch notifies once.
+
+
+async def fire_watch(context: Context, caller: Caller, request: FireWatch, key: bytes | None) -> Written:
+    """Write that a request is unanswered, once; nothing if it was answered or the watch ended meanwhile."""
+    message = context.log.event(request.request) if request.is_waiting else None
+    extra: dict[str, object] = {"watch": {"agent": request.agent, "request": request.request}}
+
+    def decide(rows: Rows) -> Draft | None:
+        watch = read_watch(rows, request.agent, request.request)
+        due = read_due(rows, request.agent, request.request)
+        if due is None and message is not None:
+            due = _due_by_wait(rows, message, request.agent)
+        if watch is None or due is None:
+            return None
+        text = f"@{watch.sender} {watch.agent} is now {due.state} (request #{watch.request})"
+        id_ = derived_id(due.cause, "watch", watch.agent, str(watch.request))
+        return notice_draft(context, caller, watch.sender, text, id_, extra)
+
+    watch_key = f"subscription/{format_watch_id(request.agent, request.request)}"
+    return Written(event=(await context.log.commit(watch_key, decide, request_key=key)).event)
+
+
+def _due_by_wait(rows: Rows, message: Event, name: str) -> WatchDue | None:
+    """Return that an agent that waits again is idle; None if it has not seen the request, or works.
+
+    A harness reports by itself when its agent works or is idle: it may wait for messages in the background.
+    """
+    agent = read_agent(rows, name)
+    if agent is None or read_seen(rows, message.seq, name) is None:
+        return None
+    if agent.harness and agent.state != AgentState.IDLE:
+        return None
+    return WatchDue(state=AgentState.IDLE.value, cause=message.id)
+
+
+def notice_draft(
+    context: Context, caller: Caller, to: str, text: str, id: str, extra: dict[str, object]
+) -> Draft:
+    """Return a notice of the bus to one recipient. It needs no reply and matches no subscription."""
+    payload = build_payload(
+        text=text,
+        scope=MENTIONS,
+        mentions=(to,),
+        sender_kind=SYSTEM,
+        delivered_to=(to,),
+        intent=INFORM,
+    )
+    return Draft(
+        type=MESSAGE,
+        sender=caller.name,
+        payload=payload | extra,
+        to=(to,),
+        id=id,
+        ts=context.clock.now_ms(),
     )
 
 

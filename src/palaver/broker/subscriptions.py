@@ -8,8 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from palaver.broker.context import Context, Written
-from palaver.broker.messages import send
-from palaver.broker.watches import notice_draft
+from palaver.broker.messages import notice_draft, send
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, RequestError, WhoAreYou, cut_name
 from palaver.ids import derived_id
 from palaver.log.api import Decide

@@ -59,11 +59,9 @@ from palaver.log.storage import damaged
 from palaver.protocol.agents import Agent, Seat, caller_for
 from palaver.protocol.events import AgentState
 from palaver.protocol.requests import DaemonStarted, Gone, Request, SetStatus
-from palaver.reactors.cleanup import DeadSockets, WorkspaceCleanup
-from palaver.reactors.message_files import MessageFiles, remove_files
-from palaver.reactors.reminders import Reminders
-from palaver.reactors.stick_timers import Sticks
+from palaver.reactors.files import DeadSockets, MessageFiles, WorkspaceCleanup, remove_files
 from palaver.reactors.subscriptions import Watches
+from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.consumers import Consumers

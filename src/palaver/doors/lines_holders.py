@@ -13,7 +13,7 @@ import msgspec
 
 from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.domain.rights import require_own_mail
-from palaver.doors.lines_names import Names
+from palaver.doors.connection import Names
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
@@ -24,7 +24,7 @@ from palaver.errors import (
     Unavailable,
     WhoAreYou,
 )
-from palaver.harness.claude.registry import LOOKED_UP
+from palaver.harness.claude.session import LOOKED_UP
 from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import profile_of
 from palaver.harness.usage_limits import is_limited

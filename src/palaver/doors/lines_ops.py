@@ -9,7 +9,7 @@ import msgspec
 
 from palaver.broker.context import Sent
 from palaver.domain.rights import require_own_mail
-from palaver.doors.connection import Link
+from palaver.doors.connection import IdentifyCaller, Link, Names
 from palaver.doors.lines_holders import (
     AnchorOfSession,
     AskedOnLines,
@@ -19,7 +19,6 @@ from palaver.doors.lines_holders import (
     RunnerRequests,
     See,
 )
-from palaver.doors.lines_names import IdentifyCaller, Names
 from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
 from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
 from palaver.protocol import lines as holder

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from palaver.clock import SystemClock
-from palaver.harness.base import AgentReport
+from palaver.harness.base import AgentReport, Make, Spawn
 from palaver.harness.codex.integration import CodexIntegration
 from palaver.harness.hooks import text_in
-from palaver.harness.integration import Make, Spawn
 from palaver.harness.marks import SEAT_MARK
 from palaver.holder.codex_start import listens
 from palaver.holder.companion import Beside, run_beside

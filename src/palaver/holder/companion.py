@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import AlreadyJoined, PalaverError
-from palaver.harness.base import AgentReport, status_of
-from palaver.harness.integration import Make, Spawn
+from palaver.harness.base import AgentReport, Make, Spawn, status_of
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.subagents import NativeLanes
 from palaver.holder.tasks import Work

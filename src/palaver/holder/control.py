@@ -16,8 +16,7 @@ import msgspec
 from palaver.client.wire import ReplyLine
 from palaver.clock import Clock
 from palaver.errors import Disconnected, NotFound, PalaverError, Unavailable
-from palaver.harness.base import KeyPress, Profile
-from palaver.harness.integration import Spawn
+from palaver.harness.base import KeyPress, Profile, Spawn
 from palaver.holder.connection import HolderConnection
 from palaver.holder.lane import TerminalLane, clip
 from palaver.holder.terminal_host import TerminalHost

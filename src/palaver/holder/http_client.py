@@ -7,15 +7,74 @@ A separate module from `opencode.py`, because it does not know which paths the s
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from palaver.harness.opencode.wire import Head, Lost, NotSent
 
-if TYPE_CHECKING:  # `_send` imports it: the library in it loads slowly, and the start of a harness waits
-    from palaver.holder.http_exchange import HttpExchange
+# --------------------
+# One HTTP request and its response, encoded and decoded by the library `h11`. Does no input or output.
+#
+# The library takes several milliseconds to load, and the user waits for the start of a harness: so the first
+# request loads it. Redirects and compression are not supported and not requested.
+
+LIMIT_HEAD_BYTES: Final = 64 * 1024
+
+
+class HttpExchange:
+    """A request and the response to it. The connection is for this exchange only."""
+
+    def __init__(
+        self, method: str, path: str, host: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> None:
+        import h11  # slow to load, as above
+
+        self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=LIMIT_HEAD_BYTES)
+        fields = {"Host": host, "Connection": "close", **headers}
+        if body is not None:
+            fields |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        events = [
+            h11.Request(method=method, target=path, headers=list(fields.items())),
+            h11.Data(data=body or b""),
+            h11.EndOfMessage(),
+        ]
+        self.request = b"".join(self._connection.send(event) or b"" for event in events)
+        self.head: Head | None = None
+        self.is_done = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Add bytes and return the part of the body in them; no bytes mean the end of the connection.
+
+        Raises Lost if they are not a response, or if it ends too early.
+        """
+        import h11
+
+        found = bytearray()
+        try:
+            self._connection.receive_data(data)
+            while not self.is_done:
+                match self._connection.next_event():
+                    case h11.Response(status_code=status):
+                        self.head = Head(status)
+                    case h11.Data(data=piece):
+                        found += piece
+                    case h11.EndOfMessage():
+                        self.is_done = True
+                    case h11.InformationalResponse():
+                        continue
+                    case h11.NEED_DATA:
+                        break
+                    case _:
+                        raise Lost("the response is incomplete")
+        except h11.RemoteProtocolError as error:
+            raise Lost(str(error)) from error
+        return bytes(found)
+
+
+# --------------------
+# The client: one connection per request, and the events in a stream.
 
 LIMIT_EVENT_BYTES: Final = 16 * 1024 * 1024
 """The largest event; a longer one is skipped."""
@@ -124,13 +183,11 @@ class HttpClient:
     @asynccontextmanager
     async def _send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str] | None = None
-    ) -> AsyncIterator[tuple[asyncio.StreamReader, "HttpExchange"]]:
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, HttpExchange]]:
         """Connect and send a request; the connection is closed at the end of the block.
 
         Raises NotSent if it cannot connect: then the request has certainly not reached the server.
         """
-        from palaver.holder.http_exchange import HttpExchange
-
         try:
             async with asyncio.timeout(_CONNECT_S):
                 reader, writer = await asyncio.open_connection(_HOST, self.port)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 from palaver.client.wire import ReplyLine
 from palaver.clock import Clock
 from palaver.errors import Disconnected
-from palaver.harness.base import AgentReport, Gate
+from palaver.harness.base import AgentReport, Gate, Make, Spawn
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED
-from palaver.harness.integration import Make, Spawn
 from palaver.harness.usage_limits import fix_limit, is_counted_from_then, limit_ends_ms
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.subagents import NativeLanes, Tell

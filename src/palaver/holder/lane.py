@@ -13,8 +13,7 @@ import msgspec
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import BadRequest, PalaverError
-from palaver.harness.base import Gate
-from palaver.harness.integration import Done, TextOutcome
+from palaver.harness.base import Done, Gate, TextOutcome
 from palaver.holder.connection import HolderConnection
 from palaver.holder.tasks import Work
 from palaver.home import write_message

@@ -43,13 +43,12 @@ from palaver.terminal.pty import Exit, Pty, Running
 from palaver.version import __version__
 
 if TYPE_CHECKING:
-    from palaver.holder.agent import HeldAgent
-    from palaver.holder.renewal import Kept
+    from palaver.holder.agent import HeldAgent, Kept
 
 # --------------------
 # Decide when a holder becomes its newer version: once that version loads and no offer is in progress.
 #
-# The upgrade itself, and the state that survives it, is in `renewal.py`.
+# The upgrade itself, and the state that survives it, is in `agent.py`.
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -160,7 +159,7 @@ class Holder:
     @classmethod
     def renewed(cls, resume_fd: int, clock: Clock) -> "Holder":
         """Continue with the state of an older version of this process."""
-        from palaver.holder.renewal import take_up
+        from palaver.holder.agent import take_up
 
         kept = take_up(resume_fd)
         pty = Pty(kept.master, kept.cols, kept.rows)
@@ -187,7 +186,7 @@ class Holder:
         loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         if self._kept is not None:
-            from palaver.holder.renewal import hear_signals
+            from palaver.holder.agent import hear_signals
 
             hear_signals()
         async with asyncio.TaskGroup() as self._tasks:
@@ -339,7 +338,7 @@ class Holder:
 
     def _become_new(self) -> None:
         """Upgrade in one step: no reads or writes between saving the state and the exec."""
-        from palaver.holder.renewal import become_new
+        from palaver.holder.agent import become_new
 
         assert self._agent is not None
         assert self._bus.held is not None
@@ -363,8 +362,7 @@ class Holder:
 
 def load_everything() -> None:
     """Import everything a holder needs, because an upgrade can replace the files on disk at any time."""
-    import palaver.holder.agent
-    import palaver.holder.renewal  # noqa: F401 - imported only to load them
+    import palaver.holder.agent  # noqa: F401 - imported only to load it
 
     gc.freeze()
 

@@ -16,8 +16,7 @@ import msgspec
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError
-from palaver.harness.base import Gate, PermissionQuestion
-from palaver.harness.integration import Done, Integration, Spawn, TextOutcome
+from palaver.harness.base import Done, Gate, Integration, PermissionQuestion, Spawn, TextOutcome
 from palaver.holder.connection import HolderConnection
 from palaver.holder.tasks import Work
 from palaver.protocol.agent_text import MessageLine as FencedLine

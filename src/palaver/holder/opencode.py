@@ -24,12 +24,14 @@ from palaver.harness.base import (
     HOLDER_FILE,
     NATIVE_FOLDER,
     EndpointOwner,
+    Make,
+    NativeBus,
+    Spawn,
     format_holder,
     instructions,
     parse_holder,
 )
 from palaver.harness.hooks import as_map, text_in
-from palaver.harness.integration import Make, NativeBus, Spawn
 from palaver.harness.opencode import wire
 from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import (

@@ -15,8 +15,7 @@ import msgspec
 
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError, Unavailable
-from palaver.harness.base import AgentReport, status_of
-from palaver.harness.integration import Integration, Make, Spawn
+from palaver.harness.base import AgentReport, Integration, Make, Spawn, status_of
 from palaver.holder.connection import HolderConnection
 from palaver.holder.native_lane import NativeLane, Permissions
 from palaver.protocol.events import Outcome

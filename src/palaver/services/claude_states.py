@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from typing import Final
 
 from palaver.errors import PalaverError
-from palaver.harness.claude.registry import (
+from palaver.harness.claude.session import (
     LIMIT_BYTES,
     Registered,
     Rest,

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.harness.base import Gate, Profile, Prompt
-from palaver.harness.integration import Done, TextOutcome
+from palaver.harness.base import Done, Gate, Profile, Prompt, TextOutcome
 from palaver.protocol.events import AgentState, Grade
 from palaver.protocol.message import Priority
 from palaver.protocol.redaction import asks_secret

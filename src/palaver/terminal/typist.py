@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from palaver.errors import BadRequest, PalaverError, Unavailable
-from palaver.harness.base import Gate, Profile
-from palaver.harness.integration import Done, TextOutcome
+from palaver.harness.base import Done, Gate, Profile, TextOutcome
 from palaver.protocol.message import Priority
 from palaver.terminal.gates import GateFacts, check
 from palaver.terminal.keyboard import Leftover

@@ -6,7 +6,7 @@ import pytest
 from tools.record_compatibility import with_tried
 
 from palaver.app.doctor.doctor import proven
-from palaver.app.doctor.findings import (
+from palaver.app.doctor.self_test import (
     ADVICE,
     CHECKS,
     NONE,

@@ -16,7 +16,7 @@ from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
 from palaver.clock import SystemClock
-from palaver.harness.integration import NativeBus
+from palaver.harness.base import NativeBus
 from palaver.harness.opencode import integration as module
 from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import Began

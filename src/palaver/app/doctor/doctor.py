@@ -19,8 +19,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.app.doctor.findings import Found, Tried, found_lines, found_view
-from palaver.app.doctor.self_test import PROGRAMS, try_out
+from palaver.app.doctor.self_test import PROGRAMS, Found, Tried, found_lines, found_view, try_out
 from palaver.harness.marks import harness_of
 from palaver.protocol.display import paint_for
 

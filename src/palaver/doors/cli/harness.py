@@ -15,8 +15,7 @@ from palaver.doors.cli.parser import format_argv
 from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional
 from palaver.doors.cli.terminals import launch
 from palaver.errors import UsageError, WhoAreYou
-from palaver.harness.claude.monitor import LIMIT_MESSAGES, MonitorPace, monitor_lines, wake_lines
-from palaver.harness.claude.registry import LOOKED_UP
+from palaver.harness.claude.session import LIMIT_MESSAGES, LOOKED_UP, MonitorPace, monitor_lines, wake_lines
 from palaver.harness.hooks import HookStep
 from palaver.harness.registry import read_hook
 from palaver.harness.setup import INSTALLED

@@ -8,7 +8,7 @@ from typing import Final
 
 from palaver.broker.broker import Broker
 from palaver.harness.base import instructions, subagent_instructions
-from palaver.harness.claude.monitor import seqs_in_notice
+from palaver.harness.claude.session import seqs_in_notice
 from palaver.harness.codex.launch import shell_tip
 from palaver.harness.gemini.hooks import SUBAGENT_TOOL
 from palaver.harness.hooks import THINKING, HookNews, HookStep

@@ -16,12 +16,19 @@ import msgspec
 
 from palaver.clock import Clock
 from palaver.errors import BadRequest, Disconnected, PalaverError
-from palaver.harness.base import AgentReport, LaneGate, PermissionQuestion
+from palaver.harness.base import (
+    AgentReport,
+    Done,
+    LaneGate,
+    NativeBus,
+    PermissionQuestion,
+    Spawn,
+    TextOutcome,
+)
 from palaver.harness.codex import wire
 from palaver.harness.codex.threads import ThreadNews, Threads, keys_of
 from palaver.harness.codex.wire import decision
 from palaver.harness.hooks import one_line
-from palaver.harness.integration import Done, NativeBus, Spawn, TextOutcome
 from palaver.harness.usage_limits import limit_ends_ms
 from palaver.protocol.events import Grade
 

@@ -6,9 +6,16 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol
 
 from palaver.clock import Clock, SystemClock
-from palaver.harness.base import AgentReport, LaneGate, PermissionQuestion
+from palaver.harness.base import (
+    AgentReport,
+    Done,
+    LaneGate,
+    NativeBus,
+    PermissionQuestion,
+    Spawn,
+    TextOutcome,
+)
 from palaver.harness.hooks import as_list, as_map
-from palaver.harness.integration import Done, NativeBus, Spawn, TextOutcome
 from palaver.harness.opencode import wire
 from palaver.harness.opencode.launch import Began
 from palaver.harness.opencode.sessions import Sessions, asked_of

@@ -7,8 +7,7 @@ import pytest
 from tests.doors.parts import Parts, opened_parts
 from tests.fakes import HUMAN, SCRIPT, seat
 
-from palaver.doors.connection import Link, Outbox
-from palaver.doors.lines_names import Names
+from palaver.doors.connection import Link, Names, Outbox
 from palaver.errors import BadRequest, MessageTooLarge, NotPerson, WhoAreYou
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.lines import JoinOp, LeaveOp, SubBeginOp, SubEndOp
