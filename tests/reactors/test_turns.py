@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import HUMAN, LIMIT_HOPS, SCRIPT, OpenLog, open_memory, open_sqlite
+from tests.limits import LIMIT_S
 from tests.reactors.turning import ACCEPT, Turning, turning_bus
 
 from palaver.broker import turns
@@ -785,7 +786,8 @@ async def test_close_twice_or_before_the_start_is_harmless(turning: Turning) -> 
 
 async def _asked(turning: Turning, *seqs: int, text: str = "", id_: str = "") -> "asyncio.Task[TurnOutcome]":
     batch = [BatchMessage(seq=seq, mailbox="luna") for seq in seqs]
-    task = asyncio.ensure_future(turning.turns.run(("luna", "main"), batch, text, id_))
+    running = turning.turns.run(("luna", "main"), batch, text, id_)
+    task = asyncio.ensure_future(asyncio.wait_for(running, LIMIT_S))
     await asyncio.sleep(0)  # it begins
     return task
 
