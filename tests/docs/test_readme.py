@@ -103,6 +103,7 @@ def test_every_command_of_the_table_works(seats: Seats) -> None:
     seq = sent.split("#")[1].split()[0]
     left = [one for one in table_commands() if one not in HARNESSES | IN_STORY]
     seats.run("kira", "pal join --name kira --yes")
+    seats.run("you", "printf 0123456789abcdef0123456789abcdef >secret.txt")
 
     for command in left:
         if command in OPEN:
