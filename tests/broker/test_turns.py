@@ -351,7 +351,7 @@ async def test_skipped_batch_stays_in_the_mailbox(bus: Bus) -> None:
 
 async def test_two_agents_that_start_each_other_are_stopped_by_the_hop_brake(bus: Bus) -> None:
     agents = {
-        name: replace(caller(bus.agent((await bus.join(name)).name)), turn_session="main")
+        name: replace(caller(bus.agent((await bus.join(name)).name)), turn=f"{name}+main")
         for name in ("luna", "nova")
     }
     for name in agents:
@@ -388,7 +388,7 @@ async def _said(bus: Bus, asking: Caller, to: str) -> Event:
 async def test_message_outside_a_turn_is_not_counted(bus: Bus) -> None:
     luna = await bus.join("luna")
     await bus.join("nova")
-    in_turn = replace(luna, turn_session="main", standing=Standing.WORKER)
+    in_turn = replace(luna, turn="luna+main", standing=Standing.WORKER)
 
     before = await bus.send(in_turn, "no turn runs", "@nova")
     await started(bus, is_manual=True, text="x")

@@ -183,7 +183,7 @@ def test_no_minute_lets_more_through_than_the_limit(moments: list[int], limit: i
 
 
 def test_every_message_of_a_turn_continues_its_chain() -> None:
-    runner = replace(PROGRAM, turn_session="main")
+    runner = replace(PROGRAM, turn="luna+main")
     turn = Chain(id="first", hops=3)
 
     assert chain_of(runner, None, turn) == Chain(id="first", hops=4)

@@ -92,7 +92,7 @@ def test_automatic_turns_belong_to_the_agent_operators_and_scripts(caller: Calle
     ("caller", "agent"),
     [
         (replace(SELF, name="nova"), LUNA),
-        (replace(SELF, turn_session="main"), LUNA),
+        (replace(SELF, turn="luna+main"), LUNA),
         (SCRIPT, BOSS),
         (replace(SCRIPT, is_orphan=True), LUNA),
         (replace(SCRIPT, standing=Standing.OBSERVER), LUNA),

@@ -91,11 +91,9 @@ def test_plain_values_are_a_configuration(value: object) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "yes",
         1,
-        [],
+        1.5,
         {"enabled": "yes"},
-        {"enabled": None},
         {"triageModel": 7},
         {"debounceMs": -1},
         {"maxBatchSize": 1.5},
@@ -124,6 +122,15 @@ def test_value_that_is_not_a_configuration_is_refused(value: object) -> None:
 )
 def test_value_that_cannot_be_read_means_the_default(value: object) -> None:
     assert resolve_auto_run(None, value, DEFAULTS) == ON
+
+
+@pytest.mark.parametrize(
+    ("value", "is_enabled"), [("yes", False), ([], True), ({"enabled": None, "triageModel": None}, True)]
+)
+def test_odd_values_of_the_source_system_are_kept_and_mean_the_same(value: object, is_enabled: bool) -> None:
+    check_auto_run(value)
+
+    assert resolve_auto_run(None, value, DEFAULTS).enabled is is_enabled
 
 
 def test_rules_of_the_path_broker_are_added_to_the_lists() -> None:

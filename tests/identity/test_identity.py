@@ -580,7 +580,7 @@ def test_caller_in_an_automatic_turn_is_its_agent_with_lowered_rights(role: str)
     in_triage = identifier.who(AT_TERMINAL, CallerClaim())
     seats.end_turn(Seat(pid=10, start=100, boot=BOOT))
 
-    assert (in_turn.name, in_turn.kind, in_turn.turn_session) == ("luna", "instance", "mon")
+    assert (in_turn.name, in_turn.kind, in_turn.turn) == ("luna", "instance", "luna+mon")
     assert in_turn.standing == min(standing_of_role(role), Standing.WORKER)
     assert in_triage.standing == Standing.OBSERVER
     assert identifier.who(AT_TERMINAL, CallerClaim()).name != "luna"

@@ -109,7 +109,7 @@ class Turning:
         """Join an agent that is absent, with automatic turns."""
         joined = await self.bus.join(name, is_here=False, **fields)  # type: ignore[arg-type]  # fields of a join
         await self.set(name, value)
-        return replace(joined, turn_session="main")
+        return replace(joined, turn=f"{joined.name}+main")
 
     async def set(self, name: str, value: object, session: str = "") -> None:
         await self.bus.submit(HUMAN, SetAutoRun(agent=name, session=session, value=value))

@@ -77,6 +77,7 @@ from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text,
 from palaver.protocol.subscriptions import FireWatch, Watch, WatchDue, format_watch_id
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
+from palaver.protocol.turns import session_of_mailbox
 from palaver.state.agents import read_agent, read_entry, read_seen
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
@@ -746,9 +747,9 @@ def _braked(
 
 def _chain_of_turn(context: Context, caller: Caller) -> Chain | None:
     """Return the chain of the automatic turn that the caller is part of, or None."""
-    if not caller.turn_session:
+    if not caller.turn:
         return None
-    turn = read_turn(context.log.rows, caller.name, caller.turn_session)
+    turn = read_turn(context.log.rows, *session_of_mailbox(caller.turn))
     return None if turn.chain is None else Chain(id=turn.chain, hops=turn.hops)
 
 

@@ -77,7 +77,7 @@ def auto_run_order(context: Context, caller: Caller, request: SetAutoRun, *, onl
         if session not in ("", MAIN) and read_agent_session(rows, request.agent, session) is None:
             raise NotFound(
                 f"session {cut_name(session)} of {request.agent}",
-                f"create it with 'pal session create {session}'",
+                f"create it with 'pal session create {request.agent} {session}'",
             )
         old = read_auto_run(rows, request.agent, session)
         if (old == request.value and type(old) is type(request.value)) or (only_new and old is not None):

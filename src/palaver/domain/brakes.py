@@ -34,7 +34,7 @@ def is_counted(caller: Caller) -> bool:
 
     In an automatic turn every agent counts, also one that a configured command runs.
     """
-    is_agent = bool(caller.harness) or bool(caller.turn_session)
+    is_agent = bool(caller.harness) or bool(caller.turn)
     return is_agent and (caller.is_marked or caller.by not in _NOT_COUNTED)
 
 

@@ -128,7 +128,7 @@ def require_turns_of(caller: Caller, agent: Agent) -> None:
     An agent may for itself, an operator for all, and a script for workers, as with --as. An automatic turn
     may not for its own agent: no person has read the messages that started it.
     """
-    if can(caller.standing, Standing.OPERATOR) or (caller.name == agent.name and not caller.turn_session):
+    if can(caller.standing, Standing.OPERATOR) or (caller.name == agent.name and not caller.turn):
         return
     is_script = caller.name == SCRIPT_NAME and caller.seat is None and not caller.is_orphan
     if not (is_script and can(caller.standing, Standing.WORKER) and agent.role == ROLES[0]):

@@ -31,14 +31,19 @@ _LIMIT_BYTES: Final = 16 * 1024
 
 
 def check_auto_run(value: object) -> None:
-    """Refuse a value that cannot be a configuration. None, which removes it, is valid."""
-    if value is None or isinstance(value, bool):
+    """Refuse a value that cannot be a configuration. None, which removes it, is valid.
+
+    A text and a list are valid too, as in the source system: see `is_on` for what they mean.
+    """
+    if len(msgspec.json.encode(value)) > _LIMIT_BYTES:
+        raise BadRequest(f"the configuration is larger than {_LIMIT_BYTES} bytes; nothing was changed")
+    if value is None or isinstance(value, bool | str | list):
         return
     if not isinstance(value, dict):
         raise BadRequest('autoRun is true, false, null or an object, such as {"enabled": true}')
-    if not isinstance(value.get("enabled", True), bool):
+    if value.get("enabled") is not None and not isinstance(value["enabled"], bool):
         raise BadRequest("'enabled' is true or false; nothing was changed")
-    if not isinstance(value.get("triageModel", ""), str):
+    if value.get("triageModel") is not None and not isinstance(value["triageModel"], str):
         raise BadRequest("'triageModel' is the name of a model; nothing was changed")
     for name in _NUMBERS:
         number = value.get(name, 0)
@@ -54,8 +59,6 @@ def check_auto_run(value: object) -> None:
         for words in (value.get(name, []), rules.get(f"always{name.capitalize()}", [])):
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise BadRequest(f"{name!r} is a list of commands and sources; nothing was changed")
-    if len(msgspec.json.encode(value)) > _LIMIT_BYTES:
-        raise BadRequest(f"the configuration is larger than {_LIMIT_BYTES} bytes; nothing was changed")
 
 
 def resolve_auto_run(session_value: object, agent_value: object, defaults: TurnConfig) -> TurnConfig:

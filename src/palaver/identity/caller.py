@@ -32,6 +32,7 @@ from palaver.protocol.agents import (
     Standing,
     standing_of_role,
 )
+from palaver.protocol.turns import turn_key
 
 # --------------------
 # Identify the caller: four rules over a chain of processes. Pure: same chain and claim, same result.
@@ -244,7 +245,7 @@ def in_turn(turn: TurnSeat) -> Caller:
     """
     limit = Standing.OBSERVER if turn.is_triage else Standing.WORKER
     found = seated(turn.agent, is_lowered=True, limit=limit)
-    return replace(found, turn_session=turn.session)
+    return replace(found, turn=turn_key(turn.agent.name, turn.session))
 
 
 def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bool:
@@ -307,6 +308,7 @@ def act_as(caller: Caller, target: Agent) -> Caller:
         harness=target.harness,
         by=caller.name,
         seat=target.seat,
+        turn=caller.turn,  # its messages continue the chain of the turn under any name
     )
 
 

@@ -120,8 +120,8 @@ class Caller:
     """Only a mark identifies it as this agent."""
     is_orphan: bool = False
     """The process that started it may have ended. It cannot use --as and takes no messages."""
-    turn_session: str = ""
-    """The session whose automatic turn, or triage, it is part of."""
+    turn: str = ""
+    """The session whose automatic turn, or triage, it is part of, as `agent+session`."""
 
 
 # --------------------

@@ -87,9 +87,12 @@ def opened_by_message(rows: Rows, event: Event) -> list[Change]:
 
 
 def opened_by_envelope(rows: Rows, event: Event) -> list[Change]:
-    """Return the changes of an envelope of a foreign type: it is only mail for its recipients."""
+    """Return the changes of an envelope of a foreign type: it is only mail for its recipients.
+
+    It starts no automatic turn: it has no room for a count of hops, so a brake could not stop a loop.
+    """
     counter = _Counter(rows)
-    return _open_mail(event, counter) + counter.changes() + queued_by_message(rows, event)
+    return _open_mail(event, counter) + counter.changes()
 
 
 def _open_mail(event: Event, counter: _Counter) -> list[Change]:

@@ -349,7 +349,7 @@ async def monitor(call: Call) -> int:
     """Carry the caller's messages until it leaves. If the bus stops, the client waits for the next one."""
     if call.caller.kind != INSTANCE:
         raise WhoAreYou("only an agent receives messages: join first with 'pal join'")
-    if call.caller.turn_session:
+    if call.caller.turn:
         return 0  # An automatic turn has its messages in its prompt.
     require_own_mail(call.caller)
     call.connection.comes_back = True
@@ -534,7 +534,7 @@ async def rewake(call: Call) -> int:
             call.connection.come_again()
         return 0
     require_own_mail(call.caller)
-    if call.caller.harness != _HARNESS or call.caller.turn_session or _has_its_own(call):
+    if call.caller.harness != _HARNESS or call.caller.turn or _has_its_own(call):
         return 0
     waiting = _Waiter(call)
     unsubscribe = call.services.queries.subscribe(waiting.follow, (BYE,))

@@ -150,7 +150,7 @@ class HookAsking:
         if self._identifier.is_forged(chain, claim, child=news.agent_id):
             return None
         caller = self._identifier.who(chain, claim)
-        if caller.turn_session:
+        if caller.turn:
             return None  # The runner reports an automatic turn; its hooks must not touch an open session.
         if caller.kind != INSTANCE:
             caller = await self._join_session(peer, caller, claim, harness, news)
