@@ -294,7 +294,7 @@ class AlreadyRunning(RequestError):
         self.pid = pid
 
     def __str__(self) -> str:
-        return f"a runner is already running (pid {self.pid}); to end it, run 'pal turn stop'"
+        return f"a runner is already running (pid {self.pid}); a person can end it with 'pal turn stop'"
 
 
 class WhoAreYou(Sentence):

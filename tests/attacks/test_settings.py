@@ -27,6 +27,14 @@ _WANTED = {
     "room_presence_s": "1",
     "room_owner_idle_s": "1",
     "room_message_bytes": "1",
+    "auto_turn_triage_model": "evil",
+    "auto_turn_debounce_ms": "1",
+    "auto_turn_max_batch": "50",
+    "auto_turn_triage_timeout_s": "3600",
+    "auto_turn_timeout_s": "86400",
+    "auto_turn_limit_per_hour": "0",
+    "auto_turn_triage_command": "echo YES",
+    "auto_turn_command": "sh",
 }
 
 

@@ -9,7 +9,6 @@ import os
 import signal
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,18 +17,19 @@ from tests.daemon.stage import Home, Shell, wait_until
 from tests.forked_daemons import fork_daemon
 from tests.processes import end_process
 
-TURN = """#!/bin/bash
+WAITS = """#!/bin/bash
 cat >"$0.prompt"
+gate="$0.gate$(($(wc -l <"$0.runs") + 1))"
+mkfifo "$gate"
 echo begun >>"$0.runs"
-read -r word <"$0.gate"
+read -r word <"$gate"
+"""
+TURN = """
 [ "$word" = fail ] && { echo "it broke" >&2; exit 3; }
 [ "$word" = send ] && pal send @nova -- "from the turn" >&2
 echo "the reply"
 """
-TRIAGE = """#!/bin/bash
-cat >"$0.prompt"
-echo begun >>"$0.runs"
-read -r word <"$0.gate"
+TRIAGE = """
 echo "$word"
 """
 
@@ -39,17 +39,15 @@ class Program:
 
     def __init__(self, folder: Path, name: str, script: str) -> None:
         self.path = folder / name
-        self.path.write_text(script)
+        self.path.write_text(WAITS + script)
         self.path.chmod(stat.S_IRWXU)
-        self.gate = self.path.with_name(f"{name}.gate")
-        os.mkfifo(self.gate)
+        self._runs = self.path.with_name(f"{name}.runs")
+        self._runs.touch()
 
     @property
     def runs(self) -> int:
         """How often it has begun."""
-        with suppress(FileNotFoundError):
-            return len(self.path.with_name(f"{self.path.name}.runs").read_text().splitlines())
-        return 0
+        return len(self._runs.read_text().splitlines())
 
     @property
     def prompt(self) -> str:
@@ -61,8 +59,20 @@ class Program:
         wait_until(lambda: self.runs == count)
 
     def release(self, word: str = "") -> None:
-        """Let the waiting command go on with a word."""
-        self.gate.write_text(f"{word}\n")
+        """Let the command that began last go on with a word. Each run waits at a gate of its own."""
+        gate = self.path.with_name(f"{self.path.name}.gate{self.runs}")
+        wait_until(lambda: _is_written(gate, word))
+
+
+def _is_written(gate: Path, word: str) -> bool:
+    """Write a line into a pipe; return False if it has no reader yet."""
+    try:
+        writer = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(writer, "w") as file:
+        file.write(f"{word}\n")
+    return True
 
 
 class Stage:
@@ -215,8 +225,7 @@ def test_killed_daemon_loses_nothing_and_runs_no_batch_twice(stage: Stage, step:
     stage.restart()
     if step == "queued":
         stage.start_runner()
-    if step == "triage":  # The triage goes on, but the new daemon begins it again.
-        stage.triage.release("YES")
+    if step == "triage":  # The new daemon begins it again.
         stage.triage.begun(2)
         stage.triage.release("YES")
     if step in ("queued", "triage"):
