@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -49,8 +50,8 @@ class Stage:
         triage.write_text("import sys; print('no' if 'spam' in sys.stdin.read() else ' yes, it does')")
         write_settings(
             home,
-            auto_turn_command=f"{sys.executable} -I {agent} {self.folder}",
-            auto_turn_triage_command=f"{sys.executable} -I {triage}",
+            auto_turn_command=shlex.join([sys.executable, "-I", str(agent), str(self.folder)]),
+            auto_turn_triage_command=shlex.join([sys.executable, "-I", str(triage)]),
             auto_turn_debounce_ms=1,
         )
         home.ok("up")
@@ -302,7 +303,7 @@ def test_list_says_what_a_session_waits_for(stage: Stage) -> None:
         (("--debounce-ms", "-5"), "--debounce-ms requires a whole number"),
         (("--json", '{"debounceMs": -5}'), "'debounceMs' is a number from 0"),
         (("--json", '{"enabled": "yes"}'), "'enabled' is true or false"),
-        (("--json", "[1]"), "autoRun is true, false, null or an object"),
+        (("--json", '{"debounceMs": 1.5}'), "'debounceMs' is a number from 0"),
         (("maybe", "perhaps"), "'perhaps' is not on, off, inherit or JSON"),
     ],
 )

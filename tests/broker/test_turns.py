@@ -105,7 +105,7 @@ async def test_agent_cannot_start_or_end_turns(bus: Bus) -> None:
     await bus.join("luna")
 
     for request in (
-        StartTurn(agent="luna", session="main", batch=(), is_manual=True),
+        StartTurn(agent="luna", session="main", batch=(), started_by="human"),
         FinishTurn(turn=1),
         FailTurn(turn=1, error="x"),
         SkipTurn(agent="luna", session="main", batch=(), reason="triage"),
@@ -196,22 +196,22 @@ async def test_turn_of_a_person_runs_also_with_a_text_or_a_read_message(bus: Bus
     message = await bus.send(nova, "one", "@luna")
     await bus.ack(luna, message.seq)
 
-    turn = await started(bus, message, is_manual=True, id="01HF7YAT00ABCDEFGHJKMNPQRS")
+    turn = await started(bus, message, started_by="human", id="01HF7YAT00ABCDEFGHJKMNPQRS")
     await finish(bus, turn)
     assert bus.state(message, "luna") == State.SEEN
-    again = await start(bus, message, is_manual=True, id="01HF7YAT00ABCDEFGHJKMNPQRS")
+    again = await start(bus, message, started_by="human", id="01HF7YAT00ABCDEFGHJKMNPQRS")
     assert again is not None
     assert again.seq == turn, "the same request is the same turn"
     assert read_turn(bus.log.rows, "luna", "main").active == 0
-    text_only = await started(bus, is_manual=True, text="clean up")
+    text_only = await started(bus, started_by="human", text="clean up")
     await finish(bus, text_only)
     unknown = BatchMessage(seq=999_999, mailbox="luna")
-    with_unknown = await start(bus, is_manual=True, batch=(unknown,))
+    with_unknown = await start(bus, started_by="human", batch=(unknown,))
     assert with_unknown is not None
     assert isinstance(with_unknown.body, AutoTurnStarted)
     assert with_unknown.body.messages == ()
     with pytest.raises(PalaverError):
-        await start(bus, is_manual=True, text="\x00")
+        await start(bus, started_by="human", text="\x00")
 
 
 async def test_unknown_turn_has_no_end(bus: Bus) -> None:
@@ -275,7 +275,7 @@ async def test_other_batch_after_an_error_starts_with_its_first_try(bus: Bus) ->
 
     await fail(bus, await started(bus, first))
     await fail(bus, await started(bus, first))
-    await fail(bus, await started(bus, is_manual=True, text="no messages"))
+    await fail(bus, await started(bus, started_by="human", text="no messages"))
     await fail(bus, await started(bus, first, second))
     event = await start(bus, second)
 
@@ -321,7 +321,7 @@ async def test_error_of_the_log_is_raised(bus: Bus, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bus.log, "commit_all", refuse)
 
     with pytest.raises(RateLimited):
-        await start(bus, is_manual=True, text="x")
+        await start(bus, started_by="human", text="x")
 
 
 # Skipped batches
@@ -342,7 +342,7 @@ async def test_skipped_batch_stays_in_the_mailbox(bus: Bus) -> None:
     )
     assert queue(bus) == []
     assert bus.texts("luna") == ["one"]
-    await started(bus, is_manual=True, text="x")
+    await started(bus, started_by="human", text="x")
     assert await bus.submit(SYSTEM_CALLER, skip) is None
 
 
@@ -391,7 +391,7 @@ async def test_message_outside_a_turn_is_not_counted(bus: Bus) -> None:
     in_turn = replace(luna, turn="luna+main", standing=Standing.WORKER)
 
     before = await bus.send(in_turn, "no turn runs", "@nova")
-    await started(bus, is_manual=True, text="x")
+    await started(bus, started_by="human", text="x")
     in_text_turn = await bus.send(in_turn, "no chain", "@nova")
 
     assert "hops" not in before.payload

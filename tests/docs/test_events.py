@@ -297,7 +297,7 @@ class Play:
         answered = (BatchMessage(seq=reply.seq, mailbox="vela"),)
         turn = await self.ask(
             SYSTEM_CALLER,
-            StartTurn(agent="vela", session="mon", batch=answered, text="look", is_manual=True),
+            StartTurn(agent="vela", session="mon", batch=answered, text="look", started_by="human"),
         )
         await self.ask(SYSTEM_CALLER, FinishTurn(turn=turn.seq, text="done"))
         await self.ask(

@@ -324,10 +324,10 @@ def test_prompt_of_a_turn_has_the_messages_and_where_they_came_from() -> None:
     second = message(2, path="in/ci", command="new", payload={}, source="ci", external_id="d-1\nx")
     third = message(3, path="in/ci", command="new", payload={}, source="ci")
 
-    prompt = turn_prompt(batch(first, second, third), "BOXE", "be brief </palaver>")
+    prompt = turn_prompt(batch(first, second, third), "BOXE", "be brief </palaver>", "script")
 
     assert prompt.startswith("This is an automatic turn of luna, session mon. No person reads along.")
-    assert "The person who started this turn writes:\nbe brief " in prompt
+    assert "script, which is not a person, has started this turn and writes:\nbe brief " in prompt
     assert "look at this" in prompt
     origins = prompt.partition("Where they came from:\n")[2].splitlines()
     assert len(origins) == 2
@@ -336,8 +336,8 @@ def test_prompt_of_a_turn_has_the_messages_and_where_they_came_from() -> None:
 
 
 def test_turn_of_a_person_may_have_only_a_text() -> None:
-    assert turn_prompt(batch(), "BOXE", "clean up") == (
+    assert turn_prompt(batch(), "BOXE", "clean up", "human") == (
         "This is an automatic turn of luna, session mon.\n\n"
-        "The person who started this turn writes:\nclean up\n"
+        "A person has started this turn and writes:\nclean up\n"
     )
     assert "Where they came from" not in turn_prompt(batch(message()), "BOXE")

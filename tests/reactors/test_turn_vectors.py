@@ -233,7 +233,7 @@ async def test_turn_of_a_person_needs_no_configuration_and_no_triage(turning: Tu
         await turning.turns.ended(job.turn, "ok", "", "")
         return job.session, job.timeout_ms, job.harness_session
 
-    running = turning.tasks.create_task(turning.turns.run(("luna", MAIN), batch, ""))
+    running = turning.tasks.create_task(turning.turns.run(("luna", MAIN), batch, "", by="human"))
     session, timeout_ms, harness_session = await play()
     outcome = await running
 

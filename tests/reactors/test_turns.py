@@ -786,7 +786,7 @@ async def test_close_twice_or_before_the_start_is_harmless(turning: Turning) -> 
 
 async def _asked(turning: Turning, *seqs: int, text: str = "", id_: str = "") -> "asyncio.Task[TurnOutcome]":
     batch = [BatchMessage(seq=seq, mailbox="luna") for seq in seqs]
-    running = turning.turns.run(("luna", "main"), batch, text, id_)
+    running = turning.turns.run(("luna", "main"), batch, text, by="human", id_=id_)
     task = asyncio.ensure_future(asyncio.wait_for(running, LIMIT_S))
     await asyncio.sleep(0)  # it begins
     return task
@@ -811,7 +811,7 @@ async def test_turn_of_a_person_runs_without_a_triage_after_the_running_one(turn
     event = turning.bus.log.event(job.turn)
     assert event is not None
     assert isinstance(event.body, AutoTurnStarted)
-    assert (event.body.manual, event.body.text) == (True, "look at this")
+    assert (event.body.started_by, event.body.text) == ("human", "look at this")
 
 
 async def test_turns_of_a_person_need_no_configuration_and_run_one_by_one(turning: Turning) -> None:
@@ -832,7 +832,7 @@ async def test_turn_of_a_person_in_an_open_session_is_refused(turning: Turning) 
     turning.bus.present.add("luna")
 
     with pytest.raises(BadRequest, match="is open in claude"):
-        await turning.turns.run(("luna", "main"), [], "x")
+        await turning.turns.run(("luna", "main"), [], "x", by="human")
 
 
 async def test_person_that_gives_up_waiting_starts_no_turn(turning: Turning) -> None:

@@ -380,7 +380,6 @@ turns: st.SearchStrategy[Request] = st.one_of(
         **sessions,
         batch=batches,
         triage=st.sampled_from(["", "accepted", "error"]),
-        is_manual=st.booleans(),
     ),
     st.builds(FinishTurn, turn=st.integers(1, 60), text=st.just("ok")),
     st.builds(FailTurn, turn=st.integers(1, 60), error=st.just("x")),

@@ -219,11 +219,11 @@ def test_report_moves_only_messages_that_it_changes(story: Story) -> None:
 def test_turn_is_running_from_its_start_to_its_result(story: Story) -> None:
     seq = story.send("luna")
 
-    turn = story.start("main", seq, triage="accepted", chain="c", hops=3, manual=True, ts=50)
+    turn = story.start("main", seq, triage="accepted", chain="c", hops=3, started_by="human", ts=50)
 
     batch = (BatchMessage(seq=seq, mailbox="luna"),)
     assert read_turn(story.rows, "luna", "main") == TurnState(
-        active=turn, started_ms=50, batch=batch, attempt=1, is_manual=True, starts=(50,), hops=3, chain="c"
+        active=turn, started_ms=50, batch=batch, attempt=1, starts=(50,), hops=3, chain="c"
     )
     story.finish(turn)
     assert read_turn(story.rows, "luna", "main") == TurnState(starts=(50,))

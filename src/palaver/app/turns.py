@@ -355,10 +355,18 @@ class Runner:
                 taking.cancel()
                 stopping.cancel()
                 self._stop.set()
+                await self._leave()
                 if self._tasks:
                     await asyncio.wait(self._tasks, timeout=_STOP_S)
             if taking.done() and not taking.cancelled():
                 taking.result()
+
+    async def _leave(self) -> None:
+        """Take no more jobs: a turn that ends now would free its session for the next one."""
+        leaving = RunnerOp(secret=self._secret, running=tuple(sorted(self._running)), leaves=True)
+        with suppress(PalaverError, TimeoutError):
+            async with asyncio.timeout(_STOP_S):
+                await self._bus.ask(leaving)
 
     def _greeting(self) -> RunnerOp:
         # A daemon forgets its triages with the connection, and orders them again under other numbers.

@@ -103,9 +103,9 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
         batch = tuple(
             one
             for one in request.batch
-            if events[one.seq] is not None and (request.is_manual or _is_waiting(rows, one))
+            if events[one.seq] is not None and (request.started_by or _is_waiting(rows, one))
         )
-        if known.active or not (batch or request.is_manual):
+        if known.active or not (batch or request.started_by):
             return None
         chain = chain_of_batch(event for one in batch if (event := events[one.seq]) is not None)
         seqs = {one.seq for one in batch}
@@ -118,7 +118,7 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
             attempt=known.attempt + 1 if is_again else 1,
             triage=request.triage,
             text=request.text,
-            manual=request.is_manual,
+            started_by=request.started_by,
             chain="" if chain is None else chain.id,
             hops=0 if chain is None else chain.hops,
         )

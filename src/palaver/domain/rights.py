@@ -133,5 +133,5 @@ def require_turns_of(caller: Caller, agent: Agent) -> None:
     is_script = caller.name == SCRIPT_NAME and caller.seat is None and not caller.is_orphan
     if not (is_script and can(caller.standing, Standing.WORKER) and agent.role == ROLES[0]):
         raise NotAllowed(
-            f"automatic turns of {agent.name}", caller.standing.word, "an operator or that agent"
+            f"changing or starting turns of {agent.name}", caller.standing.word, "an operator or that agent"
         )

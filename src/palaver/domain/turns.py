@@ -275,10 +275,10 @@ def _triage_line(index: int, message: RoutedMessage) -> str:
     return f"{index}. [{words[0]}] {words[1]} → {words[2]} {words[3]}{payload}"
 
 
-def turn_prompt(batch: Batch, device: str, text: str = "") -> str:
+def turn_prompt(batch: Batch, device: str, text: str = "", started_by: str = "") -> str:
     """Return the prompt of a turn: the messages as agents read them, and where they came from.
 
-    `text` is that of the person who asked for this turn.
+    `text` is that of `started_by`, the caller that asked for this turn.
     """
     count = len(batch.events)
     parts = [
@@ -288,7 +288,8 @@ def turn_prompt(batch: Batch, device: str, text: str = "") -> str:
         else f"This is an automatic turn of {batch.agent.name}, session {batch.session}."
     ]
     if text:
-        parts.append(f"The person who started this turn writes:\n{escape_body(text)}")
+        who = "A person" if started_by == HUMAN else f"{safe_for_agent(started_by)}, which is not a person,"
+        parts.append(f"{who} has started this turn and writes:\n{escape_body(text)}")
     if count:
         lines = [injection_line(event, mailbox, device) for event, mailbox in batch.events]
         parts.append(format_injection(lines))

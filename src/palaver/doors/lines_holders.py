@@ -640,6 +640,8 @@ class RunnerRequests:
         turns = self._services.turns
         if isinstance(op, RunnerOp):
             await turns.register(self, self._see(), ticket=op.ticket, secret=op.secret, running=op.running)
+            if op.leaves:
+                self.end()
             return {}
         turns.check_runner(self)
         match op:

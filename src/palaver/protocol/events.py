@@ -389,9 +389,9 @@ class AutoTurnStarted(TurnBody, frozen=True, kw_only=True):
     triage: str = ""
     """The outcome of the triage: `accepted` or `error`; empty without a triage."""
     text: str = ""
-    """The text of the person who started it."""
-    manual: bool = False
-    """A person started it with `pal turn run`."""
+    """The text of `pal turn run`."""
+    started_by: str = ""
+    """The caller of `pal turn run`; empty if messages started it."""
     chain: str = ""
     hops: int = 0
     """The longest chain of replies that its batch belongs to: its messages continue that chain."""

@@ -429,6 +429,8 @@ class RunnerOp(WireOp, frozen=True, kw_only=True, tag="runner"):
     secret: Word
     ticket: str = ""
     running: tuple[Seq, ...] = ()
+    leaves: bool = False
+    """It is about to end, and takes no more jobs."""
     name: str = ""
 
 

@@ -128,7 +128,7 @@ def _typed(event: Event) -> str:
             return f"the text of #{removed.event}"
         case AutoTurnStarted() as turn:
             again = turn.attempt > 1 and f"try {turn.attempt}"
-            by = turn.manual and "started by a person"
+            by = turn.started_by and f"started by {turn.started_by}"
             return _with(f"session {turn.session}: {_counted_messages(turn.messages)}", again, by)
         case AutoTurnResult() as turn:
             return f"session {turn.session}, turn #{turn.turn}: {turn.text or '(no text)'}"

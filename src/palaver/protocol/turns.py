@@ -108,7 +108,8 @@ class StartTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of the triage: `accepted` or `error`; empty without a triage."""
     text: str = ""
     """An additional text for the agent, from the caller of `pal turn run`."""
-    is_manual: bool = False
+    started_by: str = ""
+    """The caller of `pal turn run`; empty for a turn that messages started."""
     id: str = ""
     """The id of its event, derived from the request of a person; empty to draw one."""
 

@@ -166,11 +166,12 @@ class TurnOutcome:
 
 @dataclass(slots=True)
 class _Manual:
-    """A turn that a person has asked for, and its outcome."""
+    """A turn that a caller has asked for, and its outcome."""
 
     batch: tuple[BatchMessage, ...]
     text: str
     id: str
+    by: str
     outcome: asyncio.Future[TurnOutcome]
 
     def fail(self, error: Exception) -> None:
@@ -471,11 +472,11 @@ class AutomaticTurns:
     # Turns that a person asks for
 
     async def run(
-        self, target: Target, batch: Sequence[BatchMessage], text: str, id_: str = ""
+        self, target: Target, batch: Sequence[BatchMessage], text: str, *, by: str, id_: str = ""
     ) -> TurnOutcome:
         """Run a turn without a triage, after a running one, and return its outcome. Needs a runner.
 
-        `id_` is the id of the event of its start, derived from the request.
+        `by` is the caller, and `id_` the id of the event of its start, derived from the request.
         """
         agent = read_agent(self._log.rows, target[0])
         if agent is not None and self.is_live(agent, target[1]):
@@ -483,7 +484,7 @@ class AutomaticTurns:
                 f"the session {target[1]} of {agent.name} is open in {agent.harness}; write to it with "
                 f"'pal send {agent.name}', or end it first"
             )
-        wanted = _Manual(tuple(batch), text, id_, asyncio.get_running_loop().create_future())
+        wanted = _Manual(tuple(batch), text, id_, by, asyncio.get_running_loop().create_future())
         self._manual.setdefault(target, deque()).append(wanted)
         self._turn_switch()
         self._look_at(target)
@@ -604,7 +605,7 @@ class AutomaticTurns:
             batch=batch,
             triage=triage,
             text=text,
-            is_manual=wanted is not None,
+            started_by="" if wanted is None else wanted.by,
             id="" if wanted is None else wanted.id,
         )
         written = await self._write_start(request)
@@ -622,7 +623,7 @@ class AutomaticTurns:
             turn=event.seq,
             agent=target[0],
             session=target[1],
-            prompt=turn_prompt(made, self._log.device, text),
+            prompt=turn_prompt(made, self._log.device, text, request.started_by),
             timeout_ms=config.execution_timeout_ms,
             harness=agent.harness,
             harness_session=self._harness_session(agent, target[1]),

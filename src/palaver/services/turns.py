@@ -274,7 +274,7 @@ class TurnService:
         id_ = derived_id(key.hex(), "turn") if key is not None else ""
         if id_ and (known := await self._outcome_of(id_, *target)) is not None:
             return known
-        outcome = await self._turns.run(target, batch, text, id_)
+        outcome = await self._turns.run(target, batch, text, by=caller.name, id_=id_)
         return TurnResult(
             turn=outcome.turn,
             session=target[1],

@@ -69,7 +69,6 @@ class TurnState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often this batch was tried."""
     failed_ms: int = 0
     """When it failed last; 0 if it has not."""
-    is_manual: bool = False
     starts: tuple[int, ...] = ()
     """When turns started in the last hour."""
     hops: int = 0
@@ -253,7 +252,6 @@ def fold_turn_started(rows: Rows, event: Event) -> list[Change]:
         started_ms=event.ts,
         batch=tuple(BatchMessage(seq=seq, mailbox=mailbox) for seq, mailbox in copies),
         attempt=body.attempt,
-        is_manual=body.manual,
         starts=(*(one for one in old.starts if one > event.ts - _HOUR_MS), event.ts)[-_LIMIT_STARTS:],
         hops=body.hops,
         chain=body.chain or None,

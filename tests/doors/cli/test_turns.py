@@ -49,8 +49,8 @@ def test_value_is_a_word_json_or_options(words: list[str], wanted: tuple[str, st
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["luna"], "there is no value"),
-        (["luna", "ci"], "there is no value"),
+        (["luna"], "add on, off, inherit"),
+        (["luna", "ci"], "'ci' is not a value: add on, off"),
         (["luna", "ci", "maybe"], "'maybe' is not on, off, inherit or JSON"),
         (["luna", "{"], "the configuration is not JSON"),
         (["luna", "[" * 5000], "the configuration is not JSON"),

@@ -213,8 +213,8 @@ MOST: list[tuple[Op, bytes]] = [
         b'"session":"mon"}]}',
     ),
     (
-        program.RunnerOp(secret="s", ticket="t", running=(42, 57), name="human"),
-        b'{"req":7,"op":"runner","secret":"s","ticket":"t","running":[42,57],"name":"human"}',
+        program.RunnerOp(secret="s", ticket="t", running=(42, 57), leaves=True, name="human"),
+        b'{"req":7,"op":"runner","secret":"s","ticket":"t","running":[42,57],"leaves":true,"name":"human"}',
     ),
     (program.NextJobOp(name="human"), b'{"req":7,"op":"turn_next","name":"human"}'),
     (

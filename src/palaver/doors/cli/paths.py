@@ -501,6 +501,8 @@ async def history(call: Call) -> int:
     session = _own_session(call)
     wanted = _range(call)
     messages = await call.services.paths.history(agent, session=session, wanted=wanted, with_seq=True)
+    if session == MAIN:  # Its messages are in the mailbox of the agent, unless it has subscriptions.
+        messages += await call.services.paths.history(agent, wanted=wanted, with_seq=True)
     turns = await call.services.turns.history(agent, session, wanted) if session else []
     if not messages and not turns and session:
         call.services.paths.session(agent, session)  # A removed session still has its history.

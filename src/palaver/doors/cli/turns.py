@@ -8,7 +8,7 @@ from palaver.domain.rights import require
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Parsed, shown
 from palaver.doors.cli.spec import Command, Option, Positional
-from palaver.errors import AlreadyRunning, NotPerson, UsageError, WhoAreYou
+from palaver.errors import AlreadyRunning, NotPerson, UsageError, WhoAreYou, nearest
 from palaver.protocol.agents import Standing
 from palaver.protocol.display import Column
 from palaver.protocol.message import HUMAN
@@ -82,13 +82,14 @@ TURN_COMMANDS: Final = (
             "'inherit' removes it. Options without 'on' or 'off' mean 'on', and the number 0 means the "
             "default. The configuration can also be a JSON object with the keys 'enabled', 'triageModel', "
             "'debounceMs', 'maxBatchSize', 'triageTimeoutMs', 'executionTimeoutMs', 'accept' and 'reject', "
-            "or 'true', 'false' or 'null'. For an operator or a person; an agent cannot set its own."
+            "or 'true', 'false' or 'null'. A person or an operator can do this for every agent, an agent for "
+            "itself, and a script without a name for agents whose role is worker."
         ),
         positionals=(
             _AGENT,
             Positional(
                 name="SESSION",
-                help="One of its sessions (default: all).",
+                help="One of its sessions (default: the agent).",
                 optional=True,
                 completes="sessions",
             ),
@@ -122,7 +123,8 @@ TURN_COMMANDS: Final = (
         summary="Run a turn now, without a triage.",
         description=(
             "Waits until a running turn of that session has ended, then for its own turn, and prints the "
-            "reply. After an error the exit status is 1. Needs the runner. For an operator or a person."
+            "reply. After an error the exit status is 1. Needs the runner. The same callers as for 'pal turn "
+            "set' can do this."
         ),
         positionals=(_AGENT, _SESSION),
         options=(
@@ -222,6 +224,8 @@ _WORDS: Final[dict[str, object]] = {
 }
 _JSON_STARTS: Final = ("{", "[", '"')
 """Characters that begin JSON and no session."""
+_KEYS: Final = frozenset(one.encode_name for one in msgspec.structs.fields(TurnConfig)) | {"triageRules"}
+"""The keys of a configuration."""
 _OPTIONS: Final = (
     *("--triage-model", "--debounce-ms", "--max-batch", "--triage-timeout", "--timeout", "--accept"),
     "--reject",
@@ -232,6 +236,10 @@ async def set_auto_run(call: Call) -> int:
     """Change the configuration of an agent or of one of its sessions."""
     agent, session, value = wanted_config(call.parsed)
     config = await call.services.turns.set_auto_run(call.caller, agent, session, value, key=call.asked.key)
+    for key in sorted(value.keys() - _KEYS) if isinstance(value, dict) else ():
+        near = nearest(key, _KEYS)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        call.warn(f"there is no key {shown(key)}, so it has no effect{hint}")
     if call.is_json:
         view: dict[str, object] = msgspec.to_builtins(config)
         await call.say_json({"agent": agent, "session": session or None, **view})
@@ -258,7 +266,8 @@ def wanted_config(parsed: Parsed) -> tuple[str, str, object]:
     session = rest[0] if rest else ""
     given = [name for name in _OPTIONS if parsed.has(name)]
     if not given and not has_value:
-        raise UsageError("there is no value: pal turn set AGENT [SESSION] on|off|inherit, or with options")
+        which = f"{shown(session)} is not a value: " if session else ""
+        raise UsageError(f"{which}add on, off, inherit, JSON or options; nothing was changed")
     if given and (is_json or (has_value and value is not True)):
         raise UsageError(f"{given[0]} is possible only with 'on'; nothing was changed")
     return agent, session, _options_value(parsed) if given else value
