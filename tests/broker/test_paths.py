@@ -316,3 +316,10 @@ async def test_index_is_built_from_the_state_at_the_start(bus: Bus) -> None:
 
     assert isinstance(sent, Sent)
     assert sent.delivered_to == ("luna+mon", "luna")
+
+
+async def test_harness_session_that_looks_like_an_option_is_refused(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(BadRequest, match="cannot be the id of a harness session"):
+        await bus.submit(luna, CreateSession(agent="luna", session="main", harness_session="--yolo"))

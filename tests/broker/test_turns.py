@@ -22,7 +22,7 @@ from palaver.protocol.events import (
 )
 from palaver.protocol.paths import CreateSession, SubscribePath
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Release, Send
+from palaver.protocol.requests import Join, Release, Send
 from palaver.protocol.turns import BatchMessage, FailTurn, FinishTurn, SetAutoRun, SkipTurn, StartTurn
 from palaver.state.turns import read_auto_run, read_queued, read_turn
 
@@ -396,3 +396,10 @@ async def test_message_outside_a_turn_is_not_counted(bus: Bus) -> None:
 
     assert "hops" not in before.payload
     assert "hops" not in in_text_turn.payload
+
+
+async def test_automatic_turn_cannot_join(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    with pytest.raises(BadRequest, match="cannot join or start agents"):
+        await bus.submit(replace(luna, turn="luna+main"), Join(name="impostor"))

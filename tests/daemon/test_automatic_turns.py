@@ -30,7 +30,11 @@ TURN = """
 echo "the reply"
 """
 TRIAGE = """
-echo "$word"
+if [ "$word" = attack ]; then
+  pal whoami --json
+  pal recv || pal leave || pal join --name evil || pal session create luna evil && echo "it did something"
+fi >"$0.attack" 2>&1
+[ "$word" = no ] && echo NO || echo "YES $word"
 """
 
 
@@ -154,7 +158,7 @@ def test_triage_that_says_no_leaves_the_message_in_the_mailbox(stage: Stage) -> 
 
     seq = stage.send()
     stage.triage.begun()
-    stage.triage.release("NO")
+    stage.triage.release("no")
 
     wait_until(lambda: len(stage.turns("turn.skipped")) == 1)
     assert stage.state(seq) == "queued"
@@ -283,3 +287,20 @@ def test_no_turn_runs_while_the_session_is_live_in_a_harness(stage: Stage) -> No
 
     assert "for the open session" in stage.turn.prompt
     wait_until(lambda: len(stage.turns("auto-turn-result")) == 2)
+
+
+def test_triage_cannot_take_messages_or_change_anything(stage: Stage) -> None:
+    stage.switch_on()
+    stage.start_runner()
+    seq = stage.send()
+    stage.triage.begun()
+
+    stage.triage.release("attack")
+
+    stage.turn.begun()
+    stage.turn.release()
+    wait_until(lambda: stage.state(seq) == "seen")
+    tried = stage.triage.path.with_name("triage.attack").read_text()
+    assert json.loads(tried.splitlines()[0])["standing"] == "observer"
+    assert "it did something" not in tried
+    assert "please look" in stage.turn.prompt

@@ -432,3 +432,30 @@ async def test_open_turns_fail_if_the_runner_ended_with_the_daemon(stage: Stage)
     await stage.settled()
 
     assert await stage.turning.types() == ["auto-turn", "auto-turn-error"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_no_process_below_a_runner_is_ever_the_person(stage: Stage, is_gone: bool) -> None:
+    await stage.runner()
+    assert stage.seats.was_seat(stage.chain)
+    stage.seats, stage.is_gone = SeatIndex(boot_id()), is_gone
+    stage.open()
+
+    stage.service.start()
+
+    assert stage.seats.was_seat(stage.chain)
+    await stage.settled()
+
+
+async def test_runner_that_leaves_takes_no_more_jobs(stage: Stage) -> None:
+    await stage.turning.join(value={**ACCEPT, "maxBatchSize": 1})
+    link = await stage.runner()
+    waiting = asyncio.ensure_future(link.serve(HUMAN, NextJobOp()))
+    await asyncio.sleep(0)
+
+    await link.serve(HUMAN, RunnerOp(secret="s", leaves=True))
+    await stage.turning.send("one")
+
+    with pytest.raises(ShuttingDown):
+        await waiting
+    assert await stage.turning.types() == []

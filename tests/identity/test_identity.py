@@ -582,7 +582,8 @@ def test_caller_in_an_automatic_turn_is_its_agent_with_lowered_rights(role: str)
 
     assert (in_turn.name, in_turn.kind, in_turn.turn) == ("luna", "instance", "luna+mon")
     assert in_turn.standing == min(standing_of_role(role), Standing.WORKER)
-    assert in_triage.standing == Standing.OBSERVER
+    assert (in_triage.name, in_triage.kind, in_triage.turn) == ("script", "external", "luna+mon")
+    assert (in_triage.standing, in_triage.is_orphan) == (Standing.OBSERVER, True)
     assert identifier.who(AT_TERMINAL, CallerClaim()).name != "luna"
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.protocol.paths import mailbox_of
-from palaver.protocol.turns import is_on, session_of_mailbox, turn_key, turn_targets
+from palaver.protocol.turns import is_harness_session, is_on, session_of_mailbox, turn_key, turn_targets
 
 names = st.sampled_from(["luna", "nova"])
 mailboxes = st.builds(mailbox_of, names, st.sampled_from(["", "main", "mon"]))
@@ -61,3 +61,15 @@ def test_value_of_a_session_takes_precedence(session: object, agent: object) -> 
     decides = isinstance(session, bool | dict | list)
 
     assert is_on(session, agent) == is_on(None, session if decides else agent)
+
+
+@pytest.mark.parametrize("text", ["a", "019a-b2", "ses_1", "A.b:c", "0" * 256])
+def test_id_of_a_harness_session_is_a_plain_word(text: str) -> None:
+    assert is_harness_session(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-p", "--dangerously-skip-permissions", "a b", "a\n", "é", "0" * 257, "a/b"]
+)
+def test_id_of_a_harness_session_is_never_an_option(text: str) -> None:
+    assert not is_harness_session(text)

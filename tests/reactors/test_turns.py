@@ -939,3 +939,17 @@ async def test_triage_of_many_sessions_is_answered_in_any_order(tmp_path: Path) 
 
         assert await turning.run() == ["two"]
         await turning.nothing_is_due()
+
+
+async def test_harness_session_that_looks_like_an_option_is_not_used(turning: Turning) -> None:
+    await turning.join()
+    await turning.send("one")
+    turning.passes(3)
+
+    await turning.done(await turning.turn(), harness_session="--yolo")
+    await turning.send("two")
+    turning.passes(3)
+
+    job = await turning.turn()
+    assert job.harness_session == ""
+    await turning.done(job)

@@ -35,7 +35,15 @@ class Story:
         self.rows = MemoryRows()
         self.seq = 0
 
-    def put(self, type_: str, payload: dict[str, object], *, sender: str = "nova", ts: int = 0) -> int:
+    def put(
+        self,
+        type_: str,
+        payload: dict[str, object],
+        *,
+        sender: str = "nova",
+        ts: int = 0,
+        by: str | None = None,
+    ) -> int:
         self.seq += 1
         event = Event(
             seq=self.seq,
@@ -46,6 +54,7 @@ class Story:
             ts=ts or self.seq,
             device="TEST",
             payload=payload,
+            by=by,
             delivered_to=("luna",) if type_ == "x" else (),
         )
         self.rows.change(apply(self.rows, event))
@@ -156,6 +165,16 @@ def test_message_waits_for_a_turn_of_each_session_that_received_it(story: Story)
         "luna",
         "luna+main",
     ]
+
+
+def test_message_of_the_bus_starts_no_turn(story: Story) -> None:
+    story.set("luna", True)
+
+    story.send("luna", sender="[pal-events]", sender_kind="system")
+    story.put("message", {"text": "x", "delivered_to": ["luna"]}, sender="nova", by="[pal-events]")
+    third = story.put("message", {"text": "x", "delivered_to": ["luna"]}, sender="nova", by="script")
+
+    assert story.queue() == [third]
 
 
 def test_long_queue_is_read_in_order(story: Story) -> None:

@@ -32,6 +32,7 @@ from palaver.harness.base import TurnReply
 from palaver.harness.registry import TURNS
 from palaver.holder.launch import clean_environment
 from palaver.home import find_pal
+from palaver.protocol.display import safe
 from palaver.protocol.lines import NextJobOp, RunnerOp, TriagedOp, TurnEndOp, TurnProcessOp, error_object
 from palaver.protocol.turns import LIMIT_OUTPUT, NoJob, RunnerJob, TriageJob, TurnJob
 
@@ -421,7 +422,7 @@ class Runner:
             error = _sendable(str(failure), _LIMIT_ERROR) or "it failed"
         took_s = time.monotonic() - began
         if error:
-            _logger.info("%s failed after %.1f s: %s", what, took_s, error)
+            _logger.info("%s failed after %.1f s: %s", what, took_s, safe(error))
         else:
             _logger.info("%s replied %d characters after %.1f s", what, len(reply.text), took_s)
         text = "" if error else _sendable(reply.text, LIMIT_OUTPUT)
@@ -448,7 +449,7 @@ class Runner:
         try:
             await self._ask(outcome)
         except RequestError as refusal:
-            _logger.warning("the outcome of turn #%d was refused: %s", outcome.turn, refusal)
+            _logger.warning("the outcome of turn #%d was refused: %s", outcome.turn, safe(str(refusal)))
             if not outcome.error:
                 await self._report(TurnEndOp(turn=outcome.turn, error=f"the reply was refused: {refusal}"))
 

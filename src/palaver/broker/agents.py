@@ -112,6 +112,10 @@ _IN_USE: Final = "it is in use; choose another name with --name"
 
 async def join(context: Context, caller: Caller, request: Join, key: bytes | None) -> Joined:
     """Assign the caller a name: the requested one, else the earlier name of its session, else a new one."""
+    if caller.turn:
+        raise BadRequest(
+            "an automatic turn cannot join or start agents: no person has read the messages that started it"
+        )
     for what in ("harness", "runtime", "version", "session"):
         check_text(getattr(request, what), f"the {what}", _LIMIT_WORD_BYTES)
     standing_of_role(request.role)

@@ -69,7 +69,7 @@ from palaver.protocol.paths import (
 )
 from palaver.protocol.requests import ReportDelivery
 from palaver.protocol.text import check_text
-from palaver.protocol.turns import SetAutoRun
+from palaver.protocol.turns import SetAutoRun, is_harness_session
 from palaver.state.agents import can_step, read_agent, read_mail
 from palaver.state.paths import (
     count_path_subscriptions,
@@ -139,6 +139,11 @@ async def create_session(
     check_session(request.session)
     for what, text in (("title", request.title), ("harness session", request.harness_session)):
         check_text(text or "", f"the {what}", _LIMIT_TITLE_BYTES)
+    if request.harness_session and not is_harness_session(request.harness_session):
+        raise BadRequest(
+            f"{cut_name(request.harness_session)!r} cannot be the id of a harness session: use letters, "
+            "digits and the characters _ . : -, and begin with a letter or digit"
+        )
     now, id_ = context.clock.now_ms(), context.ids.next()
 
     def decide(rows: Rows) -> Draft | None:

@@ -250,10 +250,11 @@ class Batch:
 def triage_prompt(batch: Batch) -> str:
     """Return the question whether a batch deserves a turn."""
     agent = batch.agent
+    harness = f", harness: {safe_for_agent(agent.harness)}" if agent.harness else ""
     lines = [
         "Decide whether a coding agent should act on new messages now.",
         "",
-        f"Agent: {agent.name} (role: {agent.role}{f', harness: {agent.harness}' if agent.harness else ''})",
+        f"Agent: {agent.name} (role: {agent.role}{harness})",
         f"Session: {batch.session}",
         f"Messages: {len(batch.events)}",
         "",

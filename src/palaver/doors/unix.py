@@ -171,7 +171,8 @@ class UnixDoor:
 
         def look() -> Caller:
             nonlocal known, seen
-            if known is None or seen != self._seats_changed:
+            # The seat of an automatic turn ends without an event.
+            if known is None or known.turn or seen != self._seats_changed:
                 seen = self._seats_changed
                 chain = peer.chain(self._services.callers.seats.is_anchor)
                 if peer.is_closed:

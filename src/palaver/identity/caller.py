@@ -239,13 +239,16 @@ def seated(agent: Agent, *, is_lowered: bool, limit: Standing, by: str | None = 
 
 
 def in_turn(turn: TurnSeat) -> Caller:
-    """Return the agent of an automatic turn, with at most a worker's rights. A triage may only read.
+    """Return the agent of an automatic turn, with at most a worker's rights.
 
-    No person has seen the messages that started the turn, so an agent with a higher role is lowered.
+    No person has seen the messages that started the turn, so an agent with a higher role is lowered. A triage
+    is not the agent: it has no mailbox, may only read, and may not act as another.
     """
-    limit = Standing.OBSERVER if turn.is_triage else Standing.WORKER
-    found = seated(turn.agent, is_lowered=True, limit=limit)
-    return replace(found, turn=turn_key(turn.agent.name, turn.session))
+    key = turn_key(turn.agent.name, turn.session)
+    if turn.is_triage:
+        return replace(SCRIPT, standing=Standing.OBSERVER, is_orphan=True, turn=key)
+    found = seated(turn.agent, is_lowered=True, limit=Standing.WORKER)
+    return replace(found, turn=key)
 
 
 def _is_at_terminal(chain: Sequence[Process], holder_ttys: Container[int]) -> bool:

@@ -340,6 +340,11 @@ class RunnerBook:
         self._is_alive = is_alive
         self._runner = self._read()
 
+    @property
+    def last(self) -> RunnerRecord | None:
+        """The last runner, also if its process has ended."""
+        return self._runner
+
     def current(self) -> RunnerRecord | None:
         """Return the runner whose process runs, connected or not, or None."""
         runner = self._runner

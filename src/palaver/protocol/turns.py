@@ -4,6 +4,7 @@ An automatic turn runs the harness of an agent for a batch of messages, without 
 which batch is due. The runner, a client that a person starts, runs the triage and the turn.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
@@ -37,6 +38,14 @@ class TurnConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Commands and sources that start a turn without a triage."""
     reject: tuple[str, ...] = ()
     """Commands and sources that start no turn."""
+
+
+_HARNESS_SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,255}")
+
+
+def is_harness_session(text: str) -> bool:
+    """Return whether a text can be a harness's id of a session: an argument that is never an option."""
+    return _HARNESS_SESSION.fullmatch(text) is not None
 
 
 # --------------------

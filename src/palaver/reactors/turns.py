@@ -71,6 +71,7 @@ from palaver.protocol.turns import (
     TriageJob,
     TurnConfig,
     TurnJob,
+    is_harness_session,
     session_of_mailbox,
     turn_key,
     turn_targets,
@@ -649,10 +650,11 @@ class AutomaticTurns:
     def _harness_session(self, agent: Agent, session: str) -> str:
         """Return the harness's own id of a session; for `main`, that of the agent's last session."""
         known = read_agent_session(self._log.rows, agent.name, session)
-        if known is not None and known.harness_session:
-            return known.harness_session
-        is_main = session_of_harness(self._log.rows, agent.name, agent.session) == session
-        return agent.session if is_main and agent.harness and not agent.link else ""
+        found = "" if known is None else known.harness_session or ""
+        is_last = session_of_harness(self._log.rows, agent.name, agent.session) == session
+        if not found and is_last and agent.harness and not agent.link:
+            found = agent.session
+        return found if is_harness_session(found) else ""
 
     async def triaged(self, job: int, output: str, error: str) -> None:
         """Act on the outcome of a triage. After an error the turn runs: no message may be missed.
@@ -687,7 +689,8 @@ class AutomaticTurns:
             return
         started = self._started_of(turn)
         is_running = read_turn(self._log.rows, started.agent, started.session).active == turn
-        if harness_session and is_running:
+        # It comes from the output of the harness, and becomes an argument of the next turn.
+        if is_harness_session(harness_session) and is_running:
             request = CreateSession(
                 agent=started.agent, session=started.session, harness_session=harness_session
             )

@@ -144,6 +144,8 @@ class TurnService:
 
     def start(self) -> None:
         """Recognize the runner of the last daemon and the processes of its turns; else its turns failed."""
+        if (last := self._runners.last) is not None:
+            self._seats.remember(last.seat)
         runner = self._runners.current()
         if runner is None:
             self._spawn(self._turns.lose_runner())
@@ -367,6 +369,8 @@ class TurnService:
             raise NotFound("such ticket", "it is for an agent; run 'pal turn start'")
         seat = Seat(pid=process.pid, start=process.start, boot=self._seats.boot)
         await self._runners.put(seat, secret, self._clock.now_ms())
+        # No process below the runner is ever the person, also while the daemon does not know its job.
+        self._seats.remember(seat)
         self._watch.add(seat, lambda: self._end_runner(seat))
 
     def disconnect(self, connection: RunnerLink) -> None:

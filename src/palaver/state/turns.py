@@ -16,16 +16,19 @@ from typing import Final
 
 import msgspec
 
+from palaver.protocol.agent_text import is_system_name
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
     AutoTurnError,
     AutoTurnResult,
     AutoTurnStarted,
     DeliveryReport,
+    MessageSent,
     SettingChanged,
     State,
     TurnSkipped,
 )
+from palaver.protocol.message import SYSTEM
 from palaver.protocol.paths import mailbox_of
 from palaver.protocol.turns import (
     BatchMessage,
@@ -200,7 +203,7 @@ def queued_by_message(rows: Rows, event: Event) -> list[Change]:
     if not has_auto_runs(rows):
         return []
     found = deliverable(event)
-    if found.is_raw:
+    if found.is_raw or _is_of_the_bus(event):
         return []
     changes: list[Change] = []
     for mailbox in turn_targets(found.delivered_to):
@@ -210,6 +213,16 @@ def queued_by_message(rows: Rows, event: Event) -> list[Change]:
             row = encode_row(QueuedMessage(mailbox=mailbox, ts=event.ts))
             changes.append((_HELD if found.held else _QUEUE, _queue_key(agent, session, event.seq), row))
     return changes
+
+
+def _is_of_the_bus(event: Event) -> bool:
+    """Return whether the bus wrote a message: a notice, or the text of a subscription.
+
+    Such a message starts no turn. It belongs to no chain of replies, so a brake could not stop a loop.
+    """
+    message = event.body
+    is_notice = isinstance(message, MessageSent) and message.sender_kind == SYSTEM
+    return is_notice or (event.by is not None and is_system_name(event.by))
 
 
 def moved_in_queue(rows: Rows, report: DeliveryReport, moved: Iterable[int]) -> list[Change]:
