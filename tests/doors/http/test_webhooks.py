@@ -779,3 +779,10 @@ def test_full_disk_asks_the_service_to_try_again() -> None:
     reply = refusal_from(DiskFull("the disk is full"))
 
     assert (reply.status, reply.fields) == (503, {"error": "disk_full", "message": "the disk is full"})
+
+
+async def test_body_without_the_secret_of_the_header_is_not_read(door: Door) -> None:
+    response = await door.post("/in/bearer/x", headers=[("authorization", "Bearer wrong")], pieces=[])
+
+    assert response.refusal == (401, "who_are_you")
+    assert await door.events() == []

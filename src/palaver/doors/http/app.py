@@ -127,7 +127,7 @@ class HttpGate:
         """Refuse an unknown webhook, and one of too many at once."""
         if self._reading >= LIMIT_READING:
             return error_reply(503, "unavailable", "too many webhooks arrive at once: try again")
-        return self._webhooks.refusal(scope["method"], scope["raw_path"])
+        return self._webhooks.refusal(scope["method"], scope["raw_path"], scope["headers"])
 
     def _refused_caller(self, scope: Scope, headers: Headers) -> HttpReply | None:
         """Refuse a request without a valid token, or with a body that is not JSON."""

@@ -35,8 +35,9 @@ _LARGE_BYTES: Final = 64 * 1024
 _ID_HEADERS: Final = {"github": "x-github-delivery"}
 """The header with the id of a delivery, for the schemes that have one."""
 _GITHUB_EVENT: Final = "x-github-event"
+BEARER: Final = "bearer"
 _PROOFS: Final = {
-    "bearer": "send 'Authorization: Bearer SECRET' with its secret",
+    BEARER: "send 'Authorization: Bearer SECRET' with its secret",
     "github": "sign the body with its secret, in the header X-Hub-Signature-256",
     "slack": "sign the time and the body with its secret, in the header X-Slack-Signature; the time in "
     "X-Slack-Request-Timestamp must be within five minutes of now",
@@ -219,13 +220,18 @@ class Webhooks:
         self._clock = clock
         self._rates = RequestRates(clock)
 
-    def refusal(self, method: str, raw_path: bytes) -> HttpReply | None:
-        """Refuse a request by its method and target; None if its body is wanted."""
+    def refusal(self, method: str, raw_path: bytes, headers: RawHeaders) -> HttpReply | None:
+        """Refuse a request by its method, target and headers; None if its body is wanted.
+
+        A secret in a header is checked already here, so that no one without it can keep others from sending.
+        """
         if method != "POST":
             sentence = "a webhook accepts only POST"
             return WebhookRefusal(405, BadRequest.code, sentence, (b"allow", b"POST")).reply
         try:
-            self._find(parse_target(raw_path)[0])
+            webhook = self._find(parse_target(raw_path)[0])
+            if webhook.scheme == BEARER:
+                self._check_proof(webhook, headers, b"")
         except WebhookRefusal as refusal:
             return refusal.reply
         except PalaverError as error:
@@ -249,10 +255,13 @@ class Webhooks:
             raise WebhookRefusal(404, "not_found", sentence)
         return webhook
 
-    async def _route(self, webhook: Webhook, path: str, headers: RawHeaders, body: bytes) -> HttpReply:
+    def _check_proof(self, webhook: Webhook, headers: RawHeaders, body: bytes) -> None:
         if not is_authentic(webhook, headers, body, self._clock.now_ms()):
             sentence = f"this is not a request of the webhook {webhook.service}: {_PROOFS[webhook.scheme]}"
             raise WebhookRefusal(401, "who_are_you", sentence)
+
+    async def _route(self, webhook: Webhook, path: str, headers: RawHeaders, body: bytes) -> HttpReply:
+        self._check_proof(webhook, headers, body)
         if wait_s := self._rates.wait_s(webhook.service):
             raise WebhookRefusal(
                 429,
