@@ -1,5 +1,6 @@
 """The stage fixture of the agent tests."""
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest_asyncio
 from tests.holder.stage import Stage, new_stage
+from tests.processes import end_processes_of
 
 
 @pytest_asyncio.fixture
@@ -17,4 +19,6 @@ async def stage() -> AsyncIterator[Stage]:
         async with new_stage(folder / "home") as made:
             yield made
     finally:
+        # Also a real daemon that a holder has started while the fake one was closed.
+        await asyncio.to_thread(end_processes_of, folder)
         shutil.rmtree(folder, ignore_errors=True)
