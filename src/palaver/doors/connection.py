@@ -4,19 +4,58 @@ import asyncio
 import hashlib
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from palaver.broker.context import Joined
-from palaver.errors import BadRequest, NotAllowed, WhoAreYou
+from palaver.errors import BadRequest, NotAllowed, ShuttingDown, WhoAreYou
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, caller_for, standing_of_role
 from palaver.protocol.lines import JoinOp, LeaveOp, SubBeginOp, SubEndOp
 from palaver.protocol.requests import Join, Leave
 from palaver.protocol.text import check_text
 from palaver.services.services import Services
+
+# --------------------
+# Calls that only wait, such as for the stick or for a job.
+
+_STOPS: Final = "the bus is stopping; connect again"
+_Result = TypeVar("_Result")
+
+
+class WaitingCalls:
+    """The calls of one connection that only wait. They end with it, and when the daemon stops."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Task[Any]] = set()
+        self._is_over = False
+
+    async def run(self, call: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+        """Wait for the result of a call. Raises ShuttingDown if it must be repeated at the next daemon."""
+        if self._is_over:
+            raise ShuttingDown(_STOPS)
+        asking = asyncio.current_task()
+        assert asking is not None  # a coroutine runs in a task
+        work = asyncio.ensure_future(call())
+        self._waiting.add(work)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if asking.cancelling() or not self._is_over:
+                raise
+            raise ShuttingDown(_STOPS) from None
+        finally:
+            self._waiting.discard(work)
+            work.cancel()
+
+    def end(self) -> None:
+        """Cancel the calls, and refuse new ones."""
+        self._is_over = True
+        for work in self._waiting:
+            work.cancel()
+
 
 # --------------------
 # Lines waiting to be written to one peer. Bounded: a peer that never reads blocks no other.

@@ -13,14 +13,13 @@ import msgspec
 
 from palaver.broker.context import SYSTEM_CALLER, Joined
 from palaver.domain.rights import require_own_mail
-from palaver.doors.connection import Names
+from palaver.doors.connection import Names, WaitingCalls
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
     NotFound,
     NotYou,
     PalaverError,
-    ShuttingDown,
     Unavailable,
     WhoAreYou,
 )
@@ -55,7 +54,6 @@ from palaver.protocol.lines import (
 )
 from palaver.protocol.requests import DIALOG, Join, Leave, SetStatus, Typed
 from palaver.protocol.text import check_text
-from palaver.protocol.turns import RunnerJob
 from palaver.services.holders import Hold, Push, with_hidden_keys
 from palaver.services.permissions import Pending, PermissionService
 from palaver.services.services import Services
@@ -72,8 +70,6 @@ _DRAWING_MS: Final = 1500
 """Milliseconds that a dialog may take until it is on the screen."""
 
 Start = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
-
-_STOPS: Final = "the bus is stopping; connect again"
 
 _logger: Final = logging.getLogger("palaver.doors")
 
@@ -632,8 +628,7 @@ class RunnerRequests:
     def __init__(self, services: Services, see: See) -> None:
         self._services = services
         self._see = see
-        self._waiting: set[asyncio.Task[RunnerJob]] = set()
-        self._is_over = False
+        self._waiting = WaitingCalls()
 
     async def serve(self, caller: Caller, op: RunnerRequest) -> object:
         """Serve one request."""
@@ -646,7 +641,7 @@ class RunnerRequests:
         turns.check_runner(self)
         match op:
             case NextJobOp():
-                return await self._next_job()
+                return await self._waiting.run(turns.next_job)
             case TurnProcessOp():
                 await turns.begin_process(self._see()[0], op.pid, job=op.job, turn=op.turn)
             case TriagedOp():
@@ -657,28 +652,9 @@ class RunnerRequests:
                 assert_never(op)
         return {}
 
-    async def _next_job(self) -> RunnerJob:
-        if self._is_over:
-            raise ShuttingDown(_STOPS)
-        asking = asyncio.current_task()
-        assert asking is not None  # a coroutine runs in a task
-        work = asyncio.ensure_future(self._services.turns.next_job())
-        self._waiting.add(work)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if asking.cancelling() or not self._is_over:
-                raise
-            raise ShuttingDown(_STOPS) from None
-        finally:
-            self._waiting.discard(work)
-            work.cancel()
-
     def end(self) -> None:
         """Cancel the wait for a job, and refuse new ones."""
-        self._is_over = True
-        for work in self._waiting:
-            work.cancel()
+        self._waiting.end()
 
     def close(self) -> None:
         """Record that the connection has ended."""

@@ -9,7 +9,7 @@ import msgspec
 
 from palaver.broker.context import Sent
 from palaver.domain.rights import require_own_mail
-from palaver.doors.connection import IdentifyCaller, Link, Names
+from palaver.doors.connection import IdentifyCaller, Link, Names, WaitingCalls
 from palaver.doors.lines_holders import (
     AnchorOfSession,
     AskedOnLines,
@@ -20,7 +20,7 @@ from palaver.doors.lines_holders import (
     See,
 )
 from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
-from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
+from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
 from palaver.protocol import lines as holder
 from palaver.protocol import lines as program
 from palaver.protocol import lines as wire
@@ -50,7 +50,6 @@ from palaver.services.views import (
 # --------------------
 # Tool calls of programs on one connection: the same tools, with the same results, as over MCP.
 
-_STOPS: Final = "the bus is stopping; connect again"
 _WAITING: Final = frozenset(tool.name for tool in TOOLS if tool.is_waiting)
 
 
@@ -59,8 +58,7 @@ class ToolCalls:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._waiting: set[asyncio.Task[dict[str, object]]] = set()
-        self._is_over = False
+        self._waiting = WaitingCalls()
 
     async def call(self, caller: Caller, op: ToolOp) -> dict[str, object]:
         """Run one call. Raises ShuttingDown for a wait that must be repeated at the next daemon."""
@@ -71,27 +69,11 @@ class ToolCalls:
         asked = ToolRequest(tool=op.tool, arguments=op.arguments, who=who, cwd=op.cwd, key=_key_of(op))
         if op.tool not in _WAITING:
             return await run_tool(self._services, TOOLS, asked)
-        if self._is_over:
-            raise ShuttingDown(_STOPS)
-        asking = asyncio.current_task()
-        assert asking is not None  # a coroutine runs in a task
-        work = asyncio.ensure_future(run_tool(self._services, TOOLS, asked))
-        self._waiting.add(work)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if asking.cancelling() or not self._is_over:
-                raise
-            raise ShuttingDown(_STOPS) from None
-        finally:
-            self._waiting.discard(work)
-            work.cancel()
+        return await self._waiting.run(lambda: run_tool(self._services, TOOLS, asked))
 
     def end(self) -> None:
         """Cancel the calls that wait, and refuse new ones that would."""
-        self._is_over = True
-        for work in self._waiting:
-            work.cancel()
+        self._waiting.end()
 
 
 # --------------------
