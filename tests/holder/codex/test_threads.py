@@ -367,6 +367,18 @@ def test_usage_limit_message_may_contain_the_reset_time(message: str, detail: st
     assert found.word.detail == detail
 
 
+def test_late_status_does_not_hide_a_usage_limit() -> None:
+    found = threads()
+    begin(found)
+    say(found, "turn/completed", turn={"id": "turn-1", "error": {"codexErrorInfo": "usageLimitExceeded"}})
+
+    say(found, "thread/status/changed", status=ACTIVE)
+
+    assert found.word.state is AgentState.BLOCKED
+    say(found, "turn/started", turn={"id": "turn-2"})
+    assert found.word.state is AgentState.ACTIVE
+
+
 def test_usage_limit_reached_before_the_connection_is_known() -> None:
     found = threads()
 

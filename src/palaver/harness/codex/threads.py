@@ -127,7 +127,9 @@ class ThreadState:
             asked = next((one.text for one in self.asked.values()), "")
             kind = PERMISSION if "waitingOnApproval" in self.flags else QUESTION
             return AgentReport(state=AgentState.BLOCKED, detail=f"{kind}: {asked}" if asked else kind)
-        if not self.is_active and self.limit:
+        # Also if the thread counts as active: a status that was read before the end of the turn may come
+        # after it. The next turn clears the limit.
+        if self.limit:
             return AgentReport(state=AgentState.BLOCKED, detail=self.limit)
         if not self.is_active:
             return AgentReport(
