@@ -18,6 +18,7 @@ from palaver.protocol.paths import (
     LIMIT_SUBSCRIPTIONS,
     CreateSession,
     Migrate,
+    MigratedAutoRun,
     MigratedMessage,
     MigratedSession,
     MigratedSubscription,
@@ -28,8 +29,10 @@ from palaver.protocol.paths import (
 )
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Archive
+from palaver.protocol.turns import SetAutoRun
 from palaver.state.agents import read_entry, read_unread
 from palaver.state.paths import read_agent_session, read_path_subscriptions
+from palaver.state.turns import read_auto_run
 
 BORROWED = Caller(name="human", standing=Standing.HUMAN, kind="human", by="nova")
 EVERYTHING = Migrate(
@@ -310,3 +313,20 @@ async def test_failure_of_the_log_is_raised(bus: Bus, monkeypatch: pytest.Monkey
 
     with pytest.raises(DiskFull):
         await migrate(bus, message())
+
+
+async def test_automatic_turns_are_taken_over_unless_they_are_here(bus: Bus) -> None:
+    await bus.join("nova")
+    await bus.submit(HUMAN, SetAutoRun(agent="nova", value=False))
+    found = (
+        MigratedAutoRun(agent="luna", value={"debounceMs": 5}),
+        MigratedAutoRun(agent="luna", session="mon", value={"debounceMs": -5}),
+        MigratedAutoRun(agent="nova", value=True),
+    )
+
+    done = await migrate(bus, Migrate(agents=("luna",), auto_runs=found))
+
+    assert done.auto_runs == 1
+    assert [one.partition(":")[0] for one in done.refused] == ["autoRun of luna+mon"]
+    assert read_auto_run(bus.log.rows, "luna") == {"debounceMs": 5}
+    assert read_auto_run(bus.log.rows, "nova") is False

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.errors import BadRequest, NotPerson, NotYou, WhoAreYou
+from palaver.errors import AlreadyJoined, BadRequest, NotPerson, NotYou, WhoAreYou
 from palaver.harness.marks import MARKS, SEAT_MARK
 from palaver.identity.caller import (
     HUMAN,
@@ -576,6 +576,8 @@ def test_caller_in_an_automatic_turn_is_its_agent_with_lowered_rights(role: str)
 
     seats.begin_turn(Seat(pid=10, start=100, boot=BOOT), TurnSeat(agent=luna, session="mon"))
     in_turn = identifier.who(AT_TERMINAL, CallerClaim())
+    with pytest.raises(AlreadyJoined):
+        identifier.anchor_of(AT_TERMINAL, CallerClaim())
     seats.begin_turn(Seat(pid=10, start=100, boot=BOOT), TurnSeat(agent=luna, session="mon", is_triage=True))
     in_triage = identifier.who(AT_TERMINAL, CallerClaim())
     seats.end_turn(Seat(pid=10, start=100, boot=BOOT))

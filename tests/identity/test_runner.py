@@ -57,6 +57,8 @@ async def test_runner_whose_process_has_ended_is_none(tmp_path: Path) -> None:
     alive.pids.clear()
 
     assert (book.current(), book.find("s")) == (None, None)
+    assert book.last is not None
+    assert book.last.seat == seat(7)
 
 
 async def test_processes_of_ended_turns_are_forgotten(tmp_path: Path) -> None:

@@ -119,6 +119,32 @@ TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "
         (event("setting.changed", key="stale_after", value=0, old=1800), "stale_after = 0 (was 1800)"),
         (event("setting.changed", key="hints", value="x", old=None), "hints = x"),
         (event("setting.changed", key="tag", value="x", old=None, agent="luna"), "luna: tag = x"),
+        (
+            event("setting.changed", key="autoRun", value=True, old=None, agent="luna", session="mon"),
+            "luna+mon: autoRun = True",
+        ),
+        (
+            event("auto-turn", agent="luna", session="mon", messages=[1, 2, 3, 4, 5, 6], attempt=2),
+            "session mon: 6 messages (#1, #2, #3, #4, #5, …) (try 2)",
+        ),
+        (
+            event("auto-turn", agent="luna", session="main", messages=[1], attempt=1, started_by="script"),
+            "session main: 1 message (#1) (started by script)",
+        ),
+        (event("auto-turn", agent="luna", session="main", attempt=1), "session main: no messages"),
+        (
+            event("auto-turn-result", agent="luna", session="mon", turn=9, text="done"),
+            "session mon, turn #9: done",
+        ),
+        (event("auto-turn-result", agent="luna", session="mon", turn=9), "session mon, turn #9: (no text)"),
+        (
+            event("auto-turn-error", agent="luna", session="m", turn=9, error="exit 1", attempt=3, held=True),
+            "session m, turn #9: exit 1 (its messages are held)",
+        ),
+        (
+            event("turn.skipped", agent="luna", session="mon", messages=[4], reason="triage"),
+            "session mon: 1 message (#4), by the triage",
+        ),
     ],
     ids=lambda one: one if isinstance(one, str) else one.type,
 )
@@ -131,7 +157,7 @@ def test_event_has_a_short_summary(given: Event, words: str) -> None:
         [
             *("status", "agent.hello", "agent.bye", "life", "delivery", "message", "org.x", "bundle"),
             *("sub.added", "sub.removed", "setting.changed", "task.create", "task.update", "task.complete"),
-            *("member_joined", "claim", "release", "note_added"),
+            *("member_joined", "claim", "release", "note_added", "auto-turn", "auto-turn-error"),
             *("path.subscribed", "path.unsubscribed", "session.created", "session.removed", "dead.cleared"),
         ]
     ),

@@ -374,9 +374,9 @@ def test_late_status_does_not_hide_a_usage_limit() -> None:
 
     say(found, "thread/status/changed", status=ACTIVE)
 
-    assert found.word.state is AgentState.BLOCKED
+    late = found.word.state
     say(found, "turn/started", turn={"id": "turn-2"})
-    assert found.word.state is AgentState.ACTIVE
+    assert [late, found.word.state] == [AgentState.BLOCKED, AgentState.ACTIVE]
 
 
 def test_usage_limit_reached_before_the_connection_is_known() -> None:
