@@ -51,6 +51,12 @@ def test_fuzzer_notices_a_broken_client(tmp_path: Path, script: str, finding: st
     assert run_case(broken_client(tmp_path, script), hook(REPLY)).startswith(finding)
 
 
+def test_status_that_the_daemon_orders_is_no_finding(compiled: Path) -> None:
+    case = Case(arguments=("list",), stdin=b"", pieces=(b"Q\0\0\0\1c",))
+
+    assert run_case(compiled, case) == ""
+
+
 def test_fuzzer_notices_a_client_that_hangs(tmp_path: Path) -> None:
     client = broken_client(tmp_path, "exec sleep 60")
 
