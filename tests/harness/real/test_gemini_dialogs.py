@@ -36,6 +36,11 @@ def asks(gemini: GeminiStage, question: str) -> str:
     return gemini.screen()
 
 
+def dialog_on(screen: str) -> str:
+    """Return the box of the dialog: Gemini CLI may still draw lines above it."""
+    return screen.rpartition("╭")[2]
+
+
 def test_message_comes_after_the_folder_trust_dialog(gemini: GeminiStage) -> None:
     gemini.script.add(reply("I am awake"))
     change(gemini, "security", folderTrust={"enabled": True})
@@ -47,7 +52,7 @@ def test_message_comes_after_the_folder_trust_dialog(gemini: GeminiStage) -> Non
     gemini.until(lambda: gemini.receipt(urgent)["state"] == "held")
 
     assert gemini.receipt(urgent)["reason"] == "dialog"
-    assert gemini.screen() == before
+    assert dialog_on(gemini.screen()) == dialog_on(before)
     assert f"nova is blocked: {TRUST}" in gemini.home.ok("pending").out
     assert TRUST in gemini.home.ok("list").out
     assert TRUST in gemini.home.ok("status", "nova").out
@@ -94,7 +99,7 @@ def test_open_menu_is_not_typed_into(gemini: GeminiStage) -> None:
     place = send(gemini.friend(), "@nova", "--interrupt", "--", "are you there?")
     gemini.until(lambda: gemini.receipt(place)["state"] == "held")
 
-    assert gemini.screen() == before
+    assert dialog_on(gemini.screen()) == dialog_on(before)
 
     person.press(b"\x1b")
 
