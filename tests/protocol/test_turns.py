@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.protocol.paths import mailbox_of
-from palaver.protocol.turns import is_harness_session, is_on, session_of_mailbox, turn_key, turn_targets
+from palaver.protocol.turns import is_harness_session, is_on, session_of_mailbox, turn_targets
 
 names = st.sampled_from(["luna", "nova"])
 mailboxes = st.builds(mailbox_of, names, st.sampled_from(["", "main", "mon"]))
@@ -17,7 +17,7 @@ mailboxes = st.builds(mailbox_of, names, st.sampled_from(["", "main", "mon"]))
 )
 def test_mailbox_of_an_agent_belongs_to_its_main_session(mailbox: str, target: tuple[str, str]) -> None:
     assert session_of_mailbox(mailbox) == target
-    assert session_of_mailbox(turn_key(*target)) == target
+    assert session_of_mailbox(mailbox_of(*target)) == target
 
 
 @given(st.lists(mailboxes, unique=True))

@@ -35,7 +35,7 @@ from palaver.protocol.events import (
     State,
     TurnSkipped,
 )
-from palaver.protocol.paths import MAIN, check_session
+from palaver.protocol.paths import MAIN, check_session, mailbox_of
 from palaver.protocol.text import LIMIT_BODY_BYTES, check_text
 from palaver.protocol.turns import (
     AUTO_RUN,
@@ -47,7 +47,7 @@ from palaver.protocol.turns import (
     SetAutoRun,
     SkipTurn,
     StartTurn,
-    turn_key,
+    batch_of_start,
 )
 from palaver.state.agents import find_mail
 from palaver.state.paths import read_agent_session
@@ -201,8 +201,7 @@ def _started(context: Context, turn: int) -> tuple[AutoTurnStarted, tuple[BatchM
     event = context.log.event(turn)
     if event is None or not isinstance(event.body, AutoTurnStarted):
         raise NotFound(f"automatic turn #{turn}")
-    copies = zip(event.body.messages, event.body.mailboxes, strict=True)
-    return event.body, tuple(BatchMessage(seq=seq, mailbox=mailbox) for seq, mailbox in copies)
+    return event.body, batch_of_start(event.body)
 
 
 def _is_waiting(rows: Rows, message: BatchMessage) -> bool:
@@ -262,7 +261,7 @@ async def _write(
     steps: Sequence[Order],
 ) -> Written:
     """Write an event of a turn together with the steps of its messages."""
-    first, *others = await context.log.commit_all([(f"turn/{turn_key(agent, session)}", decide), *steps])
+    first, *others = await context.log.commit_all([(f"turn/{mailbox_of(agent, session)}", decide), *steps])
     for one in (first, *others):
         if isinstance(one, Exception):
             raise one

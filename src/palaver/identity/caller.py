@@ -32,7 +32,7 @@ from palaver.protocol.agents import (
     Standing,
     standing_of_role,
 )
-from palaver.protocol.turns import turn_key
+from palaver.protocol.paths import mailbox_of
 
 # --------------------
 # Identify the caller: four rules over a chain of processes. Pure: same chain and claim, same result.
@@ -244,7 +244,7 @@ def in_turn(turn: TurnSeat) -> Caller:
     No person has seen the messages that started the turn, so an agent with a higher role is lowered. A triage
     is not the agent: it has no mailbox, may only read, and may not act as another.
     """
-    key = turn_key(turn.agent.name, turn.session)
+    key = mailbox_of(turn.agent.name, turn.session)
     if turn.is_triage:
         return replace(SCRIPT, standing=Standing.OBSERVER, is_orphan=True, turn=key)
     found = seated(turn.agent, is_lowered=True, limit=Standing.WORKER)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from palaver.protocol.events import AutoTurnStarted
 from palaver.protocol.paths import MAIN, PLUS, split_mailbox
 
 AUTO_RUN: Final = "autoRun"
@@ -52,11 +53,6 @@ def is_harness_session(text: str) -> bool:
 # Which sessions run, and whether their automatic turns are on.
 
 
-def turn_key(agent: str, session: str) -> str:
-    """Return the name of a session in the rows of automatic turns: `luna+main`."""
-    return f"{agent}{PLUS}{session}"
-
-
 def session_of_mailbox(mailbox: str) -> tuple[str, str]:
     """Return the agent and the session that run for a mailbox. An agent's own mailbox belongs to `main`."""
     agent, session = split_mailbox(mailbox)
@@ -97,6 +93,12 @@ class BatchMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     seq: int
     mailbox: str
+
+
+def batch_of_start(started: AutoTurnStarted) -> tuple[BatchMessage, ...]:
+    """Return the messages of a turn from the event of its start."""
+    copies = zip(started.messages, started.mailboxes, strict=True)
+    return tuple(BatchMessage(seq=seq, mailbox=mailbox) for seq, mailbox in copies)
 
 
 class SetAutoRun(msgspec.Struct, frozen=True, kw_only=True):

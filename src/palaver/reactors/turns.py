@@ -55,7 +55,7 @@ from palaver.protocol.events import (
     TurnSkipped,
 )
 from palaver.protocol.message import MESSAGE
-from palaver.protocol.paths import MAIN, CreateSession, split_mailbox
+from palaver.protocol.paths import MAIN, CreateSession, mailbox_of, split_mailbox
 from palaver.protocol.requests import Submit
 from palaver.protocol.subscriptions import DELIVERY
 from palaver.protocol.turns import (
@@ -71,9 +71,9 @@ from palaver.protocol.turns import (
     TriageJob,
     TurnConfig,
     TurnJob,
+    batch_of_start,
     is_harness_session,
     session_of_mailbox,
-    turn_key,
     turn_targets,
 )
 from palaver.state.agents import find_mail, read_agent, read_entry
@@ -157,7 +157,7 @@ class TurnPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutcome:
-    """How a turn ended that a person has asked for."""
+    """How a turn ended that a caller has asked for."""
 
     turn: int
     text: str = ""
@@ -344,10 +344,10 @@ class AutomaticTurns:
                 try:
                     await self._look(target)
                 except Unavailable as error:
-                    _logger.warning("an automatic turn of %s waits: %s", turn_key(*target), error)
+                    _logger.warning("an automatic turn of %s waits: %s", mailbox_of(*target), error)
                     self._wait(target, _TRY_AGAIN_S)
                 except PalaverError as error:
-                    _logger.warning("no automatic turn of %s: %s", turn_key(*target), error)
+                    _logger.warning("no automatic turn of %s: %s", mailbox_of(*target), error)
                 await asyncio.sleep(0)  # many sessions may have news at once, and others wait for the loop
 
     async def _look(self, target: Target) -> None:
@@ -393,7 +393,7 @@ class AutomaticTurns:
         rows, target = self._log.rows, (agent, session)
         turn, config = read_turn(rows, agent, session), self.config(agent, session)
         limit = max(batch_limit(config), len(turn.batch))
-        waiting = list(islice(self._eligible(target, turn), limit))
+        waiting = list(islice(self._eligible(target), limit))
         size = len(waiting)
         if turn.active:
             return TurnPlan(step=Step.RUNNING, config=config, batch=turn.batch, waiting=size)
@@ -439,7 +439,7 @@ class AutomaticTurns:
             is_limited=allowed_ms > now_ms,
         )
 
-    def _eligible(self, target: Target, turn: TurnState) -> Iterator[tuple[BatchMessage, int]]:
+    def _eligible(self, target: Target) -> Iterator[tuple[BatchMessage, int]]:
         """Iterate over the messages that can start a turn, oldest first, each with its time."""
         rows = self._log.rows
         for seq, queued in read_queued(rows, *target):
@@ -616,8 +616,7 @@ class AutomaticTurns:
         if not isinstance(event, Event) or not isinstance(event.body, AutoTurnStarted) or event.seq != active:
             self._look_at(target)
             return None
-        copies = zip(event.body.messages, event.body.mailboxes, strict=True)
-        made = self._batch(target, [BatchMessage(seq=seq, mailbox=mailbox) for seq, mailbox in copies])
+        made = self._batch(target, batch_of_start(event.body))
         agent = made.agent
         is_launched = agent.argv[: len(LAUNCHED)] == LAUNCHED
         return TurnJob(

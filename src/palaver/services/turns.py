@@ -150,7 +150,7 @@ class TurnService:
         if runner is None:
             self._spawn(self._turns.lose_runner())
             return
-        self._watch.add(runner.seat, lambda: self._end_runner(runner.seat))
+        self._watch.add(runner.seat, self._end_runner)
         for process in runner.turns:
             agent = self._broker.directory.get(process.agent)
             is_open = read_turn(self._queries.rows, process.agent, process.session).active == process.turn
@@ -371,7 +371,7 @@ class TurnService:
         await self._runners.put(seat, secret, self._clock.now_ms())
         # No process below the runner is ever the person, also while the daemon does not know its job.
         self._seats.remember(seat)
-        self._watch.add(seat, lambda: self._end_runner(seat))
+        self._watch.add(seat, self._end_runner)
 
     def disconnect(self, connection: RunnerLink) -> None:
         """Record that a connection has ended. The runner may connect again."""
@@ -379,7 +379,7 @@ class TurnService:
             self._connection = None
             self._turns.disconnect_runner()
 
-    def _end_runner(self, seat: Seat) -> None:
+    def _end_runner(self) -> None:
         self._connection = None
         for job, turn in list(self._processes):
             self._leave(job, turn)

@@ -33,9 +33,9 @@ from palaver.protocol.paths import mailbox_of
 from palaver.protocol.turns import (
     BatchMessage,
     TurnStats,
+    batch_of_start,
     is_on,
     session_of_mailbox,
-    turn_key,
     turn_targets,
 )
 from palaver.state.rows import Change, Rows, deliverable, encode_row
@@ -116,12 +116,12 @@ def is_turn_on(rows: Rows, agent: str, session: str) -> bool:
 
 def read_turn(rows: Rows, agent: str, session: str) -> TurnState:
     """Return the running or failed turn of a session."""
-    value = rows.get(_TURNS, turn_key(agent, session))
+    value = rows.get(_TURNS, mailbox_of(agent, session))
     return _IDLE if value is None else _decode_turn(value)
 
 
 def read_turns(rows: Rows) -> Iterator[tuple[str, TurnState]]:
-    """Iterate over the sessions that have run turns, by their name, as in `turn_key`."""
+    """Iterate over the sessions that have run turns, by their name, as in `mailbox_of`."""
     after = ""
     while page := rows.scan(_TURNS, "", after=after, limit=_AT_ONCE):
         yield from ((key, _decode_turn(value)) for key, value in page)
@@ -130,7 +130,7 @@ def read_turns(rows: Rows) -> Iterator[tuple[str, TurnState]]:
 
 def read_queued(rows: Rows, agent: str, session: str) -> Iterator[tuple[int, QueuedMessage]]:
     """Iterate over the queue of a session, oldest first: the seq of each message, and its row."""
-    prefix, after = f"{turn_key(agent, session)}/", ""
+    prefix, after = f"{mailbox_of(agent, session)}/", ""
     while page := rows.scan(_QUEUE, prefix, after=after, limit=_AT_ONCE):
         yield from ((int(key.removeprefix(prefix)), _decode_queued(value)) for key, value in page)
         after = page[-1][0]
@@ -147,7 +147,7 @@ def read_held_for_turns(rows: Rows) -> Iterator[tuple[int, QueuedMessage]]:
 
 
 def read_queued_sessions(rows: Rows) -> list[str]:
-    """Return the sessions with waiting messages, by name, as in `turn_key`."""
+    """Return the sessions with waiting messages, by name, as in `mailbox_of`."""
     found: list[str] = []
     after = ""
     while page := rows.scan(_QUEUE, "", after=after, limit=1):
@@ -259,11 +259,10 @@ def fold_turn_started(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of the start of a turn."""
     body = body_as(event, AutoTurnStarted)
     old = read_turn(rows, body.agent, body.session)
-    copies = zip(body.messages, body.mailboxes, strict=True)
     turn = TurnState(
         active=event.seq,
         started_ms=event.ts,
-        batch=tuple(BatchMessage(seq=seq, mailbox=mailbox) for seq, mailbox in copies),
+        batch=batch_of_start(body),
         attempt=body.attempt,
         starts=(*(one for one in old.starts if one > event.ts - _HOUR_MS), event.ts)[-_LIMIT_STARTS:],
         hops=body.hops,
@@ -271,7 +270,7 @@ def fold_turn_started(rows: Rows, event: Event) -> list[Change]:
     )
     is_triaged = bool(body.triage)
     return [
-        (_TURNS, turn_key(body.agent, body.session), encode_row(turn)),
+        (_TURNS, mailbox_of(body.agent, body.session), encode_row(turn)),
         _counted(
             rows,
             triage_count=int(is_triaged),
@@ -299,7 +298,7 @@ def fold_turn_ended(rows: Rows, event: Event) -> list[Change]:
             ended = msgspec.structs.replace(
                 old, active=0, started_ms=0, failed_ms=event.ts, hops=0, chain=None
             )
-    return [*changes, (_TURNS, turn_key(body.agent, body.session), encode_row(ended))]
+    return [*changes, (_TURNS, mailbox_of(body.agent, body.session), encode_row(ended))]
 
 
 def fold_turn_skipped(rows: Rows, event: Event) -> list[Change]:
@@ -313,7 +312,7 @@ def fold_turn_skipped(rows: Rows, event: Event) -> list[Change]:
 
 
 def _queue_key(agent: str, session: str, seq: int) -> str:
-    return f"{turn_key(agent, session)}/{seq:015d}"
+    return f"{mailbox_of(agent, session)}/{seq:015d}"
 
 
 def _counted(rows: Rows, **steps: int) -> Change:
