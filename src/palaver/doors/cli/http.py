@@ -147,7 +147,7 @@ DOOR_COMMANDS: Final = (
             Option(
                 name="--secret-file",
                 metavar="F",
-                help="A file with the secret; - is standard input.",
+                help="A file with the secret (required); - is standard input.",
                 completes="files",
             ),
             Option(

@@ -110,9 +110,9 @@ TURN_COMMANDS: Final = (
         ),
         examples=(
             ("pal turn set luna on", "luna acts on its messages"),
-            ("pal turn set luna ci --debounce-ms 10000 --reject ping", "for one session, with options"),
+            ("pal turn set luna ci --debounce-ms 10000 --reject ping,ci", "for one session, with options"),
             ("pal turn set luna --json '{\"enabled\":true}'", "as JSON"),
-            ("pal turn set luna ci inherit", "as luna's other sessions"),
+            ("pal turn set luna ci inherit", "use the value of luna again"),
         ),
         json="the resulting configuration.",
         see=_SEE,
