@@ -68,8 +68,7 @@ def leaves_a_draft_as_it_was(stage: HarnessStage, lane: str) -> None:
     # One look is not enough: it may show a frame that is drawn only in part.
     stage.until(lambda: stage.composer("half a thou") in stage.screen())
 
-    person.press(b"ght")
-    stage.until(lambda: stage.composer("half a thought") in stage.screen())
+    stage.type_keys(person, "ght", after="half a thou")
     person.press(b"\r")
 
     stage.told("half a thought")

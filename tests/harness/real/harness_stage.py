@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from tests.app.person import Person
@@ -174,6 +175,20 @@ class HarnessStage(Harness):
         self._friends.append(shell)
         shell.ok("join", "--name", name)
         return shell
+
+    def type_keys(self, person: Person, text: str, *, after: str = "") -> None:
+        """Type a text behind a draft, each key when the composer shows the ones before.
+
+        Codex takes fast keys for pasted text, and an Enter soon after them for a new line of it.
+        """
+        shown = after
+        for key in text:
+            person.press(key.encode())
+            shown += key
+            self.until(partial(self._composer_shows, shown))
+
+    def _composer_shows(self, text: str) -> bool:
+        return self.composer(text) in self.screen()
 
     def answer_dialog(self, person: Person, question: str = "") -> None:
         """Say yes, repeatedly if necessary; in an empty composer the key does nothing."""

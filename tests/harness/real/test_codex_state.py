@@ -61,8 +61,7 @@ def test_compaction_is_reported_and_messages_wait_for_its_end(codex: CodexStage)
     codex.script.aside = reply("a summary", gate="summary")  # this request offers no tools
     person = codex.sit_down()
 
-    person.press(b"/compact")
-    codex.until(lambda: "/compact" in codex.screen())
+    codex.type_keys(person, "/compact")
     person.press(b"\r")
     codex.until(lambda: codex.state() == ("active", "compacting"))
     place = send(codex.friend(), "@nova", "--", "are you there?")
