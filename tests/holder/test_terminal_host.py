@@ -39,7 +39,7 @@ class Flooded:
             await loop.run_in_executor(None, _write_all, self.program, data)
 
     async def write_in_bursts(self, data: bytes) -> None:
-        """Write bursts that are read at once, and give the host time to parse after each. Every run is the same."""
+        """Write bursts that are read at once, and give the host time to parse after each one."""
         os.set_blocking(self.program, False)
         while data:
             burst, data = data[:BURST], data[BURST:]
