@@ -344,8 +344,11 @@ def wait_until(is_so: Callable[[], object]) -> None:
 
 def is_connected(pid: int) -> bool:
     """Tell whether a process has a connected socket. A client has no other than the one to the daemon."""
-    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
-    own = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+    own: set[str] = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            link = os.readlink(path)
+            own |= {link[len("socket:[") : -1]} if link.startswith("socket:[") else set()
     rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return any(row[6] in own and row[5] == "03" for row in rows)
 

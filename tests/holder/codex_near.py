@@ -26,7 +26,9 @@ TOOL = {"id": "a", "type": "commandExecution", "command": "make"}
 class Near:
     """The parts of a holder that use Codex: a bus connection and a native lane."""
 
-    def __init__(self, stage: Stage, server: FakeCodex, *, tools_limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, stage: Stage, server: FakeCodex, *, tools_limit_s: float = LIMIT_S, look_s: float = LIMIT_S
+    ) -> None:
         self.daemon = stage.daemon
         self.server = server
         self.tasks: set[asyncio.Task[None]] = set()
@@ -37,13 +39,13 @@ class Near:
         self.bus = HolderConnection(str(stage.home), hold, self._on_held, self._on_push)
         self.lanes = NativeLanes(
             self.bus,
-            partial(self._make, tools_limit_s),
+            partial(self._make, tools_limit_s, look_s),
             spawn=self._spawn,
             on_status=self.news.set,
             on_change=self.news.set,
         )
 
-    def _make(self, tools_limit_s: float, bus: NativeBus) -> CodexIntegration:
+    def _make(self, tools_limit_s: float, look_s: float, bus: NativeBus) -> CodexIntegration:
         self.codex = CodexIntegration(
             connect_codex(self.server.path),
             bus,
@@ -51,6 +53,7 @@ class Near:
             clock=FakeClock(),
             spawn=self._spawn,
             tools_limit_s=tools_limit_s,
+            look_s=look_s,
         )
         return self.codex
 
@@ -79,12 +82,12 @@ class Near:
 
 
 @asynccontextmanager
-async def near(stage: Stage, *threads: str) -> AsyncIterator[Near]:
+async def near(stage: Stage, *threads: str, look_s: float = LIMIT_S) -> AsyncIterator[Near]:
     """Open a native lane, with a connection to the bus and a server that has these threads."""
     async with fake_codex(stage.home) as server:
         for thread in threads or ("one",):
             server.add_thread(thread)
-        holder = Near(stage, server)
+        holder = Near(stage, server, look_s=look_s)
         running = asyncio.create_task(holder.bus.run())
         try:
             await stage.daemon.heard("hold")

@@ -138,6 +138,35 @@ async def test_text_taken_before_its_notification_is_seen_at_the_turn_end(stage:
         assert (answer["answer"], answer["grade"]) == ("seen", "context")
 
 
+async def test_text_whose_report_was_missed_is_found_in_its_thread(stage: Stage) -> None:
+    async with near(stage, look_s=0.001) as holder:
+        server = holder.server
+        server.on_turn = lambda asked: None
+        stage.daemon.offer(7, "hello")
+        asked = await server.heard("turn/start")
+        await server.heard("thread/resume", 4)  # it is read more than once
+
+        server.turns["one"]["items"] = [{"type": "userMessage", "clientId": asked["clientUserMessageId"]}]
+
+        answer = await stage.daemon.heard("answer")
+        assert (answer["answer"], answer["grade"]) == ("seen", "context")
+
+
+async def test_text_that_its_ended_turn_does_not_have_is_deferred_although_no_end_was_reported(
+    stage: Stage,
+) -> None:
+    async with near(stage, look_s=0.001) as holder:
+        server = holder.server
+        server.on_turn = lambda asked: None
+        stage.daemon.offer(7, "hello")
+        await server.heard("turn/start")
+        await server.heard("thread/resume", 4)
+
+        server.turns["one"]["status"] = "completed"
+
+        assert (await stage.daemon.heard("answer"))["answer"] == "deferred"
+
+
 async def test_turn_can_end_before_its_start_is_reported(stage: Stage) -> None:
     async with near(stage) as holder:
         server = holder.server

@@ -143,11 +143,14 @@ class CodexClient:
 #
 # In an idle thread a text starts a turn; in a busy thread it is added to the running turn. When a turn ends
 # without reporting the text, the turn is read once more; a turn that ended before it took the text never
-# will.
+# will. Reports of a new thread can be missed, so the turns are also read while a text waits for its report.
 
 _TRIES: Final = 3
 _TURNS: Final = 20
 """The number of newest turns to read: others may have begun after the turn in question."""
+_LOOK_S: Final = 5.0
+"""Seconds after which the turns are read for a text without a report. They double up to the limit below."""
+_LIMIT_LOOK_S: Final = 60.0
 _SEEN: Final = Done(TextOutcome.SEEN, grade=Grade.CONTEXT)
 _LEFT_OUT: Final = Done(TextOutcome.DEFERRED, "its turn ended before it included the message")
 _UNKNOWN: Final = Done(TextOutcome.UNCONFIRMED, "it is not known whether its turn included the message")
@@ -173,9 +176,18 @@ class CodexInjections:
     """The texts that were sent to the threads of one server and are not proven yet."""
 
     def __init__(
-        self, client: CodexClient, threads: Threads, spawn: Spawn, on_begun: Callable[[str], None]
+        self,
+        client: CodexClient,
+        threads: Threads,
+        spawn: Spawn,
+        on_begun: Callable[[str], None],
+        look_s: float,
     ) -> None:
-        """`on_begun` is called with the thread in which a text has started a turn."""
+        """`on_begun` is called with the thread in which a text has started a turn.
+
+        `look_s` is the time after which the turns are read for a text without a report.
+        """
+        self._look_s = look_s
         self._client = client
         self._threads = threads
         self._spawn = spawn
@@ -219,17 +231,31 @@ class CodexInjections:
 
     async def _look_back(self, thread: str, turn: str) -> None:
         """Read which texts an ended turn took: not all news of a new thread are received."""
-        turns: dict[str, frozenset[str]] = {}
-        try:
-            answer = await self._client.ask(*wire.subscribe(thread, _TURNS))
-            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
-            turns = {one.id: keys_of(one) for one in (page.data if page is not None else ())}
-        except (PalaverError, Refused) as error:
-            _logger.info("the end of a turn of thread %s cannot be read: %s", thread, error)
-        shown = frozenset[str]().union(*turns.values())
+        turns = await self._read_turns(thread)
+        shown = frozenset[str]().union(*map(keys_of, turns.values()))
         for key in [key for key, text in self._texts.items() if text.turn == turn]:
             # Only a turn that was read can prove that it left the text out.
             self._settle(key, thread, _SEEN if key in shown else _LEFT_OUT if turn in turns else _UNKNOWN)
+
+    async def _look_for(self, key: str) -> None:
+        """Read whether a text without a report is in its thread."""
+        text = self._texts[key]
+        turns = await self._read_turns(text.thread)
+        own = turns.get(text.turn)
+        if any(key in keys_of(one) for one in turns.values()):
+            self._settle(key, text.thread, _SEEN)
+        elif own is not None and own.status not in ("", "inProgress"):
+            self._settle(key, text.thread, _LEFT_OUT)
+
+    async def _read_turns(self, thread: str) -> dict[str, wire.CodexTurn]:
+        """Return the newest turns of a thread by id; none if they cannot be read."""
+        try:
+            answer = await self._client.ask(*wire.subscribe(thread, _TURNS))
+            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
+        except (PalaverError, Refused) as error:
+            _logger.info("the turns of thread %s cannot be read: %s", thread, error)
+            return {}
+        return {one.id: one for one in (page.data if page is not None else ())}
 
     async def put(self, thread: str, text: str, key: str) -> Done:
         """Send a text to a thread and return the result.
@@ -241,7 +267,11 @@ class CodexInjections:
         try:
             if reason := await self._send(thread, text, key):
                 return Done(TextOutcome.DEFERRED, reason)
-            return await waiting
+            pause_s = self._look_s
+            while not (await asyncio.wait((waiting,), timeout=pause_s))[0]:
+                await self._look_for(key)
+                pause_s = min(2 * pause_s, _LIMIT_LOOK_S)
+            return waiting.result()
         except Disconnected as error:
             return Done(TextOutcome.UNCONFIRMED, str(error))
         finally:
@@ -398,11 +428,13 @@ class CodexIntegration:
         spawn: Spawn,
         only: str = "",
         tools_limit_s: float = _TOOLS_LIMIT_S,
+        look_s: float = _LOOK_S,
     ) -> None:
         """`version` is the version of Palaver.
 
         `only` is the id of the agent's thread, for a server with other users. After `tools_limit_s` seconds
-        messages are delivered even if our tools have not started.
+        messages are delivered even if our tools have not started. After `look_s` seconds without a report of
+        a text, its thread is read.
         """
         self._tools_limit_s = tools_limit_s
         self._bus = bus
@@ -413,7 +445,7 @@ class CodexIntegration:
         self._heard: set[str] = set()
         """The threads that we are subscribed to."""
         self._looks = Looks(self._look_at, spawn)
-        self._texts = CodexInjections(self._client, self._threads, spawn, self._on_begun)
+        self._texts = CodexInjections(self._client, self._threads, spawn, self._on_begun, look_s)
         self._asker = CodexAsker(self._client, self._threads)
         self._lift: asyncio.TimerHandle | None = None
         self._has_started = False
