@@ -10,9 +10,8 @@ import msgspec
 from palaver.errors import NotFound
 from palaver.harness.base import Profile, TurnReply
 from palaver.harness.claude import launch as claude_launch
-from palaver.harness.claude import screen as claude
+from palaver.harness.claude import output as claude
 from palaver.harness.claude.hooks import claude_answer, read_claude_hook
-from palaver.harness.claude.transcript import ClaudeTranscript, claude_folders
 from palaver.harness.codex import launch as codex_launch
 from palaver.harness.codex import screen as codex
 from palaver.harness.codex.hooks import codex_answer, read_codex_hook
@@ -89,7 +88,7 @@ class TranscriptForm:
 
 
 TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {
-    "claude": TranscriptForm(reader=ClaudeTranscript(), folders=claude_folders),
+    "claude": TranscriptForm(reader=claude.ClaudeTranscript(), folders=claude.claude_folders),
     "codex": TranscriptForm(reader=CodexTranscript(), folders=codex_folders),
     "gemini": TranscriptForm(reader=GeminiTranscript(), folders=gemini_folders),
     "opencode": TranscriptForm(reader=OpencodeTranscript(), folders=opencode_folders),
