@@ -28,7 +28,7 @@ CODEC = {
 OTHER_PAYLOADS = {
     "app/chat/page.py",  # room events as a client receives them; not typed there yet
     "app/thin/client.py",
-    "harness/codex/transcript.py",
+    "harness/codex/output.py",
     "holder/control.py",
     "log/repair.py",
     "protocol/thin.py",

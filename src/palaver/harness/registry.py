@@ -13,9 +13,8 @@ from palaver.harness.claude import launch as claude_launch
 from palaver.harness.claude import output as claude
 from palaver.harness.claude.hooks import claude_answer, read_claude_hook
 from palaver.harness.codex import launch as codex_launch
-from palaver.harness.codex import screen as codex
+from palaver.harness.codex import output as codex
 from palaver.harness.codex.hooks import codex_answer, read_codex_hook
-from palaver.harness.codex.transcript import CodexTranscript, codex_folders
 from palaver.harness.gemini import launch as gemini_launch
 from palaver.harness.gemini import screen as gemini
 from palaver.harness.gemini.hooks import gemini_answer, read_gemini_hook
@@ -89,7 +88,7 @@ class TranscriptForm:
 
 TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {
     "claude": TranscriptForm(reader=claude.ClaudeTranscript(), folders=claude.claude_folders),
-    "codex": TranscriptForm(reader=CodexTranscript(), folders=codex_folders),
+    "codex": TranscriptForm(reader=codex.CodexTranscript(), folders=codex.codex_folders),
     "gemini": TranscriptForm(reader=GeminiTranscript(), folders=gemini_folders),
     "opencode": TranscriptForm(reader=OpencodeTranscript(), folders=opencode_folders),
 }
