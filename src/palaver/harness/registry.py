@@ -16,9 +16,8 @@ from palaver.harness.codex import launch as codex_launch
 from palaver.harness.codex import output as codex
 from palaver.harness.codex.hooks import codex_answer, read_codex_hook
 from palaver.harness.gemini import launch as gemini_launch
-from palaver.harness.gemini import screen as gemini
+from palaver.harness.gemini import output as gemini
 from palaver.harness.gemini.hooks import gemini_answer, read_gemini_hook
-from palaver.harness.gemini.transcript import GeminiTranscript, gemini_folders
 from palaver.harness.hooks import HookNews
 from palaver.harness.opencode import launch as opencode_launch
 from palaver.harness.opencode import screen as opencode
@@ -89,7 +88,7 @@ class TranscriptForm:
 TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {
     "claude": TranscriptForm(reader=claude.ClaudeTranscript(), folders=claude.claude_folders),
     "codex": TranscriptForm(reader=codex.CodexTranscript(), folders=codex.codex_folders),
-    "gemini": TranscriptForm(reader=GeminiTranscript(), folders=gemini_folders),
+    "gemini": TranscriptForm(reader=gemini.GeminiTranscript(), folders=gemini.gemini_folders),
     "opencode": TranscriptForm(reader=OpencodeTranscript(), folders=opencode_folders),
 }
 
