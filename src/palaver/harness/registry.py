@@ -20,8 +20,7 @@ from palaver.harness.gemini import output as gemini
 from palaver.harness.gemini.hooks import gemini_answer, read_gemini_hook
 from palaver.harness.hooks import HookNews
 from palaver.harness.opencode import launch as opencode_launch
-from palaver.harness.opencode import screen as opencode
-from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_folders
+from palaver.harness.opencode import output as opencode
 from palaver.harness.programs import AIDER, COPILOT, GENERIC, QWEN
 from palaver.harness.transcripts import TranscriptFolder
 from palaver.protocol.agents import Agent
@@ -89,7 +88,7 @@ TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {
     "claude": TranscriptForm(reader=claude.ClaudeTranscript(), folders=claude.claude_folders),
     "codex": TranscriptForm(reader=codex.CodexTranscript(), folders=codex.codex_folders),
     "gemini": TranscriptForm(reader=gemini.GeminiTranscript(), folders=gemini.gemini_folders),
-    "opencode": TranscriptForm(reader=OpencodeTranscript(), folders=opencode_folders),
+    "opencode": TranscriptForm(reader=opencode.OpencodeTranscript(), folders=opencode.opencode_folders),
 }
 
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
