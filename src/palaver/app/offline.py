@@ -21,8 +21,8 @@ from palaver.config import DEFAULTS, KEYS, MEANINGS, SETTINGS_FILE
 from palaver.doors.cli.call import format_refusal, status_of
 from palaver.doors.cli.completion import complete, completion_script
 from palaver.doors.cli.help import render_help, render_json
-from palaver.doors.cli.parser import Parsed, parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import Parsed, parse
 from palaver.errors import PalaverError, Unavailable, UsageError
 from palaver.harness.marks import harness_of
 from palaver.home import find_pal, read_settings_file, write_settings_file

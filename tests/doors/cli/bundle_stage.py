@@ -17,9 +17,8 @@ from palaver.domain.routing import Directory
 from palaver.doors.cli import bundles as commands_bundle
 from palaver.doors.cli.bundles import BUNDLE_COMMANDS, SEND_OPTIONS
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import Handler
-from palaver.doors.cli.spec import Command, Option, Positional, Table, build_table
+from palaver.doors.cli.spec import Command, Option, Positional, Table, build_table, parse
 from palaver.doors.thin import ArgvConnection, Run
 from palaver.identity.process import Peer
 from palaver.ids import UlidSource

@@ -10,10 +10,19 @@ from typing import Final
 
 from palaver.config import KEYS
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import Trace, is_option, trace
 from palaver.doors.cli.paths import sessions_of, subscriptions_of_all
 from palaver.doors.cli.rooms import short_id
-from palaver.doors.cli.spec import GLOBAL_EXCLUSIVE, Command, Completes, Option, Positional, Table
+from palaver.doors.cli.spec import (
+    GLOBAL_EXCLUSIVE,
+    Command,
+    Completes,
+    Option,
+    Positional,
+    Table,
+    Trace,
+    is_option,
+    trace,
+)
 from palaver.doors.cli.subscriptions import asked_for, subscriptions_of
 from palaver.errors import UsageError
 from palaver.harness.programs import GENERIC

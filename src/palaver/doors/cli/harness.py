@@ -11,8 +11,18 @@ import msgspec
 
 from palaver.domain.rights import require_own_mail
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import format_argv
-from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional
+from palaver.doors.cli.spec import (
+    COUNT,
+    DETACH,
+    NAME,
+    ROLE,
+    TAG,
+    WINDOW,
+    Command,
+    Option,
+    Positional,
+    format_argv,
+)
 from palaver.doors.cli.terminals import launch
 from palaver.errors import UsageError, WhoAreYou
 from palaver.harness.claude.session import LIMIT_MESSAGES, LOOKED_UP, MonitorPace, monitor_lines, wake_lines

@@ -10,8 +10,7 @@ from typing import Final
 
 from palaver.domain.rights import has_started, may_resume, require
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import shown
-from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional
+from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional, shown
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
