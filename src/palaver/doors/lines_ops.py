@@ -28,13 +28,13 @@ from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Event, decode_draft, encode_event
 from palaver.protocol.events import Grade
+from palaver.protocol.lanes import MailboxReader
 from palaver.protocol.lines import Op, PathOp, RunnerRequest, ToolOp
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import Content, Migrate, route_result
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
-from palaver.services.messages import MailboxReader
 from palaver.services.paths import PathService, Range, path_request
 from palaver.services.results import AgentView
 from palaver.services.services import Services

@@ -33,10 +33,19 @@ from palaver.identity.workspace import home_folders
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, SEAT_TYPES, Grade
-from palaver.protocol.lanes import NOT_YET, PACED, Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
+from palaver.protocol.lanes import (
+    NOT_YET,
+    PACED,
+    Ability,
+    Delivering,
+    Lane,
+    LaneKind,
+    LaneLevel,
+    Offer,
+    OfferOutcome,
+)
 from palaver.services.claude_states import ClaudeDoubts
 from palaver.services.evidence import Conversation, Natives, Wake
-from palaver.services.messages import Delivering
 from palaver.services.views import carried_lines
 
 # --------------------
