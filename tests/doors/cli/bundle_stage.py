@@ -31,7 +31,7 @@ from palaver.protocol.thin import FrameReader, ThinRequest, frame
 from palaver.services.agents import TranscriptBook
 from palaver.services.queries import Queries
 from palaver.services.services import Services
-from palaver.state.bundles import made_bundle
+from palaver.state.references import made_bundle
 from palaver.state.rows import Change, Rows
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance")

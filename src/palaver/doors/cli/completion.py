@@ -31,7 +31,7 @@ from palaver.protocol.agents import HARNESS_WORDS
 from palaver.protocol.display import safe_for_agent
 from palaver.protocol.events import MessageSent
 from palaver.protocol.query import Query
-from palaver.state.bundles import read_newest_bundles
+from palaver.state.references import read_newest_bundles
 from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
 from palaver.state.tasks import read_tasks
 
