@@ -42,7 +42,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import Pause, Unpause
 from palaver.protocol.text import check_text
-from palaver.services.holders import KILL, PEEK, STOP
+from palaver.services.agents import KILL, PEEK, STOP
 
 # --------------------
 # Rows of the commands for agents that run in a terminal.
