@@ -26,9 +26,9 @@ CODEC = {
 }
 """Files that convert between stored payloads and typed content."""
 OTHER_PAYLOADS = {
-    "app/chat/page.py",  # room events as a client receives them; not typed there yet
+    "app/chat/conversation.py",  # room events as a client receives them; not typed there yet
     "app/thin/client.py",
-    "harness/codex/transcript.py",
+    "harness/codex/output.py",
     "holder/control.py",
     "log/repair.py",
     "protocol/thin.py",

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from palaver.app.doctor.doctor import PROVEN_FILE, look_at, proven
-from palaver.app.doctor.self_test import PROGRAMS, Tried, page_of, try_out
+from palaver.app.doctor import PROVEN_FILE, look_at, proven
+from palaver.app.self_test import PROGRAMS, Tried, page_of, try_out
 
 
 def with_tried(known: Sequence[Tried], new: Sequence[Tried]) -> list[Tried]:
@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
         new.append(tried)
     everything = with_tried(proven(), new)
     data = msgspec.json.format(msgspec.json.encode(everything), indent=2) + b"\n"
-    (Path(folder) / "src/palaver/app/doctor" / PROVEN_FILE).write_bytes(data)
+    (Path(folder) / "src/palaver/app" / PROVEN_FILE).write_bytes(data)
     (Path(folder) / "docs/compatibility.md").write_text(page_of(everything))
     return 0
 

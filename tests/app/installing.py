@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from palaver.app.install import install, uninstall
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
 
 Run = Callable[..., int]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from palaver.app.install import install, skill_folders, skill_text, uninstall
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
 
 
 def run(*words: str, home: Path) -> int:

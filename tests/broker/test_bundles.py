@@ -27,7 +27,7 @@ from palaver.protocol.bundles import (
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.query import Query
 from palaver.protocol.transcript import Excerpt
-from palaver.state.bundles import BUNDLE_PLACES, BUNDLES, made_bundle
+from palaver.state.references import BUNDLE_PLACES, BUNDLES, made_bundle
 from palaver.state.rows import Change, Rows
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance", by="human")

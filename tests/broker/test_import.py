@@ -13,7 +13,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Archive, Import, Redact, Send
 from palaver.state.agents import read_agents, read_unread
-from palaver.state.threads import read_thread
+from palaver.state.references import read_thread
 
 BORROWED = Caller(name="human", standing=Standing.HUMAN, kind="human", by="nova")
 

@@ -12,8 +12,8 @@ from tests.harness.transcript_samples import SESSIONS, install_samples
 from tests.path_broker import write_source
 
 from palaver.doors.cli.call import COMMON_WORDS
-from palaver.doors.cli.parser import trace
 from palaver.doors.cli.run import HANDLERS, TABLE
+from palaver.doors.cli.spec import trace
 from palaver.harness.marks import SESSION_MARKS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.delivery.gate import gate_of_pushed
+from palaver.delivery.lanes import gate_of_pushed
 from palaver.protocol.agents import Agent
 from palaver.protocol.message import Priority
 

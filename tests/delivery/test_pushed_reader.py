@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.fakes import HUMAN, Bus, OpenLog, open_memory, open_sqlite, opened_bus, texts_of
 from tests.limits import LIMIT_S
 
-from palaver.delivery.gate import can_pass
+from palaver.delivery.lanes import can_pass
 from palaver.delivery.mailbox import QueueReader
 from palaver.delivery.reactor import READ_S
 from palaver.errors import DiskFull

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.delivery.gate import Queue, can_pass
+from palaver.delivery.lanes import Queue, can_pass
 from palaver.protocol.message import Priority, parse_priority
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "priority_queue.json").read_text())["cases"]

@@ -27,8 +27,8 @@ from tests.docs.pages import (
 )
 
 from palaver.config import NOT_SETTINGS, Settings
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
 from palaver.errors import error_codes
 from palaver.harness.marks import MARKS
 from palaver.protocol.events import BODIES

@@ -9,8 +9,8 @@ from tests.daemon.stage import Home, Result, Shell, new_home
 from tests.docs.pages import page, sections
 from tests.docs.story import steps
 
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
 
 PAGE = page("paths.md")
 SCRIPT = "script"

@@ -13,9 +13,8 @@ from palaver.config import LiveSettings, LoadedSettings, Settings
 from palaver.identity.seats import SeatIndex
 from palaver.protocol.agents import Agent
 from palaver.protocol.query import Query
-from palaver.services.agents import Subagents
+from palaver.services.agents import CompanionBook, Subagents
 from palaver.services.evidence import Conversations
-from palaver.services.holders import CompanionBook
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.services import Services

@@ -7,7 +7,7 @@ import pytest
 
 from palaver.errors import BadRequest
 from palaver.identity.process import Process, read_process
-from palaver.services.holders import CompanionBook
+from palaver.services.agents import CompanionBook
 
 
 def process(pid: int) -> Process:

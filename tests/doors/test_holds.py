@@ -12,7 +12,7 @@ from palaver.identity.process import Process
 from palaver.protocol.envelope import Event
 from palaver.protocol.lines import TellOp
 from palaver.protocol.message import flat
-from palaver.services.holders import HeldAgents, Hold, with_hidden_keys
+from palaver.services.agents import HeldAgents, Hold, with_hidden_keys
 
 HOLDER = Process(7, 1, 7, 7, 0, -1, 70, "holder")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.harness.base import View
-from palaver.harness.claude.screen import PROFILE, read_composer
+from palaver.harness.claude.output import PROFILE, read_composer
 
 RULE = "─" * 30
 

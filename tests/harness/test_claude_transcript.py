@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.harness.transcript_samples import outline, sample_lines
 
-from palaver.harness.claude.transcript import (
+from palaver.harness.claude.output import (
     ClaudeTranscript,
     claude_folders,
     claude_registry,

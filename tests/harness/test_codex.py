@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.harness.base import View
-from palaver.harness.codex.screen import PROFILE, read_composer, read_dialog
+from palaver.harness.codex.output import PROFILE, read_composer, read_dialog
 
 
 def view(*lines: str, row: int, bright: tuple[str, ...] | None = None) -> View:

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.harness.transcript_samples import outline, sample_lines
 
-from palaver.harness.codex.transcript import CodexTranscript, codex_folders
+from palaver.harness.codex.output import CodexTranscript, codex_folders
 from palaver.protocol.transcript import ToolCall
 
 READER = CodexTranscript()

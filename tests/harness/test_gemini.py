@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.harness.gemini.screen import PROFILE
+from palaver.harness.gemini.output import PROFILE
 from palaver.protocol.events import AgentState
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.base import View
-from palaver.harness.gemini.screen import read_composer, read_dialog, read_limit
+from palaver.harness.gemini.output import read_composer, read_dialog, read_limit
 
 TOP, BOTTOM, RULE = "▄" * 30, "▀" * 30, "─" * 30
 HINT = " >   Type your message or @path/to/file"

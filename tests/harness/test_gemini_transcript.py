@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.harness.transcript_samples import outline, sample_lines
 
-from palaver.harness.gemini import transcript as gemini_transcript
-from palaver.harness.gemini.transcript import GeminiTranscript, gemini_folders
+from palaver.harness.gemini import output as gemini_transcript
+from palaver.harness.gemini.output import GeminiTranscript, gemini_folders
 
 READER = GeminiTranscript()
 

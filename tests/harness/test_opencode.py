@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.harness.base import View
-from palaver.harness.opencode.screen import PROFILE, read_composer
+from palaver.harness.opencode.output import PROFILE, read_composer
 
 EDGE = "  ╹" + "▀" * 20
 AGENT = "  ┃  Build · Mock"

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.harness.transcript_samples import opencode_lines, outline
 
-from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_folders
+from palaver.harness.opencode.output import OpencodeTranscript, opencode_folders
 
 READER = OpencodeTranscript()
 

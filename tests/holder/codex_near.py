@@ -16,7 +16,7 @@ from palaver.harness.base import NativeBus
 from palaver.harness.codex.integration import CodexIntegration
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.integration import connect_codex
-from palaver.holder.subagents import NativeLanes
+from palaver.holder.native_lane import NativeLanes
 from palaver.protocol.events import AgentState
 from palaver.protocol.lines import HoldOp
 

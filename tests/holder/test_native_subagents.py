@@ -12,7 +12,7 @@ from palaver.client.wire import ReplyLine
 from palaver.errors import BadRequest, Disconnected, PalaverError
 from palaver.harness.base import AgentReport, Done, TextOutcome
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.subagents import NativeSubagents
+from palaver.holder.native_lane import NativeSubagents
 from palaver.holder.tasks import Work
 from palaver.protocol.events import AgentState, Outcome
 from palaver.protocol.lines import AnswerOp, LaneOp, Op, StatusOp, SubBeginOp, SubEndOp

@@ -11,7 +11,7 @@ from tests.holder.stage import Stage
 from palaver.client.wire import ReplyLine
 from palaver.harness.base import AgentReport
 from palaver.holder.connection import HolderConnection
-from palaver.holder.subagents import NativeLanes
+from palaver.holder.native_lane import NativeLanes
 from palaver.protocol.events import AgentState, Outcome
 from palaver.protocol.lines import HoldOp
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.log.logs import TS, files_no_larger_than
 
 from palaver.errors import StorageFailed
-from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
+from palaver.log.archive import ArchiveFile, archive_files, write_archive
 from palaver.protocol.envelope import Event, encode_event
 
 

@@ -8,8 +8,7 @@ import pytest
 from tests.log.test_archive_file import event
 
 from palaver.errors import StorageFailed
-from palaver.log.archive import ArchiveIndex, Archives
-from palaver.log.archive_file import write_archive
+from palaver.log.archive import ArchiveIndex, Archives, write_archive
 from palaver.log.storage import migrate
 
 IDS = ("01ARZ3NDEKTSV4RRFFQ69G5FAV", *(f"{letter}-end" for letter in "abcdefg"), "zz")

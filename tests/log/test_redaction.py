@@ -12,8 +12,7 @@ from tests.log.logs import fold, put
 
 from palaver.clock import SystemClock
 from palaver.errors import StorageFailed
-from palaver.log import redaction
-from palaver.log.archive_file import ArchiveFile
+from palaver.log.archive import ArchiveFile, redact_archives
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
 from palaver.protocol.envelope import Event
@@ -145,7 +144,7 @@ async def test_lost_archive_is_reported(log: SqliteLog, tmp_path: Path) -> None:
 def test_archive_without_the_seq_is_left_unchanged() -> None:
     file = ArchiveFile(Path("nowhere"), 1, 4)
 
-    assert redaction.redact_archives(Path("nowhere"), (file,), {5}, scrub) == 0
+    assert redact_archives(Path("nowhere"), (file,), {5}, scrub) == 0
 
 
 async def test_incomplete_first_archive_is_removed_by_a_redaction(log: SqliteLog, tmp_path: Path) -> None:

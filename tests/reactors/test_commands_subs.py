@@ -10,8 +10,8 @@ from tests.fakes import HUMAN, SCRIPT, nowhere
 from tests.reactors.conftest import Watched
 
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import HANDLERS, TABLE
+from palaver.doors.cli.spec import parse
 from palaver.doors.thin import ArgvConnection
 from palaver.errors import NotFound, UsageError, WhoAreYou
 from palaver.protocol.agents import Caller

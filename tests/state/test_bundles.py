@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from palaver.errors import BadRequest
 from palaver.log.memory import MemoryRows
 from palaver.protocol.envelope import Event
-from palaver.state.bundles import (
+from palaver.state.references import (
     LIMIT_CHAIN,
     BundleRow,
     made_bundle,

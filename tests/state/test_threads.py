@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from palaver.protocol.envelope import Event
 from palaver.state.fold import apply
-from palaver.state.threads import Thread, read_thread, read_threads
+from palaver.state.references import Thread, read_thread, read_threads
 
 
 class DictRows:

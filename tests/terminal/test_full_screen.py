@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.terminal.shells import ProgramNames, takes_commands
+from palaver.terminal.gates import ProgramNames, takes_commands
 
 
 @pytest.mark.parametrize(

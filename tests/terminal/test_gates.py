@@ -6,10 +6,18 @@ import pytest
 
 from palaver.harness.base import OPEN, Gate, Prompt
 from palaver.protocol.events import AgentState
-from palaver.terminal.gates import PASSING, REASONS, Foreground, GateFacts, check, check_raw, judge_foreground
+from palaver.terminal.gates import (
+    PASSING,
+    REASONS,
+    Foreground,
+    GateFacts,
+    ProgramNames,
+    check,
+    check_raw,
+    judge_foreground,
+)
 from palaver.terminal.keyboard import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
 from palaver.terminal.screen import Composer, ScreenState
-from palaver.terminal.shells import ProgramNames
 
 FACTS = GateFacts(now_ms=10_000, foreground=Foreground.AGENT)
 READY = ScreenState(state=AgentState.IDLE, composer=Composer.EMPTY, has_composer_rule=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from palaver.terminal.gates import ProgramNames
 from palaver.terminal.processes import is_launcher, is_same_program, is_shell_command
-from palaver.terminal.shells import ProgramNames
 
 NODE = "/usr/bin/node"
 PYTHON = "/usr/bin/python3.11"

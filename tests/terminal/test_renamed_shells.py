@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.terminal.shells import shell_of
+from palaver.terminal.gates import shell_of
 
 
 @contextmanager

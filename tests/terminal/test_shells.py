@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.terminal.shells import HANDING_ON, SHELLS, ProgramNames, is_shell, reads_commands
+from palaver.terminal.gates import HANDING_ON, SHELLS, ProgramNames, is_shell, reads_commands
 
 
 @pytest.mark.parametrize(

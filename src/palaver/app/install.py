@@ -51,7 +51,7 @@ from palaver.app.install_plan import (
     write_record,
 )
 from palaver.client.start import find_python
-from palaver.doors.cli.parser import Parsed
+from palaver.doors.cli.spec import Parsed
 from palaver.harness.base import ASKING
 from palaver.harness.setup import INSTALLABLE, Setup, setup_for
 from palaver.holder import codex as codex_companion

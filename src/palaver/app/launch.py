@@ -205,7 +205,7 @@ def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
 
     Asking takes about a second, so the version is cached until the program changes.
     """
-    from palaver.app.doctor.doctor import NoVersionError, ask_version
+    from palaver.app.doctor import NoVersionError, ask_version
 
     program = shutil.which("opencode", path=environment.get("PATH", os.defpath))
     if program is None:

@@ -21,8 +21,8 @@ from palaver.config import DEFAULTS, KEYS, MEANINGS, SETTINGS_FILE
 from palaver.doors.cli.call import format_refusal, status_of
 from palaver.doors.cli.completion import complete, completion_script
 from palaver.doors.cli.help import render_help, render_json
-from palaver.doors.cli.parser import Parsed, parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import Parsed, parse
 from palaver.errors import PalaverError, Unavailable, UsageError
 from palaver.harness.marks import harness_of
 from palaver.home import find_pal, read_settings_file, write_settings_file
@@ -42,7 +42,7 @@ def main() -> int:
             return transcript.read_transcript(sys.argv[2:], os.environ)
         return transcript.take_excerpts(sys.argv[2], sys.argv[3:], os.environ)
     if sys.argv[1:2] == ["__doctor"]:
-        from palaver.app.doctor import doctor  # not needed for help and completion
+        from palaver.app import doctor  # not needed for help and completion
 
         return doctor.main(sys.argv[2:])
     if sys.argv[1:2] == ["__check"]:
@@ -59,7 +59,7 @@ def main() -> int:
 
         return repair_home(Path(os.environ["PALAVER_HOME"]), is_json=parsed.form == "json")
     if parsed.command.path == ("doctor",) and not parsed.is_help:
-        from palaver.app.doctor import doctor  # not needed for help and completion
+        from palaver.app import doctor  # not needed for help and completion
 
         return doctor.doctor_without_bus(
             Path(os.environ["PALAVER_HOME"]),

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 
 from palaver.errors import BadRequest, NotFound, PalaverError, Unavailable, UsageError
-from palaver.harness.claude.transcript import claude_registry, session_in_registry
+from palaver.harness.claude.output import claude_registry, session_in_registry
 from palaver.harness.marks import harness_of, session_of
 from palaver.harness.registry import (
     EXCERPTS,

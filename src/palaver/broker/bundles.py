@@ -29,7 +29,7 @@ from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import Bundle
 from palaver.protocol.text import check_text
 from palaver.protocol.transcript import Detail, Excerpt, format_range
-from palaver.state.bundles import read_bundle
+from palaver.state.references import read_bundle
 from palaver.state.rows import Rows
 
 

@@ -79,9 +79,9 @@ from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
 from palaver.protocol.turns import session_of_mailbox
 from palaver.state.agents import read_agent, read_entry, read_seen
+from palaver.state.references import read_thread
 from palaver.state.rooms import Room, find_member, find_room, read_room, read_rooms_of
 from palaver.state.rows import Rows, deliverable
-from palaver.state.threads import read_thread
 from palaver.state.turns import read_turn
 from palaver.state.watches import read_due, read_open_requests, read_watch
 

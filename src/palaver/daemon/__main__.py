@@ -20,8 +20,8 @@ from palaver.clock import SystemClock
 from palaver.config import LoadedSettings, load
 from palaver.daemon.daemon import Daemon
 from palaver.doors.cli.bus import wanted_settings
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
 from palaver.errors import PalaverError, UsageError
 from palaver.home import StartReport, allow_many_files, connect_socket, lock_home, log_to, prepare_home
 from palaver.protocol.settings_file import check_settings

@@ -63,10 +63,9 @@ from palaver.reactors.files import DeadSockets, MessageFiles, WorkspaceCleanup, 
 from palaver.reactors.subscriptions import Watches
 from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
-from palaver.services.agents import Subagents, TranscriptBook
+from palaver.services.agents import HeldAgents, Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations, HookOutcomes
-from palaver.services.holders import HeldAgents
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries

@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import islice
 from typing import Final, TypeAlias
 
-from palaver.delivery.gate import Queue, StateGate, gate_of_pushed
+from palaver.delivery.lanes import Queue, StateGate, gate_of_pushed
 from palaver.log.api import Log
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, is_small

@@ -10,8 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from palaver.clock import Clock
-from palaver.delivery.gate import StateGate
-from palaver.delivery.lanes import SHUT_S, Backoff, SilenceLimits, lanes_in_order, shut_lane
+from palaver.delivery.lanes import SHUT_S, Backoff, SilenceLimits, StateGate, lanes_in_order, shut_lane
 from palaver.delivery.ledger import Ledger
 from palaver.delivery.mailbox import (
     Mailbox,

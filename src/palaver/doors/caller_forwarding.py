@@ -38,7 +38,7 @@ from palaver.protocol.agent_socket import (
 )
 from palaver.protocol.agents import Caller
 from palaver.protocol.requests import Send
-from palaver.services.holders import hide_keys
+from palaver.services.agents import hide_keys
 from palaver.services.services import Services
 
 _LIMIT_S: Final = 5.0

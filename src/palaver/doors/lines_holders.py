@@ -54,7 +54,7 @@ from palaver.protocol.lines import (
 )
 from palaver.protocol.requests import DIALOG, Join, Leave, SetStatus, Typed
 from palaver.protocol.text import check_text
-from palaver.services.holders import Hold, Push, with_hidden_keys
+from palaver.services.agents import Hold, Push, with_hidden_keys
 from palaver.services.permissions import Pending, PermissionService
 from palaver.services.services import Services
 from palaver.services.views import carried_copy, free_session, message_view, only_session

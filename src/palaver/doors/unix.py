@@ -18,9 +18,8 @@ from palaver.doors.connection import IdentifyCaller, Link, Outbox
 from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
 from palaver.doors.hooks.connection import HookAsking, HookConnection
 from palaver.doors.hooks.handler import HookHandler
-from palaver.doors.lines import LinesConnection
 from palaver.doors.lines_holders import AnchorOfSession
-from palaver.doors.lines_ops import LineSession
+from palaver.doors.lines_ops import LinesConnection, LineSession
 from palaver.doors.mcp.pump import Loader, PumpConnection, PumpDoor
 from palaver.doors.thin import ArgvConnection
 from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou

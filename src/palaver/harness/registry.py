@@ -10,21 +10,17 @@ import msgspec
 from palaver.errors import NotFound
 from palaver.harness.base import Profile, TurnReply
 from palaver.harness.claude import launch as claude_launch
-from palaver.harness.claude import screen as claude
+from palaver.harness.claude import output as claude
 from palaver.harness.claude.hooks import claude_answer, read_claude_hook
-from palaver.harness.claude.transcript import ClaudeTranscript, claude_folders
 from palaver.harness.codex import launch as codex_launch
-from palaver.harness.codex import screen as codex
+from palaver.harness.codex import output as codex
 from palaver.harness.codex.hooks import codex_answer, read_codex_hook
-from palaver.harness.codex.transcript import CodexTranscript, codex_folders
 from palaver.harness.gemini import launch as gemini_launch
-from palaver.harness.gemini import screen as gemini
+from palaver.harness.gemini import output as gemini
 from palaver.harness.gemini.hooks import gemini_answer, read_gemini_hook
-from palaver.harness.gemini.transcript import GeminiTranscript, gemini_folders
 from palaver.harness.hooks import HookNews
 from palaver.harness.opencode import launch as opencode_launch
-from palaver.harness.opencode import screen as opencode
-from palaver.harness.opencode.transcript import OpencodeTranscript, opencode_folders
+from palaver.harness.opencode import output as opencode
 from palaver.harness.programs import AIDER, COPILOT, GENERIC, QWEN
 from palaver.harness.transcripts import TranscriptFolder
 from palaver.protocol.agents import Agent
@@ -89,10 +85,10 @@ class TranscriptForm:
 
 
 TRANSCRIPTS: Final[Mapping[str, TranscriptForm]] = {
-    "claude": TranscriptForm(reader=ClaudeTranscript(), folders=claude_folders),
-    "codex": TranscriptForm(reader=CodexTranscript(), folders=codex_folders),
-    "gemini": TranscriptForm(reader=GeminiTranscript(), folders=gemini_folders),
-    "opencode": TranscriptForm(reader=OpencodeTranscript(), folders=opencode_folders),
+    "claude": TranscriptForm(reader=claude.ClaudeTranscript(), folders=claude.claude_folders),
+    "codex": TranscriptForm(reader=codex.CodexTranscript(), folders=codex.codex_folders),
+    "gemini": TranscriptForm(reader=gemini.GeminiTranscript(), folders=gemini.gemini_folders),
+    "opencode": TranscriptForm(reader=opencode.OpencodeTranscript(), folders=opencode.opencode_folders),
 }
 
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")

@@ -15,7 +15,7 @@ from palaver.client.wire import ReplyLine
 from palaver.errors import AlreadyJoined, PalaverError
 from palaver.harness.base import AgentReport, Make, Spawn, status_of
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.subagents import NativeLanes
+from palaver.holder.native_lane import NativeLanes
 from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp, LeaveOp, TellOp
 

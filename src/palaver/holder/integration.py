@@ -13,7 +13,7 @@ from palaver.harness.base import AgentReport, Gate, Make, Spawn
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED
 from palaver.harness.usage_limits import fix_limit, is_counted_from_then, limit_ends_ms
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.subagents import NativeLanes, Tell
+from palaver.holder.native_lane import NativeLanes, Tell
 from palaver.protocol.events import AgentState, Outcome
 from palaver.terminal.screen import ScreenState
 from palaver.version import __version__

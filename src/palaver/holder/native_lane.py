@@ -1,33 +1,45 @@
-"""A native integration as a lane of the bus.
-
-The messages of an offer are sent as one text, with a key that proves its arrival. One offer at a time.
-Outcomes are kept until the daemon has them, also across connections. Putting the text into the harness is
-left to the `carry` function.
-
-A separate module from `subagents.py`, because one lane knows nothing about other agents.
-"""
+"""The native integration of a harness on the bus: a lane for the agent and for each of its sub-agents."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from palaver.client.wire import ReplyLine
-from palaver.errors import PalaverError
-from palaver.harness.base import Done, Gate, Integration, PermissionQuestion, Spawn, TextOutcome
+from palaver.errors import PalaverError, Unavailable
+from palaver.harness.base import (
+    AgentReport,
+    Done,
+    Gate,
+    Integration,
+    Make,
+    PermissionQuestion,
+    Spawn,
+    TextOutcome,
+    status_of,
+)
 from palaver.holder.connection import HolderConnection
 from palaver.holder.tasks import Work
 from palaver.protocol.agent_text import MessageLine as FencedLine
 from palaver.protocol.agent_text import format_injection
 from palaver.protocol.events import Grade, Outcome, request_digest
-from palaver.protocol.lines import GONE, TAKEN, AnswerOp, GateOp, LaneOp, PermissionOp
+from palaver.protocol.lines import GONE, TAKEN, AnswerOp, GateOp, LaneOp, PermissionOp, SubBeginOp, SubEndOp
 from palaver.protocol.paths import count_others
 
-_LIMIT_DOUBTFUL: Final = 100
-
 _logger: Final = logging.getLogger("palaver.holder")
+
+# --------------------
+# One lane. It knows nothing about other agents.
+#
+# The messages of an offer are sent as one text, with a key that proves its arrival. One offer at a time.
+# Outcomes are kept until the daemon has them, also across connections. Putting the text into the harness is
+# left to the `carry` function.
+
+_LIMIT_DOUBTFUL: Final = 100
 
 Carry = Callable[[str, str], Awaitable[Done]]
 """Takes a text and its key to the harness, and returns the result."""
@@ -378,3 +390,326 @@ class Permissions:
 
 def _digest(asked: PermissionQuestion) -> str:
     return request_digest(asked.session, asked.tool, asked.given)
+
+
+# --------------------
+# The sub-agents: each has its own name, lane and state.
+#
+# The harness says which sub-agents exist. Changes are reported one at a time and in order: a parent begins
+# before its children and ends after them, and the outcomes of a sub-agent are reported before its end.
+
+Tell = Callable[[], None]
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+_named: Final = msgspec.json.Decoder(_Named).decode
+
+
+@dataclass(slots=True, eq=False)
+class _SubAgent:
+    """A sub-agent that has a name from the daemon."""
+
+    name: str
+    parent: str
+    """The name of its parent; empty for the agent itself."""
+    kind: str
+    lane: NativeLane
+    word: AgentReport | None = None
+    is_told: bool = True
+    """Whether its begin was reported on this connection."""
+
+
+class NativeSubagents:
+    """Begins and ends sub-agents on the bus as the harness does."""
+
+    def __init__(
+        self,
+        bus: HolderConnection,
+        integration: Integration,
+        *,
+        spawn: Spawn,
+        on_change: Callable[[], None],
+        on_begun: Callable[[str, str], None] = lambda key, name: None,
+    ) -> None:
+        """`on_change` is called when an offer to a sub-agent ends, `on_begun` with its key and name."""
+        self._bus = bus
+        self._integration = integration
+        self._spawn = spawn
+        self._on_change = on_change
+        self._on_begun = on_begun
+        self._known: dict[str, _SubAgent] = {}
+        self._refused: set[str] = set()
+        """The keys that the daemon refused on this connection."""
+        self._remembered: list[Outcome] = []
+        self._changing = asyncio.Lock()
+        self._is_closed = False
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no lane here has an offer in progress."""
+        return all(one.lane.is_at_rest for one in self._known.values())
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The outcomes that the daemon does not have yet, each with the name of its sub-agent."""
+        untold = [
+            msgspec.structs.replace(outcome, name=one.name)
+            for one in self._known.values()
+            for outcome in one.lane.outcomes
+        ]
+        return (*self._remembered, *untold)
+
+    def remember(self, outcomes: tuple[Outcome, ...]) -> None:
+        """Add the unreported outcomes of an earlier version of this process."""
+        self._remembered.extend(outcomes)
+
+    async def settle(self) -> None:
+        """Wait until all outcomes are reported, or the connection is lost."""
+        for one in list(self._known.values()):
+            await one.lane.settle()
+
+    def name_of(self, key: str) -> str:
+        """Return the name of a sub-agent; empty if the key is unknown."""
+        known = self._known.get(key)
+        return known.name if known is not None else ""
+
+    def connected(self) -> None:
+        """Report all sub-agents again on a new connection; they keep their names."""
+        self._refused.clear()
+        for one in self._known.values():
+            one.lane.lose()  # Lane numbers are valid on one connection only.
+            one.word, one.is_told = None, False
+        if not self._is_closed:
+            self._spawn(self._change())
+
+    def look(self) -> None:
+        """Report changes: new and ended sub-agents, and the status of each."""
+        if self._is_closed or not self._bus.is_connected:
+            return
+        for key, one in self._known.items():
+            if one.is_told:
+                self._tell(key, one)
+        if not self._changing.locked() and self._next() is not None:
+            self._spawn(self._change())
+
+    def claim(self, line: ReplyLine, otherwise: Callable[[ReplyLine], None]) -> None:
+        """Take an offer for a lane here, and pass any other to `otherwise`."""
+        for one in self._known.values():
+            otherwise = partial(one.lane.claim, otherwise=otherwise)
+        otherwise(line)
+
+    def prove(self, mark: str) -> None:
+        """Report that an unconfirmed text was seen after all."""
+        for one in self._known.values():
+            one.lane.prove(mark)
+
+    def close(self) -> None:
+        """Close all lanes without a report: the daemon ends the sub-agents together with the agent."""
+        self._is_closed = True
+        for one in self._known.values():
+            one.lane.end()
+
+    # Changes
+
+    def _next(self) -> tuple[str, bool] | None:
+        """Return the next change: the key, and whether the sub-agent begins."""
+        living = self._integration.subagents()
+        for key in reversed(self._known):
+            one = self._known[key]
+            if key not in living:
+                # Its outcomes must be reported before its end.
+                return key, not one.is_told and bool(one.lane.outcomes)
+        for key in living:
+            if key not in self._refused and (key not in self._known or not self._known[key].is_told):
+                return key, True
+        return None
+
+    async def _change(self) -> None:
+        async with self._changing:
+            try:
+                while not self._is_closed and self._bus.is_connected and (due := self._next()) is not None:
+                    await (self._begin(due[0]) if due[1] else self._end(due[0]))
+            except PalaverError as error:
+                _logger.info("sub-agents wait for the daemon: %s", error)
+
+    async def _begin(self, key: str) -> None:
+        known = self._known.get(key)
+        parent, kind = self._integration.subagents().get(key) or ("", "")
+        if known is not None:
+            above, kind = known.parent, known.kind
+        elif parent in self._refused:
+            self._refused.add(key)
+            return
+        else:
+            above = self.name_of(parent)
+        try:
+            name = _named(await self._bus.ask(SubBeginOp(name=above, key=key, type=kind))).name
+        except Unavailable:
+            raise
+        except PalaverError as refusal:
+            _logger.warning("a sub-agent is not on the bus: %s: %s", refusal.code, refusal)
+            self._forget(key)
+            self._refused.add(key)
+            return
+        await self._open(key, self._take(key, name, above, kind))
+
+    def _take(self, key: str, name: str, above: str, kind: str) -> _SubAgent:
+        """Record a sub-agent under the name that the daemon gave it."""
+        one = self._known.get(key)
+        if one is None or one.name != name:
+            self._forget(key)
+            lane = NativeLane(self._bus, partial(self._integration.carry, key), self._on_change, name=name)
+            lane.remember(
+                tuple(
+                    msgspec.structs.replace(outcome, name="")
+                    for outcome in self._remembered
+                    if outcome.name == name
+                )
+            )
+            self._remembered = [outcome for outcome in self._remembered if outcome.name != name]
+            one = self._known[key] = _SubAgent(name=name, parent=above, kind=kind, lane=lane)
+            self._on_begun(key, name)
+        one.is_told = True
+        return one
+
+    async def _open(self, key: str, one: _SubAgent) -> None:
+        self._tell(key, one)
+        if one.lane.is_at_rest:
+            await one.lane.open()
+        else:
+            self._spawn(one.lane.try_open())  # Do not delay the other sub-agents until its offer ends.
+
+    async def _end(self, key: str) -> None:
+        one = self._known[key]
+        if not self._integration.is_waiting(key):
+            await one.lane.settle()  # Report its outcomes before its end.
+        one.lane.lose()  # Accept no more offers.
+        try:
+            await self._bus.ask(SubEndOp(name=one.parent, key=key, reason=self._integration.ending))
+        except Unavailable:
+            raise  # The next connection reports it again.
+        except PalaverError as refusal:
+            _logger.info("the end of a sub-agent was not accepted: %s: %s", refusal.code, refusal)
+        self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        if (one := self._known.pop(key, None)) is not None:
+            one.lane.end()
+
+    def _tell(self, key: str, one: _SubAgent) -> None:
+        level = self._integration.gate_of(key)
+        one.lane.set_level(level.gate, is_paused=level.is_paused)
+        if (word := self._integration.status_of(key)) != one.word:
+            one.word = word
+            self._bus.mention(status_of(word, one.name))
+
+
+# --------------------
+# The agent itself with its sub-agents.
+
+
+class NativeLanes:
+    """One integration on the bus: the lanes of the agent and its sub-agents, and their permission requests.
+
+    It is the same for every harness, and implements the `NativeBus` of the integration.
+    """
+
+    def __init__(
+        self,
+        bus: HolderConnection,
+        make: Make,
+        *,
+        spawn: Spawn,
+        on_status: Tell,
+        on_change: Tell = lambda: None,
+        on_subagent: Callable[[str, str], None] = lambda key, name: None,
+    ) -> None:
+        """`on_status` is called when the agent's status may have changed, `on_change` when an offer ends.
+
+        `on_subagent` receives the key and name of each sub-agent.
+        """
+        self._bus = bus
+        self._spawn = spawn
+        self._on_status = on_status
+        self.integration = make(self)
+        self.lane = NativeLane(bus, partial(self.integration.carry, ""), on_change)
+        self.subagents = NativeSubagents(
+            bus, self.integration, spawn=spawn, on_change=on_change, on_begun=on_subagent
+        )
+        self.permissions = Permissions(bus, self.integration, spawn=spawn, name_of=self.subagents.name_of)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no offer is in progress, for the agent and its sub-agents."""
+        return self.lane.is_at_rest and self.subagents.is_at_rest
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The outcomes that the daemon does not have yet, for the agent and its sub-agents."""
+        return self.lane.outcomes + self.subagents.outcomes
+
+    def remember(self, outcomes: tuple[Outcome, ...]) -> None:
+        """Add the unreported outcomes of an earlier version of this process."""
+        self.lane.remember(tuple(one for one in outcomes if not one.name))
+        self.subagents.remember(tuple(one for one in outcomes if one.name))
+
+    def connected(self) -> None:
+        """Report everything except the agent's status on a new connection.
+
+        If the harness can be reached, its lane opens as soon as no offer is in progress.
+        """
+        self.lane.lose()  # Lane numbers are valid on one connection only.
+        if self.integration.status is not None:
+            self._spawn(self.lane.try_open())
+        self.subagents.connected()
+        self.permissions.connected()
+
+    def claim(self, line: ReplyLine, otherwise: Callable[[ReplyLine], None]) -> None:
+        """Take an offer for one of the lanes here, and pass any other to `otherwise`."""
+        self.lane.claim(line, lambda other: self.subagents.claim(other, otherwise))
+
+    def decide(self, line: ReplyLine) -> None:
+        """Apply the user's decision on a permission request."""
+        self.permissions.decide(line)
+
+    async def settle(self) -> None:
+        """Wait until all outcomes are reported."""
+        await self.lane.settle()
+        await self.subagents.settle()
+
+    def end(self) -> None:
+        """End after the agent has exited: an offer in progress stays unconfirmed, without a report."""
+        self.lane.end()
+        self.integration.close()
+
+    # Called by the integration
+
+    async def open(self) -> None:
+        """Open the lane of the agent: the harness can be reached. A lost connection opens it again."""
+        await self.lane.try_open()
+
+    def update(self) -> None:
+        """Report all changes: the session, the gates, the sub-agents and the permission requests."""
+        level = self.integration.gate_of("")
+        self.lane.set_level(level.gate, is_paused=level.is_paused)
+        if self.integration.session:
+            self._bus.bind(self.integration.session)
+        self.subagents.look()
+        self.permissions.look()
+
+    def report(self) -> None:
+        """Report that the status of the agent may have changed."""
+        self._on_status()
+
+    def prove(self, mark: str) -> None:
+        """Report that an unconfirmed text has reached the model after all."""
+        self.lane.prove(mark)
+        self.subagents.prove(mark)
+
+    def close(self) -> None:
+        """Close all lanes because the harness cannot be reached. Offers in progress become unconfirmed."""
+        self.subagents.close()
+        self.lane.close()

@@ -1,28 +1,21 @@
-"""Remove texts from the SQLite log permanently: from rows, the word index, blobs, archives and free pages.
+"""Remove texts from the SQLite log permanently: from rows, the word index, blobs and free pages.
 
 Freed pages, the write-ahead log and older parts of the index still contain removed bytes. So `redact_rows`
 merges the index into one part, rewrites the file, and empties the write-ahead log. Commits wait meanwhile.
+`archive.py` removes the texts from archives.
 """
 
-import os
 import sqlite3
-import tempfile
-from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from palaver.errors import BadRequest, StorageFailed
-from palaver.home import sync
 from palaver.log.api import Containing, Scrub
-from palaver.log.archive_file import (
-    UNFINISHED,
-    ArchiveFile,
-    remove_unfinished,
-    seq_of_line,
-)
+from palaver.log.archive import ArchiveFile
 from palaver.log.records import (
     COLUMNS,
     Blobs,
@@ -35,7 +28,7 @@ from palaver.log.records import (
     remove_from_indexes,
 )
 from palaver.log.storage import connect_reader
-from palaver.protocol.envelope import Event, decode_event, encode_event
+from palaver.protocol.envelope import Event, decode_event
 
 LIMIT_FOUND: Final = 10_000
 """Events that one search returns at most."""
@@ -125,58 +118,6 @@ def _remove_unused_blobs(connection: sqlite3.Connection, blobs: Blobs) -> None:
     for name in blobs.names():
         if name not in used:
             blobs.remove(name)
-
-
-def redact_archives(
-    directory: Path, files: Sequence[ArchiveFile], seqs: Collection[int], scrub: Scrub
-) -> int:
-    """Rewrite the archive files that contain one of the seqs, and return how many events changed.
-
-    Incomplete files in the directory are removed: they may contain the text, even if nothing is archived.
-    """
-    count = 0
-    remove_unfinished(directory)
-    for file in files:
-        if any(file.first <= seq <= file.last for seq in seqs):
-            with _readable(file):
-                count += _redact_file(file.path, seqs, scrub)
-    return count
-
-
-@contextmanager
-def _readable(file: ArchiveFile) -> Iterator[None]:
-    """Turn a decoding error inside the block into StorageFailed, with the path of the archive."""
-    try:
-        yield
-    except (msgspec.MsgspecError, UnicodeError, BadRequest) as error:
-        raise StorageFailed(f"the archive {file.path} cannot be read: {error}") from error
-
-
-def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
-    """Replace events in one file, and return how many. Lines that cannot be read stay as they are."""
-    count = 0
-    is_damaged = False
-    handle, temporary = tempfile.mkstemp(prefix=UNFINISHED, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as copy, path.open("rb") as lines:
-            for line in lines:
-                try:
-                    is_redacted = seq_of_line(line) in seqs
-                except (msgspec.MsgspecError, UnicodeError):
-                    is_redacted = False
-                    is_damaged = True
-                copy.write(encode_event(scrub(decode_event(line))) + b"\n" if is_redacted else line)
-                count += is_redacted
-            if is_damaged and not count:  # A damaged line may be the one that was to be redacted.
-                raise StorageFailed(f"the archive {path} cannot be read: some of its lines are damaged")
-            copy.flush()
-            os.fsync(copy.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    sync(path.parent)
-    return count
 
 
 def find_containing(

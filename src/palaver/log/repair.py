@@ -21,7 +21,7 @@ from palaver.clock import Clock
 from palaver.errors import BadRequest, DiskFull, NewerSchema, PalaverError, StorageFailed
 from palaver.home import file_id, sync
 from palaver.log.api import Apply
-from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
+from palaver.log.archive import ArchiveFile, archive_files, write_archive
 from palaver.log.records import COLUMNS, Blobs, EventRow, decode_event_row, insert_many
 from palaver.log.sqlite import SqliteLog, put_saved_back
 from palaver.log.storage import (

@@ -18,12 +18,11 @@ from palaver.protocol.agent_text import typed_in
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import BYE, DeliveryReport, Grade, State
-from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
+from palaver.protocol.lanes import Ability, Delivering, Lane, LaneKind, LaneLevel, Offer, OfferOutcome
 from palaver.protocol.message import format_priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import ReportDelivery, SetStatus
 from palaver.protocol.subscriptions import DELIVERY
-from palaver.services.messages import Delivering
 from palaver.services.queries import Queries
 from palaver.state.agents import (
     agents_with_carried,

@@ -19,6 +19,7 @@ from palaver.protocol.address import check_path
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event, encode_event
 from palaver.protocol.events import DeliveryReport, Grade, MessageSent, State
+from palaver.protocol.lanes import Delivering
 from palaver.protocol.message import HUMAN, MESSAGE
 from palaver.protocol.paths import (
     AUTO_SUBSCRIBED,
@@ -44,7 +45,6 @@ from palaver.protocol.paths import (
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Send
 from palaver.protocol.text import LIMIT_FRAME_BYTES
-from palaver.services.messages import Delivering
 from palaver.services.queries import Queries
 from palaver.state.agents import read_entry
 from palaver.state.paths import (

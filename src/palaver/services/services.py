@@ -12,11 +12,10 @@ from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
 from palaver.protocol.agents import Caller
-from palaver.services.agents import Subagents, TranscriptBook
+from palaver.protocol.lanes import Delivering
+from palaver.services.agents import CompanionBook, HeldAgents, Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations
-from palaver.services.holders import CompanionBook, HeldAgents
-from palaver.services.messages import Delivering
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries

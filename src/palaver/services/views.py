@@ -36,7 +36,7 @@ from palaver.protocol.message import (
 from palaver.protocol.paths import readable_mailbox, split_mailbox
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
-from palaver.services.holders import STATUS
+from palaver.services.agents import STATUS
 from palaver.services.queries import Queries
 from palaver.services.results import (
     AgentDetails,

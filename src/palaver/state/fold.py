@@ -60,7 +60,6 @@ from palaver.state.agents import (
     read_last_subagent,
     seat_row,
 )
-from palaver.state.bundles import made_bundle
 from palaver.state.ledger import moved_by_report, opened_by_envelope, opened_by_message
 from palaver.state.paths import (
     fold_dead_cleared,
@@ -69,10 +68,10 @@ from palaver.state.paths import (
     fold_session_created,
     fold_session_removed,
 )
+from palaver.state.references import fold_thread, made_bundle
 from palaver.state.rooms import add_note, fold_room, resolve_note
 from palaver.state.rows import Change, Rows, decode_count, encode_row
 from palaver.state.tasks import fold_task
-from palaver.state.threads import fold_thread
 from palaver.state.turns import (
     fold_auto_run,
     fold_turn_ended,

@@ -1,19 +1,265 @@
-"""Decide whether a key may be written to a terminal now. Pure: the result depends only on the arguments.
-
-A gate opens only on positive proof; if something is unknown, it stays closed. The caller must write in the
-same step, without awaiting in between, because the result is valid only at that instant.
-"""
+"""Decide whether a key may be written to a terminal now: by the program that reads it, and by the screen."""
 
 import enum
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from palaver.harness.base import OPEN, Gate, Prompt
 from palaver.protocol.events import AgentState
 from palaver.terminal.keyboard import HUMAN_QUIET_MS, HUMAN_SHOWN_MS
 from palaver.terminal.screen import Composer, ScreenState
-from palaver.terminal.shells import ProgramNames, is_shell
+
+# --------------------
+# Recognise programs that would run typed text as commands, or forward it to such a program. Pure.
+#
+# A program is judged by all of its names: its file, the name that the system shows, and its first argument.
+# If the meaning of its options is not certain, it counts as a shell that reads commands.
+
+_POSIX: Final = frozenset(
+    {
+        *("sh", "bash", "rbash", "dash", "ash", "hush", "posh", "yash", "zsh", "rzsh"),
+        *("ksh", "rksh", "ksh93", "rksh93", "ksh2020", "pdksh", "mksh", "lksh", "oksh", "loksh"),
+    }
+)
+_OTHERS: Final = frozenset(
+    {*("fish", "csh", "tcsh", "nu", "pwsh", "powershell", "elvish", "xonsh", "osh", "ysh", "oil", "rc", "es")}
+)
+SHELLS: Final = _POSIX | _OTHERS
+"""Shells. They run every line that they read, unless they were started with a script or a command."""
+
+HANDING_ON: Final = frozenset(
+    {
+        *("tmux", "screen", "zellij", "byobu", "tmate", "dtach", "abduco", "dvtm", "mtm", "reptyr"),
+        *("script", "expect", "unbuffer", "rlwrap", "winpty", "asciinema", "ttyrec", "ptyget", "empty"),
+        *("ssh", "autossh", "sshpass", "mosh", "mosh-client", "et", "telnet", "rlogin", "rsh", "plink"),
+        *("socat", "nc", "ncat", "netcat", "cu", "tip", "minicom", "picocom", "conspy"),
+        *("docker", "podman", "nerdctl", "kubectl", "oc", "lxc", "lxc-attach", "incus", "vagrant"),
+        *("machinectl", "systemd-run", "systemd-nspawn", "toolbox", "distrobox", "flatpak", "wsl"),
+        *("su", "sudo", "doas", "pkexec", "runuser", "run0", "sg", "newgrp", "login", "agetty"),
+        *("unshare", "nsenter", "chroot", "fakechroot", "proot", "bwrap", "firejail"),
+    }
+)
+"""Programs that own another terminal or start another user's shell: we cannot see what reads there."""
+
+_FLAGS: Final = frozenset("abefhklmnprtuvxBCDEHPT")
+"""Single-letter options without a value that do not change where commands are read from."""
+_LONG_FLAGS: Final = frozenset(
+    {
+        *("--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting"),
+        *("--debugger", "--protected"),
+    }
+)
+_LONG_WITH_VALUE: Final = frozenset({"--rcfile", "--init-file"})
+_DEVICES: Final = ("/dev/", "/proc/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramNames:
+    """The names of one process."""
+
+    argv: tuple[str, ...]
+    name: str = ""
+    """The name that the system shows."""
+    program: str = ""
+    """The path of its file; empty if it is not visible."""
+    shell: str = ""
+    """The name of the shell that its file is a copy of; empty if it is not a known shell."""
+
+
+def names_of(process: ProgramNames) -> set[str]:
+    """Return every name of a process: its file, the name that the system shows, and its first argument."""
+    given = _base(process.argv[0]) if process.argv else ""
+    return {_base(process.program), _base(process.name).partition(":")[0], given, process.shell}
+
+
+def is_shell(process: ProgramNames) -> bool:
+    """Return whether a shell might run the text that is typed into it: itself or a program it forwards to."""
+    names = names_of(process)
+    return bool(names & HANDING_ON) or "SCREEN" in names or reads_commands(process)
+
+
+def reads_commands(process: ProgramNames) -> bool:
+    """Return whether it is a shell that would run the text that is typed into it."""
+    names = names_of(process)
+    words = list(process.argv[1:])
+    shells = names & SHELLS
+    if "busybox" in names and not shells and words:
+        shells = {words.pop(0)} & SHELLS
+    if not shells:
+        return False
+    # If an interpreter runs the shell, the options of the shell start after its name.
+    for index, word in enumerate(words):
+        if _base(word) in shells and not {_base(process.program), process.shell} & SHELLS:
+            words = words[index + 1 :]
+            break
+    return _reads_commands(words) if shells <= _POSIX else _reads_commands_elsewhere(words)
+
+
+def _reads_commands(words: list[str]) -> bool:
+    """Return whether a shell of the Bourne family reads its commands from the terminal."""
+    has_command = False
+    while words:
+        word = words.pop(0)
+        if word in ("-", "--"):
+            return not words or (not has_command and _is_terminal(words[0]))
+        if word in _LONG_WITH_VALUE:
+            del words[:1]
+        elif word.startswith("--"):
+            if word not in _LONG_FLAGS:
+                return True
+        elif word.startswith(("-", "+")):
+            letters = word[1:]
+            if word[0] == "-" and "c" in letters:
+                has_command = True  # the command is the first argument that is not an option
+                letters = letters.replace("c", "")
+            values = sum(letter in "oO" for letter in letters)
+            if not set(letters) - {"o", "O"} <= _FLAGS or values > 1:
+                return True
+            del words[:values]
+        else:
+            return not has_command and _is_terminal(word)
+    return True
+
+
+def _reads_commands_elsewhere(words: list[str]) -> bool:
+    """Return the same for other shells. Only a script or `-c COMMAND` as first argument is certain."""
+    if not words:
+        return True
+    if words[0] == "-c":
+        return len(words) != 2
+    return words[0].startswith(("-", "+")) or _is_terminal(words[0])
+
+
+def _is_terminal(script: str) -> bool:
+    """Return whether a script name is a device such as `/dev/stdin`, not a file."""
+    return script.startswith(_DEVICES)
+
+
+def _base(path: str) -> str:
+    return path.removesuffix(" (deleted)").rsplit("/", 1)[-1].lstrip("-")
+
+
+# --------------------
+# Recognise copies of known shells under other names by comparing files. Changes nothing.
+#
+# This runs before every key, so results are cached. Files of different size are not read.
+
+FOLDERS: Final = ("/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")
+
+_MANY: Final = "busybox"
+"""One file that contains many programs; its arguments select one."""
+_PIECE_BYTES: Final = 65536
+
+
+def shell_of(pid: int, folders: tuple[str, ...] = FOLDERS) -> str:
+    """Return the name of the shell whose file a process runs; empty if no shell in the folders matches."""
+    path = f"/proc/{pid}/exe"
+    try:
+        found = os.stat(path)  # noqa: PTH116 - asked before every key
+    except OSError:
+        return ""
+    return _shell_like(path, found.st_size, (found.st_dev, found.st_ino, found.st_mtime_ns), folders)
+
+
+@lru_cache(maxsize=256)
+def _shell_like(path: str, size: int, _mark: tuple[int, int, int], folders: tuple[str, ...]) -> str:
+    """Compare a file with the shells of its size. `_mark` tells it from an earlier file at the path."""
+    alike = _shells_in(folders).get(size, {})
+    return next((name for shell, name in alike.items() if _are_equal(path, shell)), "")
+
+
+@lru_cache(maxsize=8)
+def _shells_in(folders: tuple[str, ...]) -> dict[int, dict[str, str]]:
+    """Return the paths of all shells with their names, grouped by file size."""
+    found: dict[int, dict[str, str]] = {}
+    for folder in folders:
+        for name in (*sorted(SHELLS), _MANY):
+            path = os.path.realpath(f"{folder}/{name}")
+            real = path.rpartition("/")[2]
+            try:
+                size = os.stat(path).st_size  # noqa: PTH116 - as above
+            except OSError:
+                continue
+            found.setdefault(size, {}).setdefault(path, real if real == _MANY or real in SHELLS else name)
+    return found
+
+
+def _are_equal(path: str, other: str) -> bool:
+    try:
+        with open(path, "rb") as one, open(other, "rb") as two:  # noqa: PTH123 - as above
+            while piece := one.read(_PIECE_BYTES):
+                if piece != two.read(_PIECE_BYTES):
+                    return False
+            return not two.read(1)
+    except OSError:
+        return False
+
+
+# --------------------
+# Recognise programs that interpret every key as a command: editors, pagers, monitors, file managers. Pure.
+#
+# They fill the screen and have no composer; some request bracketed paste. A text typed into one could delete
+# lines, end processes or run commands. A program is judged by all of its names.
+
+COMMANDED: Final = frozenset(
+    {
+        *("vi", "vim", "nvim", "view", "vimdiff", "rvim", "rview", "ex", "elvis", "nvi", "vile", "neovim"),
+        *(
+            "nano",
+            "rnano",
+            "pico",
+            "emacs",
+            "emacsclient",
+            "mg",
+            "zile",
+            "jed",
+            "joe",
+            "jmacs",
+            "jstar",
+            "jpico",
+        ),
+        *("micro", "ne", "mcedit", "hx", "helix", "kak", "ed", "red", "hexedit", "visudo", "vipw", "vigr"),
+        *(
+            "less",
+            "more",
+            "most",
+            "pg",
+            "man",
+            "info",
+            "pinfo",
+            "bat",
+            "batcat",
+            "moar",
+            "ov",
+            "tig",
+            "delta",
+        ),
+        *("top", "htop", "btop", "bpytop", "atop", "iotop", "iftop", "nethogs", "nvtop", "glances", "watch"),
+        *("mc", "ranger", "nnn", "lf", "vifm", "yazi", "ncdu", "fzf", "sk", "dialog", "whiptail"),
+        *("lazygit", "gitui", "lazydocker", "k9s", "cfdisk", "alsamixer", "nmtui", "aptitude", "dselect"),
+        *("w3m", "lynx", "links", "elinks", "mutt", "neomutt", "alpine", "newsboat"),
+    }
+)
+"""Names of programs that fill the screen and interpret each key as a command."""
+
+
+def takes_commands(process: ProgramNames) -> bool:
+    """Return whether a program would interpret typed text as commands.
+
+    Names are compared up to the first dot (`vim.basic`), and Emacs up to the first hyphen (`emacs-nox`).
+    """
+    names = {name.partition(".")[0] for name in names_of(process)}
+    return bool(names & COMMANDED) or any(name.startswith("emacs-") for name in names)
+
+
+# --------------------
+# The gates themselves. Pure: the result depends only on the arguments.
+#
+# A gate opens only on positive proof; if something is unknown, it stays closed. The caller must write in the
+# same step, without awaiting in between, because the result is valid only at that instant.
 
 REASONS: Final = (
     *("exited", "gone", "shell", "foreground", "tool"),

@@ -13,18 +13,20 @@ from typing import Final
 
 from palaver.harness.base import Profile
 from palaver.harness.registry import PACKAGE_RUNNERS
-from palaver.terminal.gates import Foreground, GateFacts, judge_foreground
-from palaver.terminal.pty import Pty
-from palaver.terminal.screen import Screen
-from palaver.terminal.shells import (
+from palaver.terminal.gates import (
     SHELLS,
+    Foreground,
+    GateFacts,
     ProgramNames,
     is_shell,
+    judge_foreground,
     names_of,
     reads_commands,
     shell_of,
     takes_commands,
 )
+from palaver.terminal.pty import Pty
+from palaver.terminal.screen import Screen
 
 # --------------------
 # Find out from the system whether a process waits for input from its terminal. Changes nothing.

@@ -2,8 +2,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.app.chat.events import room_event
 
-from palaver.app.chat.conversation import ChatMember, ChatState
-from palaver.app.chat.page import Bottom, ChatPage, happening, input_line, marks_line, stick_line, wrap
+from palaver.app.chat.conversation import (
+    Bottom,
+    ChatMember,
+    ChatPage,
+    ChatState,
+    happening,
+    input_line,
+    marks_line,
+    stick_line,
+    wrap,
+)
 from palaver.protocol.display import Paint, display_width
 from palaver.protocol.query import RoomEvent
 

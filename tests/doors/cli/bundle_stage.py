@@ -17,9 +17,8 @@ from palaver.domain.routing import Directory
 from palaver.doors.cli import bundles as commands_bundle
 from palaver.doors.cli.bundles import BUNDLE_COMMANDS, SEND_OPTIONS
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import Handler
-from palaver.doors.cli.spec import Command, Option, Positional, Table, build_table
+from palaver.doors.cli.spec import Command, Option, Positional, Table, build_table, parse
 from palaver.doors.thin import ArgvConnection, Run
 from palaver.identity.process import Peer
 from palaver.ids import UlidSource
@@ -32,7 +31,7 @@ from palaver.protocol.thin import FrameReader, ThinRequest, frame
 from palaver.services.agents import TranscriptBook
 from palaver.services.queries import Queries
 from palaver.services.services import Services
-from palaver.state.bundles import made_bundle
+from palaver.state.references import made_bundle
 from palaver.state.rows import Change, Rows
 
 LUNA = Caller(name="luna", standing=Standing.WORKER, kind="instance")

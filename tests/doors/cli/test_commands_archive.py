@@ -18,8 +18,7 @@ from palaver.clock import Clock
 from palaver.doors.cli.archive import ARCHIVE_COMMANDS, archive, export
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import LOG_COMMANDS, events
-from palaver.doors.cli.parser import parse
-from palaver.doors.cli.spec import Command, build_table
+from palaver.doors.cli.spec import Command, build_table, parse
 from palaver.doors.thin import ArgvConnection, Run
 from palaver.errors import NotAllowed, UsageError
 from palaver.identity.process import Peer

@@ -2,8 +2,10 @@
 
 import pytest
 
-from palaver.doors.cli.parser import (
+from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import (
     _SYNONYMS,
+    Option,
     missing_value,
     not_a_choice,
     shown,
@@ -13,8 +15,6 @@ from palaver.doors.cli.parser import (
     unknown_command,
     unknown_option,
 )
-from palaver.doors.cli.run import TABLE
-from palaver.doors.cli.spec import Option
 
 
 def test_command_is_named_as_it_is_typed() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.doors.cli.completion import DIRECTORIES, FILES, SHELLS, complete, completion_script
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
 from palaver.errors import UsageError
 
 NAMES = {

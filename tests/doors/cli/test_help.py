@@ -6,9 +6,8 @@ import re
 import pytest
 
 from palaver.doors.cli.help import render_help, render_json
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import COMMANDS, TABLE
-from palaver.doors.cli.spec import Command, build_table
+from palaver.doors.cli.spec import Command, build_table, parse
 from palaver.protocol.display import display_width
 
 COLOUR = re.compile("\x1b\\[[0-9]+m")

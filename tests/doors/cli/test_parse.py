@@ -4,9 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.cli.parser import Parsed, format_argv, is_option, parse, trace
 from palaver.doors.cli.run import TABLE
-from palaver.doors.cli.spec import Command, Option, Positional, Table, build_table
+from palaver.doors.cli.spec import (
+    Command,
+    Option,
+    Parsed,
+    Positional,
+    Table,
+    build_table,
+    format_argv,
+    is_option,
+    parse,
+    trace,
+)
 from palaver.errors import UsageError
 
 NOTES = build_table(

@@ -9,7 +9,6 @@ import pytest
 from tests.fakes import FakeClock, nowhere
 
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import Parsed
 from palaver.doors.cli.rooms import (
     join_lines,
     lease_lines,
@@ -19,7 +18,7 @@ from palaver.doors.cli.rooms import (
     state_lines,
     turn_lines,
 )
-from palaver.doors.cli.spec import Command, build_table
+from palaver.doors.cli.spec import Command, Parsed, build_table
 from palaver.doors.thin import ArgvConnection
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.display import display_width

@@ -4,9 +4,8 @@ import shlex
 
 import pytest
 
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import COMMANDS, PROGRAM, TABLE
-from palaver.doors.cli.spec import Command
+from palaver.doors.cli.spec import Command, parse
 
 SHOWN = [one for one in COMMANDS if not one.is_hidden]
 EXAMPLES = [line for one in (PROGRAM, *SHOWN) for line, _ in one.examples]

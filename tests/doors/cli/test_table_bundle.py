@@ -6,8 +6,7 @@ import pytest
 from tests.doors.cli.bundle_stage import TABLE
 
 from palaver.doors.cli.bundles import BUNDLE_COMMANDS, CONTENT_OPTIONS, SEND_OPTIONS
-from palaver.doors.cli.parser import parse
-from palaver.doors.cli.spec import Command
+from palaver.doors.cli.spec import Command, parse
 
 EXAMPLES = [line for command in BUNDLE_COMMANDS for line, _ in command.examples]
 

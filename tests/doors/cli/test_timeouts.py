@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.cli.parser import Parsed, relative_time, timeout_ms
-from palaver.doors.cli.spec import Command, Option
+from palaver.doors.cli.spec import Command, Option, Parsed, relative_time, timeout_ms
 from palaver.errors import UsageError
 
 COMMAND = Command(

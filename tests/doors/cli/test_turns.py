@@ -2,8 +2,8 @@
 
 import pytest
 
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
 from palaver.doors.cli.turns import wanted_config
 from palaver.errors import UsageError
 

@@ -11,12 +11,12 @@ from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_handler import BASH, pair
 from tests.limits import LIMIT_S
 
+from palaver.doors.cli.harness import ClaudeDoubts
 from palaver.errors import NotFound
 from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller
 from palaver.protocol.requests import Leave, SetStatus
 from palaver.services.agents import TranscriptBook
-from palaver.services.claude_states import ClaudeDoubts
 from palaver.services.queries import Queries
 from palaver.services.services import Services
 

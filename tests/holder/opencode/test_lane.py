@@ -22,6 +22,7 @@ from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import Began
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.http_client import HttpClient
+from palaver.holder.native_lane import NativeLanes
 from palaver.holder.opencode import (
     OpenCodeEndpoint,
     integrate_opencode,
@@ -29,7 +30,6 @@ from palaver.holder.opencode import (
     told_path,
     write_endpoint,
 )
-from palaver.holder.subagents import NativeLanes
 from palaver.protocol.events import request_digest
 from palaver.protocol.lines import AnswerOp, GateOp, Op, PermissionOp
 

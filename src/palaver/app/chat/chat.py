@@ -19,21 +19,26 @@ from palaver.app.chat.conversation import (
     ANSWERED,
     HELP,
     LATELY,
+    Bottom,
     ChatBus,
     ChatCommand,
     ChatEvents,
+    ChatPage,
     ChatRoom,
     ChatSent,
     ChatState,
     ChatText,
+    input_line,
+    marks_line,
     no_command,
     parse_line,
     refusal_line,
+    stick_line,
     until_first,
     who_lines,
+    wrap,
 )
 from palaver.app.chat.editor import Editor, Key, Pressed
-from palaver.app.chat.page import Bottom, ChatPage, input_line, marks_line, stick_line, wrap
 from palaver.client.connection import Follower, Plain
 from palaver.client.values import events_from_json, last_from_json
 from palaver.errors import Disconnected, PalaverError

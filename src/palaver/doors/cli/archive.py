@@ -12,8 +12,7 @@ from palaver.broker.context import Archived, Imported, Redacted
 from palaver.domain.rights import is_foreign_type, require, require_person
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import LOG_COMMANDS, query_from, time_from
-from palaver.doors.cli.parser import format_argv
-from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.spec import Command, Option, Positional, format_argv
 from palaver.errors import UsageError
 from palaver.protocol.agents import Standing
 from palaver.protocol.envelope import Event
@@ -21,8 +20,8 @@ from palaver.protocol.query import Query
 from palaver.protocol.redaction import can_remove, removed_text
 from palaver.protocol.requests import Archive, Import, Redact
 from palaver.protocol.summary import begin_page
+from palaver.services.agents import secret_hash
 from palaver.services.export import ExportFile, ExportFormat
-from palaver.services.holders import secret_hash
 from palaver.services.views import repair_folders
 
 # --------------------

@@ -44,7 +44,7 @@ from palaver.protocol.transcript import (
     parse_stretch,
     take_excerpt,
 )
-from palaver.state.bundles import BundleRow, read_newest_bundles, read_parents
+from palaver.state.references import BundleRow, read_newest_bundles, read_parents
 
 # --------------------
 # Rows of the commands that create and read bundles, and the bundle options of `pal send`.

@@ -18,8 +18,7 @@ from palaver.doors.address import DEFAULT as DEFAULT_HTTP
 from palaver.doors.address import check_reach, format_address, parse_address
 from palaver.doors.cli.agents import later_tag, state_words
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import Parsed
-from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.spec import Command, Option, Parsed, Positional
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
 from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file

@@ -17,8 +17,7 @@ import msgspec
 
 from palaver.broker.context import Outcome, Written
 from palaver.domain.routing import Directory
-from palaver.doors.cli.parser import Parsed
-from palaver.doors.cli.spec import Table
+from palaver.doors.cli.spec import Parsed, Table
 from palaver.doors.thin import ArgvConnection
 from palaver.errors import NotFound, PalaverError, RoomNotFound, UsageError, WhoAreYou, cut_name
 from palaver.identity.caller import Anchor

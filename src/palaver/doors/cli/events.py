@@ -14,8 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room, topic_marks
-from palaver.doors.cli.parser import Parsed, shown
-from palaver.doors.cli.spec import Command, Completes, Option
+from palaver.doors.cli.spec import Command, Completes, Option, Parsed, shown
 from palaver.errors import PalaverError, UsageError, cut_name, nearest
 from palaver.protocol.agents import RESERVED
 from palaver.protocol.display import Safe, truncate

@@ -3,8 +3,7 @@
 from typing import Final
 
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import relative_time
-from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.spec import Command, Option, Positional, relative_time
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError, cut_name, nearest
 from palaver.identity.tokens import (
     ALL_AGENTS,

@@ -44,13 +44,13 @@ from palaver.protocol.events import (
     State,
     StatusChanged,
 )
+from palaver.protocol.lanes import MailboxReader
 from palaver.protocol.message import flat, handlers_of, is_raw, readable_text, reply_reference
 from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
-from palaver.services.holders import hide_keys
-from palaver.services.messages import MailboxReader
+from palaver.services.agents import hide_keys
 from palaver.services.views import (
     files_view,
     hints_for,

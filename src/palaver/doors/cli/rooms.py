@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from palaver.doors.cli.call import EXIT_REFUSED, Call, room_here_or_named, room_of
-from palaver.doors.cli.parser import Parsed, relative_time
-from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.spec import Command, Option, Parsed, Positional, relative_time
 from palaver.errors import BadRequest, InvalidHandoff, UsageError
 from palaver.identity.process import read_home
 from palaver.protocol.display import Column, Paint, display_width, lay_out, truncate

@@ -36,8 +36,7 @@ from palaver.doors.cli import (
 )
 from palaver.doors.cli.call import Call, before_the_text, check_utf8, format_refusal, no_agent, status_of
 from palaver.doors.cli.help import HELP_COMMANDS, render_help, render_json
-from palaver.doors.cli.parser import Parsed, parse, trace
-from palaver.doors.cli.spec import Command, Table, build_table
+from palaver.doors.cli.spec import Command, Parsed, Table, build_table, parse, trace
 from palaver.doors.thin import ArgvConnection
 from palaver.errors import NotAllowed, NotPerson, NotYou, PalaverError, UsageError, WhoAreYou
 from palaver.harness.marks import harness_of

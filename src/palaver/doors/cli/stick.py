@@ -6,9 +6,8 @@ from typing import Final
 import msgspec
 
 from palaver.doors.cli.call import EXIT_NOTHING, EXIT_REFUSED, Call, room_of, room_of_repeat
-from palaver.doors.cli.parser import timeout_ms
 from palaver.doors.cli.rooms import ROOM, handoff_from, lease_lines, not_yet_line, text_from_stdin, turn_lines
-from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.spec import Command, Option, Positional, timeout_ms
 from palaver.errors import NotOwner, RoomClosed, StaleLease, UsageError
 from palaver.harness.marks import harness_of
 from palaver.protocol.display import Paint, paint_for

@@ -15,8 +15,7 @@ from palaver.doors.cli.events import (
     replies_from,
     types_from,
 )
-from palaver.doors.cli.parser import Parsed
-from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.spec import Command, Option, Parsed, Positional
 from palaver.errors import UsageError
 from palaver.protocol.display import Column, ago, lay_out
 from palaver.protocol.envelope import body_as

@@ -10,8 +10,7 @@ from typing import Final
 
 from palaver.domain.rights import has_started, may_resume, require
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import shown
-from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional
+from palaver.doors.cli.spec import COUNT, DETACH, NAME, ROLE, TAG, WINDOW, Command, Option, Positional, shown
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
@@ -43,7 +42,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import Pause, Unpause
 from palaver.protocol.text import check_text
-from palaver.services.holders import KILL, PEEK, STOP
+from palaver.services.agents import KILL, PEEK, STOP
 
 # --------------------
 # Rows of the commands for agents that run in a terminal.

@@ -13,7 +13,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 from palaver.protocol.transcript import Detail, parse_span
 from palaver.services.views import message_view
-from palaver.state.threads import read_thread, read_threads
+from palaver.state.references import read_thread, read_threads
 
 # --------------------
 # Rows of the commands that show conversations.

@@ -6,8 +6,7 @@ import msgspec
 
 from palaver.domain.rights import require
 from palaver.doors.cli.call import Call
-from palaver.doors.cli.parser import Parsed, shown
-from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.spec import Command, Option, Parsed, Positional, shown
 from palaver.errors import AlreadyRunning, NotPerson, UsageError, WhoAreYou, nearest
 from palaver.protocol.agents import Standing
 from palaver.protocol.display import Column

@@ -19,12 +19,11 @@ from palaver.protocol.agent_text import MessageLine, format_injection
 from palaver.protocol.agents import INSTANCE, Agent, Caller, caller_for
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import AgentState, State, StatusChanged
-from palaver.protocol.lanes import WITHDRAWN, Offer
+from palaver.protocol.lanes import WITHDRAWN, Delivering, Offer
 from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG, Join, SetStatus
 from palaver.services.agents import Subagents, TranscriptBook
 from palaver.services.evidence import LIMIT_BLOCKS, Conversation, Conversations, HookOutcomes, HookRequest
-from palaver.services.messages import Delivering
 from palaver.services.queries import Queries
 from palaver.services.views import carried_lines
 from palaver.state.agents import read_lane_entry, read_session, read_unsure

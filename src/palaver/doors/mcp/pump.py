@@ -17,8 +17,8 @@ import msgspec
 
 from palaver.broker.context import Joined
 from palaver.doors import tools as calls
-from palaver.doors.cli.parser import parse
 from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
 from palaver.doors.tools import WAITING, Tool, ToolWait, choose_tools
 from palaver.errors import (
     AlreadyJoined,

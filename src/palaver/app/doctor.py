@@ -1,4 +1,4 @@
-"""The harnesses on this machine: which are installed, what is known of them, and, on request, a self-test."""
+"""`pal doctor`: which harnesses are installed, what is known of them, and, on request, a self-test."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.app.doctor.self_test import PROGRAMS, Found, Tried, found_lines, found_view, try_out
+from palaver.app.self_test import PROGRAMS, Found, Tried, found_lines, found_view, try_out
 from palaver.harness.marks import harness_of
 from palaver.protocol.display import paint_for
 
@@ -137,7 +137,7 @@ class DoctorOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 def proven() -> tuple[Tried, ...]:
     """Return the self-tests that were recorded for this version."""
-    content = (files("palaver.app.doctor") / PROVEN_FILE).read_bytes()
+    content = (files("palaver.app") / PROVEN_FILE).read_bytes()
     return msgspec.json.decode(content, type=tuple[Tried, ...])
 
 

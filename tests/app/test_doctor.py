@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.app.doctor.doctor import DoctorOrder, doctor, look_at
-from palaver.app.doctor.self_test import PROGRAMS, account_for
+from palaver.app.doctor import DoctorOrder, doctor, look_at
+from palaver.app.self_test import PROGRAMS, account_for
 
 
 def pretend(folder: Path, name: str, script: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver.app.doctor.doctor import NoVersionError, Running, ask_version, end, look_at
+from palaver.app.doctor import NoVersionError, Running, ask_version, end, look_at
 
 
 def pretend(folder: Path, script: str) -> str:

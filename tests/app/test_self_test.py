@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tools.record_compatibility import with_tried
 
-from palaver.app.doctor.doctor import proven
-from palaver.app.doctor.self_test import (
+from palaver.app.doctor import proven
+from palaver.app.self_test import (
     ADVICE,
     CHECKS,
     NONE,
@@ -18,7 +18,7 @@ from palaver.app.doctor.self_test import (
     what_works,
 )
 
-PAGE = Path(__file__).parents[3] / "docs/compatibility.md"
+PAGE = Path(__file__).parents[2] / "docs/compatibility.md"
 
 
 def tried(version: str = "1.0.0", harness: str = "claude", **results: str) -> Tried:

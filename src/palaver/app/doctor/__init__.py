@@ -1,1 +1,0 @@
-"""`pal doctor`: find the harnesses of this machine, test them, and show the findings."""
