@@ -33,7 +33,7 @@ async def handling(me: palaver.Connection) -> AsyncIterator[asyncio.Task[None]]:
 async def until(is_true: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(LIMIT_S):
         while not await is_true():
-            await asyncio.sleep(0)
+            pass
 
 
 async def state_of(me: palaver.Connection, receipt: palaver.Receipt) -> str:

@@ -28,12 +28,10 @@ from palaver.protocol.message import MESSAGE
 from palaver.protocol.query import STORED_TYPES
 from palaver.protocol.requests import LEFT, Import, Put, Send
 from palaver.protocol.tasks import task_request_from
-from palaver.protocol.text import check_text
+from palaver.protocol.text import LIMIT_PAYLOAD_BYTES, check_text
 
 _LIMIT_TYPE_BYTES: Final = 256
 _LIMIT_ID_BYTES: Final = 256
-LIMIT_PAYLOAD_BYTES: Final = 1024 * 1024
-"""The payload of an envelope as JSON. Every door can carry it."""
 
 
 async def put(context: Context, caller: Caller, request: Put, key: bytes | None) -> Sent:
@@ -60,6 +58,7 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
         payload, resolved = envelope.payload, _recipients(context, caller, envelope)
     draft = replace(
         envelope,
+        id=envelope.id or context.ids.next(),  # a command line may leave it out
         payload=payload,
         ts=context.clock.now_ms(),
         sent_ts=envelope.ts,
