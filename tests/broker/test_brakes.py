@@ -100,7 +100,7 @@ async def test_sender_over_the_rate_is_held_until_a_minute_has_passed(bus: Bus) 
 async def test_envelope_is_held_like_a_message(bus: Bus) -> None:
     luna, _ = await coder(bus, "luna"), await bus.join("nova")
     await at_limit(bus, luna, "@nova")
-    envelope = Draft(type="message", id="e1", sender="luna", to=("@nova",), payload={"text": "again"})
+    envelope = Draft(type="message", id="e1", sender="luna", to=("nova",), payload={"text": "again"})
 
     refusal = await held(bus, luna, Put(envelope=envelope))
 

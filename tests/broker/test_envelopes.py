@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, open_sqlite, opened_bus, texts_of
+from tests.fakes import HUMAN, SCRIPT, Bus, open_sqlite, opened_bus, texts_of
 
-from palaver.broker.context import Context, Sent
-from palaver.broker.envelopes import resolve_exactly
-from palaver.domain.routing import Directory
+from palaver.broker.context import Sent
+from palaver.domain.routing import Directory, resolve_exactly
 from palaver.errors import (
     BadRequest,
     BadText,
@@ -20,12 +19,9 @@ from palaver.errors import (
     UnknownRecipient,
     WhoAreYou,
 )
-from palaver.ids import UlidSource
-from palaver.log.memory import MemoryLog
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Draft, matches_recipient
 from palaver.protocol.requests import Leave, Put
-from palaver.state.fold import apply
 
 
 async def put(bus: Bus, asking: Caller, type: str, *to: str, id: str = "e1", **payload: object) -> Sent:
@@ -103,8 +99,8 @@ async def test_envelope_in_another_name_is_refused(bus: Bus) -> None:
 async def test_message_envelope_is_a_send_with_its_own_id(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
 
-    first = await put(bus, luna, "message", "@nova", id="m-1", text="hello", thread="t", priority="interrupt")
-    again = await put(bus, luna, "message", "@nova", id="m-1", text="hello", thread="t", priority="interrupt")
+    first = await put(bus, luna, "message", "nova", id="m-1", text="hello", thread="t", priority="interrupt")
+    again = await put(bus, luna, "message", "nova", id="m-1", text="hello", thread="t", priority="interrupt")
 
     assert first.event is not None
     assert (first.event.id, first.event.payload["thread"]) == ("m-1", "t")
@@ -200,18 +196,9 @@ tokens = st.sampled_from(
 
 @given(st.lists(tokens, max_size=4))
 def test_envelope_reaches_the_recipients_that_the_wire_rules_select(to: list[str]) -> None:
-    clock = FakeClock()
-    context = Context(
-        log=MemoryLog(apply=apply),
-        directory=Directory(PEOPLE),
-        clock=clock,
-        ids=UlidSource(clock, bytes),
-        is_present=lambda name: True,
-        draw=lambda: 0,
-    )
     envelope = Draft(type="x", id="e1", sender="human", to=tuple(to))
 
-    found = resolve_exactly(context, HUMAN, to)
+    found = resolve_exactly(to, Directory(PEOPLE), sender="human", is_present=lambda name: True)
 
     meant = {agent.name for agent in PEOPLE if matches_recipient(envelope, agent.name, agent.role)}
     assert set(found.recipients) == meant

@@ -38,6 +38,7 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("sub", "rm"): ("chat/*", "--as", "nova", "--session", "chat"),
     ("session", "rm"): ("nova", "chat", "--as", "nova"),
     ("dead",): ("--clear",),
+    ("put",): ("build.done", "--to", "nova", "--payload", '{"ok": true}'),
     ("events",): (),
     ("join",): ("--as", "luna"),
     ("leave",): (),

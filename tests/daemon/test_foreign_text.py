@@ -87,6 +87,7 @@ COMMANDS: Final[Mapping[tuple[str, ...], str | tuple[str, ...]]] = {
     ("ack",): ("ack", "MESSAGE"),
     ("release",): PERSON,
     ("redeliver",): PERSON,
+    ("put",): ("put", "build.done", "--to", HOSTILE),
     ("route",): ("route", f"x/{HOSTILE}"),
     ("sub", "add"): ("sub", "add", f"x/{HOSTILE}"),
     ("sub", "rm"): ("sub", "rm", f"y/{HOSTILE}"),

@@ -117,6 +117,8 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield agent("sub add chat/* --session chat")
     yield agent("sub add agent/luna")
     yield agent("sub list")
+    yield other("put build.done --to luna --to @observers")
+    yield agent("recv")
     yield other("route chat/team --command new --payload [] --external-id 7")
     yield other("route news/x")
     yield agent("inbox --session chat")

@@ -394,6 +394,7 @@ async def leave_bus(
     *,
     by: str | None = None,
     id: str = "",
+    sent_ts: int | None = None,
     only_at: tuple[Seat | None, int] | None = None,
 ) -> Written:
     """Write that an agent has left, once; with `only_at` only if its seat and seq are unchanged."""
@@ -405,6 +406,7 @@ async def leave_bus(
         id=id or context.ids.next(),
         ts=context.clock.now_ms(),
         by=by,
+        sent_ts=sent_ts,
     )
 
     def decide(rows: Rows) -> Draft | None:

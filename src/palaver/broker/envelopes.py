@@ -1,12 +1,11 @@
 """Foreign envelopes: stored unchanged and routed without reading them, except for types that are requests.
 
-Recipients follow the exact rules of the wire (`matches_recipient`), so that sender, bus and reader agree on
-them. A group reaches the agents present; a name also an offline agent.
+Recipients follow the exact rules of the wire (`resolve_exactly`), so that sender, bus and reader agree on
+them. The sender's `ts` is stored in addition to the time of the log.
 
 The rows of the table in `broker.py` for foreign envelopes: that module only knows which function decides.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -18,20 +17,21 @@ from palaver.broker.messages import send_with_id, store
 from palaver.broker.rooms import leave_all_rooms
 from palaver.broker.tasks import ask_telling
 from palaver.domain.rights import check_foreign_type, require_person
-from palaver.domain.routing import Resolved, resolve
-from palaver.errors import BadRequest, IdTaken, NotYou, UnknownRecipient, WhoAreYou
+from palaver.domain.routing import Resolved, resolve_exactly
+from palaver.errors import BadRequest, IdTaken, MessageTooLarge, NotYou, WhoAreYou
 from palaver.log.api import Decide
-from palaver.protocol.address import Everyone, Glob, RoleGroup, format_address, parse_address
+from palaver.log.records import encode_payload
 from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.envelope import Draft, Event, draft_of_import
 from palaver.protocol.events import BYE, HELLO
-from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, MESSAGE
+from palaver.protocol.message import MESSAGE
 from palaver.protocol.query import STORED_TYPES
 from palaver.protocol.requests import LEFT, Import, Put, Send
 from palaver.protocol.tasks import task_request_from
-from palaver.protocol.text import check_text
+from palaver.protocol.text import LIMIT_PAYLOAD_BYTES, check_text
 
 _LIMIT_TYPE_BYTES: Final = 256
+_LIMIT_ID_BYTES: Final = 256
 
 
 async def put(context: Context, caller: Caller, request: Put, key: bytes | None) -> Sent:
@@ -41,19 +41,29 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
         raise NotYou(envelope.sender, caller.name)
     check_foreign_type(envelope.type)
     check_text(envelope.type, "the type", _LIMIT_TYPE_BYTES)
+    check_text(envelope.id, "the id", _LIMIT_ID_BYTES)
+    size_bytes = len(encode_payload(envelope.payload))
+    if size_bytes > LIMIT_PAYLOAD_BYTES:
+        raise MessageTooLarge("the payload", size_bytes, LIMIT_PAYLOAD_BYTES)
     if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
         return await send_with_id(context, caller, _send_from(envelope), key)
     if envelope.type == BYE:
         return await _bye(context, caller, envelope, key)
     if (asked := task_request_from(envelope)) is not None:
-        recipients = resolve_exactly(context, caller, envelope.to)
-        return await ask_telling(context, caller, asked, recipients, key)
+        recipients = _recipients(context, caller, envelope)
+        return await ask_telling(context, caller, asked, recipients, key, sent_ts=envelope.ts)
     if envelope.type == HELLO:
         payload, resolved = _hello(caller, envelope), Resolved(to=envelope.to)
     else:
-        payload, resolved = envelope.payload, resolve_exactly(context, caller, envelope.to)
+        payload, resolved = envelope.payload, _recipients(context, caller, envelope)
     draft = replace(
-        envelope, payload=payload, ts=context.clock.now_ms(), by=caller.by, delivered_to=resolved.recipients
+        envelope,
+        id=envelope.id or context.ids.next(),  # a command line may leave it out
+        payload=payload,
+        ts=context.clock.now_ms(),
+        sent_ts=envelope.ts,
+        by=caller.by,
+        delivered_to=resolved.recipients,
     )
     return await store(context, draft, resolved, key)
 
@@ -83,42 +93,8 @@ def _always(event: Event) -> Decide:
     return lambda rows: draft
 
 
-def resolve_exactly(context: Context, caller: Caller, tokens: Sequence[str]) -> Resolved:
-    """Return the recipients of an envelope.
-
-    Raises `UnknownRecipient` with every token that matches no agent.
-    """
-    found: dict[str, None] = {}
-    unknown: dict[str, list[str]] = {}
-    empty: list[str] = []
-    for token in tokens or ("@all",):
-        if _is_group(token):
-            group = resolve(
-                (token,), context.directory, sender=caller.name, is_present=context.is_present
-            ).recipients
-            found.update(dict.fromkeys(group))
-            empty += [] if group else [token]
-        elif token == HUMAN or context.directory.get(token) is not None:
-            found[token] = None
-        else:
-            unknown[token] = context.directory.nearest(token.strip("@-*").lower())
-    if unknown:
-        raise UnknownRecipient(unknown)
-    return Resolved(
-        to=tuple(tokens),
-        recipients=tuple(found),
-        scope=MENTIONS if tokens else BROADCAST,
-        empty_groups=tuple(empty) if tokens else (),
-    )
-
-
-def _is_group(token: str) -> bool:
-    """Whether a token is a group on the wire, where only one spelling counts."""
-    try:
-        address = parse_address(token)
-    except BadRequest:
-        return False
-    return isinstance(address, Everyone | RoleGroup | Glob) and format_address(address) == token
+def _recipients(context: Context, caller: Caller, envelope: Draft) -> Resolved:
+    return resolve_exactly(envelope.to, context.directory, sender=caller.name, is_present=context.is_present)
 
 
 def _hello(caller: Caller, envelope: Draft) -> dict[str, object]:
@@ -138,7 +114,9 @@ async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | N
     reason = _word(_fields(envelope).reason) or LEFT
     if reason == LEFT:
         await leave_all_rooms(context, caller)
-    written = await leave_bus(context, caller.name, reason, key, by=caller.by, id=envelope.id)
+    written = await leave_bus(
+        context, caller.name, reason, key, by=caller.by, id=envelope.id, sent_ts=envelope.ts
+    )
     if written.event is None:
         raise WhoAreYou(f"{caller.name} has already left")
     if written.event.type != BYE:
@@ -159,7 +137,7 @@ def _send_from(envelope: Draft) -> Send:
         bundle_id=_word(asked.bundle_id),
         priority=_word(asked.priority),
         id=envelope.id,
-        is_broadcast=True,  # on the wire, an envelope without `to` is for everyone
+        sent_ts=envelope.ts,
     )
 
 

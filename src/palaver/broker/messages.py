@@ -17,7 +17,7 @@ from palaver.domain.brakes import Chain, chain_of
 from palaver.domain.lease import ALL_WAKE, PERSONS_WAKE
 from palaver.domain.paths import has_wildcard
 from palaver.domain.rights import is_foreign_type, may_resume
-from palaver.domain.routing import Directory, Resolved, is_recipient, resolve
+from palaver.domain.routing import Directory, Resolved, is_recipient, resolve, resolve_exactly
 from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,
@@ -613,7 +613,8 @@ async def _prepare(
 ) -> PreparedSend:
     """Check a message, resolve its recipients and apply the brakes. Writes nothing."""
     mentions = find_mentions(request.text) if request.has_mentions else []
-    in_room = resolve_room_message(context, caller, request, mentions)
+    is_envelope = request.sent_ts is not None  # on the wire, a room is not an address
+    in_room = None if is_envelope else resolve_room_message(context, caller, request, mentions)
     check_text(request.text)
     content = None if request.content is None else _with_payload(request.content)
     if not request.text.strip() and not request.raw and content is None:
@@ -665,6 +666,7 @@ async def _prepare(
         id=request.id or context.ids.next(),
         ts=now,
         by=caller.by,
+        sent_ts=request.sent_ts,
     )
     if in_room is None:
         return PreparedSend(caller=caller, draft=draft, resolved=resolved, on=None, decide=lambda rows: draft)
@@ -855,6 +857,10 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
     if is_removed(stored, is_foreign=is_foreign):  # The text was removed: compare the rest.
         new = without_text(structs.replace(stored, payload=new), is_foreign=is_foreign).payload
     if draft.type in TASK_TYPES:
+        # Without an envelope the bus chooses the recipients, so those of a repeat may differ.
+        is_envelope = draft.sent_ts is not None and stored.sent_ts is not None
+        if is_envelope and draft.to != stored.to:
+            return False
         return _without_assignees(new) == _without_assignees(old)
     if draft.to != stored.to:
         return False
@@ -900,6 +906,10 @@ def recipients_of(event: Event) -> tuple[str, ...]:
 async def _resolve(
     context: Context, caller: Caller, request: Send, reply: _Reply, mentions: Sequence[str]
 ) -> Resolved:
+    if request.sent_ts is not None:
+        return resolve_exactly(
+            request.to, context.directory, sender=caller.name, is_present=context.is_present
+        )
     if request.recipient:
         return _exactly(context, request.recipient)
     if reply.author == SCRIPT_NAME and not mentions and all(map(_is_script, request.to)):
@@ -912,10 +922,9 @@ async def _resolve(
     if not request.to and not mentions:
         if reply.author:
             return _exactly(context, reply.author)
-        if not request.is_broadcast:
-            if request.thread:
-                return await _to_thread(context, caller, request)
-            _check_broadcast(context, caller, request)
+        if request.thread:
+            return await _to_thread(context, caller, request)
+        _check_broadcast(context, caller, request)
     return resolve(
         request.to,
         context.directory,

@@ -54,9 +54,18 @@ async def ask(context: Context, caller: Caller, request: TaskRequest, key: bytes
 
 
 async def ask_telling(
-    context: Context, caller: Caller, request: TaskRequest, notified: Resolved | None, key: bytes | None
+    context: Context,
+    caller: Caller,
+    request: TaskRequest,
+    notified: Resolved | None,
+    key: bytes | None,
+    *,
+    sent_ts: int | None = None,
 ) -> Sent:
-    """Handle a request about a task with these recipients and any new assignee; None: all it concerns."""
+    """Handle a request about a task with these recipients and any new assignee; None: all it concerns.
+
+    `sent_ts` is the time in the envelope that the request came in.
+    """
     event_id = request.id or context.ids.next()
     match request:
         case CreateTask():
@@ -77,6 +86,7 @@ async def ask_telling(
         ts=context.clock.now_ms(),
         by=caller.by,
         delivered_to=step.told.recipients,
+        sent_ts=sent_ts,
     )
 
     def decide(rows: Rows) -> Draft:

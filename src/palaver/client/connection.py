@@ -14,8 +14,8 @@ import asyncio
 import os
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
+from palaver.client.handlers import H, Handlers
 from palaver.client.values import (
     AgentInfo,
     Delivery,
@@ -47,7 +48,7 @@ from palaver.client.values import (
 )
 from palaver.client.wire import ReplyLine, Wire, default_home, open_wire
 from palaver.clock import SystemClock
-from palaver.errors import Disconnected, PalaverError, ShuttingDown
+from palaver.errors import BadRequest, Disconnected, PalaverError, ShuttingDown
 from palaver.ids import UlidSource
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.lines import (
@@ -614,6 +615,7 @@ class Connection:
         self._mail = MailReader(self._connection.ask, self.send)
         self._ids = UlidSource(SystemClock(), os.urandom)
         self._followers: set[Follower] = set()
+        self._handlers = Handlers()
         self._is_over = False
         self._unreadable = 0
 
@@ -699,10 +701,25 @@ class Connection:
         return receipt_from_json(await self._connection.ask(request))
 
     async def put(self, envelope: Draft | Event) -> Receipt:
-        """Store an envelope of a custom type; its sender must be your name. A repeated id is stored once."""
-        return receipt_from_json(
-            await self._connection.ask(PutOp(envelope=msgspec.Raw(envelope.to_json().encode())))
-        )
+        """Store an envelope; its sender must be your name. Durable on return.
+
+        The same envelope again is stored once. Raises `IdTaken` if the id has another type, `to` or payload.
+        """
+        made = envelope.envelope if isinstance(envelope, Event) else envelope
+        try:
+            line = made.to_json().encode()
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BadRequest(f"the envelope cannot be built: {error}; nothing was sent") from error
+        return receipt_from_json(await self._connection.ask(PutOp(envelope=msgspec.Raw(line))))
+
+    async def emit(
+        self, type: str, payload: Mapping[str, object] | None = None, *, to: str | Sequence[str] = ()
+    ) -> Receipt:
+        """Send an envelope with a new id in your name; without `to` it is for every agent.
+
+        Durable on return. Recipients follow the exact rules of `matches_recipient`.
+        """
+        return await self.put(Draft.new(type, self.name, payload, to))
 
     async def set_status(self, state: str, detail: str = "", *, tool: str = "", file: str = "") -> None:
         """Set your status: starting, active, idle or blocked; optionally with the current tool and file."""
@@ -723,6 +740,25 @@ class Connection:
             self._mail.waiting.reopen()
         async for message in self._mail.waiting:
             yield message
+
+    def on(self, type: str) -> Callable[[H], H]:
+        """Return a decorator that adds a handler for the envelopes of a type; `*` is for all types."""
+        return self._handlers.on(type)
+
+    async def handle(self) -> None:
+        """Call the handlers with each envelope that arrives, until the block ends or this is cancelled.
+
+        Each call is a task. The envelope is acknowledged when its handlers have returned. If one raises, the
+        error is logged, and the envelope stays unread: the next connection gets it again, this one does not.
+        Takes the same messages as `messages()`.
+        """
+        joined = self._connection.joined
+        async with AsyncExitStack() as stack:
+            messages = await stack.enter_async_context(aclosing(self.messages()))
+            announced = None
+            if types := self._handlers.announcements:
+                announced = await stack.enter_async_context(aclosing(self.follow(types=types)))
+            await self._handlers.run(joined.name, joined.role, messages, announced)
 
     @contextmanager
     def _until_over(self) -> Iterator[None]:

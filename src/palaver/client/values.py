@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from palaver.errors import BadRequest
-from palaver.protocol.envelope import Event, decode_event
+from palaver.protocol.envelope import Draft, Event, decode_event, made_envelope
+from palaver.protocol.message import MESSAGE
 from palaver.protocol.paths import (
     DeadLetter,
     PathSubscription,
@@ -97,6 +98,17 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 # A received message as a value. It knows only its connection.
 
 
+class _EnvelopeFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a pushed message from which its envelope is made."""
+
+    type: str = MESSAGE
+    to: tuple[str, ...] = ()
+    delivered_to: tuple[str, ...] = ()
+    sent_ts: int | None = None
+    payload: object = None
+    """The content of a foreign envelope, an object. A text has its content in other fields."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message to you. It stays unread until `ack`; `fields` contains all of its data."""
@@ -113,6 +125,22 @@ class Message:
     acknowledge: Callable[[int], Awaitable[None]] = field(repr=False, compare=False)
     answer: Callable[..., Awaitable[Receipt]] = field(repr=False, compare=False)
 
+    @property
+    def envelope(self) -> Draft:
+        """The message as an envelope, as its sender wrote it. A text is an envelope of the type `message`."""
+        found = msgspec.convert(self.fields, _EnvelopeFields)
+        content = self.fields if found.type == MESSAGE else found.payload
+        return made_envelope(
+            type=found.type,
+            id=self.id,
+            sender=self.sender,
+            to=found.to,
+            delivered_to=found.delivered_to,
+            ts=self.ts,
+            sent_ts=found.sent_ts,
+            payload=content if isinstance(content, Mapping) else {},
+        )
+
     async def ack(self) -> None:
         """Mark the message as seen. Durable on return; idempotent."""
         await self.acknowledge(self.seq)
@@ -127,10 +155,11 @@ class Message:
 
 
 class JoinReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The joined name, and the id of this machine."""
+    """The joined name with its role, and the id of this machine."""
 
     name: str = ""
     device: str = ""
+    role: str = "worker"
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -336,6 +336,45 @@ def resolve(
     return result
 
 
+def resolve_exactly(
+    tokens: Sequence[str], directory: Directory, *, sender: str, is_present: Callable[[str], bool]
+) -> Resolved:
+    """Find the recipients of an envelope by the rules of the wire, which `matches_recipient` has too.
+
+    A group reaches the agents present; a name also an offline agent. Raises `UnknownRecipient` with every
+    token that matches no agent.
+    """
+    found: dict[str, None] = {}
+    unknown: dict[str, Sequence[str]] = {}
+    empty: list[str] = []
+    for token in tokens or (format_address(Everyone()),):
+        if _is_wire_group(token):
+            group = resolve((token,), directory, sender=sender, is_present=is_present).recipients
+            found.update(dict.fromkeys(group))
+            empty += [] if group else [token]
+        elif token == HUMAN or directory.get(token) is not None:
+            found[token] = None
+        else:
+            unknown[token] = directory.nearest(token.strip("@-*").lower())
+    if unknown:
+        raise UnknownRecipient(unknown)
+    return Resolved(
+        to=tuple(tokens),
+        recipients=tuple(found),
+        scope=MENTIONS if tokens else BROADCAST,
+        empty_groups=tuple(empty) if tokens else (),
+    )
+
+
+def _is_wire_group(token: str) -> bool:
+    """Whether a token is a group on the wire, where only one spelling counts."""
+    try:
+        address = parse_address(token)
+    except BadRequest:
+        return False
+    return isinstance(address, Everyone | RoleGroup | Glob) and format_address(address) == token
+
+
 def is_recipient(directory: Directory, word: str) -> bool:
     """Return whether a word is the name of an agent or of a group, or the beginning of a name."""
     if len(word) > _LONGEST_WORD:

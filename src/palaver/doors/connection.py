@@ -302,7 +302,8 @@ class Names:
         if agent.name not in self._linked:
             self._linked.add(agent.name)
             self._services.callers.presence.link_opened(agent.name)
-        return {"name": agent.name, "secret": secret, "device": self._services.queries.device}
+        device = self._services.queries.device
+        return {"name": agent.name, "secret": secret, "device": device, "role": agent.role}
 
     def take(self, agent: Agent, standing: Standing | None = None, by: str | None = None) -> None:
         """Speak for an agent from now on, by default at most with the standing of the caller."""

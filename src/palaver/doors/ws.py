@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from palaver.broker.context import Sent
 from palaver.errors import BadRequest, NotFound, NotYou, PalaverError, WhoAreYou, cut_name
 from palaver.identity.tokens import ALL_AGENTS, Token
 from palaver.protocol.agents import (
@@ -22,6 +23,7 @@ from palaver.protocol.agents import (
     full_name,
     split_name,
 )
+from palaver.protocol.envelope import Draft, decode_draft
 from palaver.protocol.message import EXTERNAL
 from palaver.protocol.paths import (
     DEFAULT_COMMAND,
@@ -34,6 +36,7 @@ from palaver.protocol.paths import (
     mailbox_of,
     split_mailbox,
 )
+from palaver.protocol.requests import Put
 from palaver.services.paths import DEFAULT_MESSAGES, Range
 from palaver.services.services import Services
 
@@ -117,6 +120,13 @@ class ClientFrame:
         if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
             raise BadRequest("messageIds must be a list of message ids")
         return value
+
+    def envelope(self) -> Draft:
+        """Return the envelope. Raises BadRequest with the name of its wrong field."""
+        value = self._fields.get("envelope")
+        if value is None:
+            raise BadRequest("envelope is required")
+        return decode_draft(_encode(value))
 
     def range(self) -> Range:
         """Return the messages that the options select. Raises BadRequest."""
@@ -328,6 +338,18 @@ def _flat(delivered: Delivered) -> Reply:
     return {**msgspec.to_builtins(delivered.message), **msgspec.to_builtins(delivered.result)}
 
 
+async def _put(request: _Request) -> Answer:
+    envelope = request.frame.envelope()
+    caller = sender_for(request.services, request.token, envelope.sender)
+    sent = await request.services.broker.submit(caller, Put(envelope=envelope))
+    assert isinstance(sent, Sent)
+    assert sent.event is not None  # it is not a dry run
+    groups = {"emptyGroups": sent.empty_groups} if sent.empty_groups else {}
+    repeat = {"repeat": True} if sent.is_repeat else {}
+    fields = {"id": sent.event.id, "seq": sent.event.seq, "deliveredTo": sent.delivered_to}
+    return Answer(fields={**fields, **groups, **repeat})
+
+
 async def _receive(request: _Request) -> Answer:
     caller = request.agent
     wanted = request.frame.range()
@@ -388,6 +410,7 @@ REQUESTS: Final[Mapping[str, _Handler]] = {
     "msg.send": _send,
     "msg.route": _route_to_path,
     "msg.broadcast": _broadcast,
+    "msg.put": _put,
     "msg.receive": _receive,
     "msg.history": _history,
     "msg.listen": _listen,

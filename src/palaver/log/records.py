@@ -104,13 +104,14 @@ EventRow: TypeAlias = tuple[
     str,  # payload
     str | None,  # blob
     int | None,  # imported
+    int | None,  # sent_ts
     bytes | None,  # request_key
 ]
 """The columns of one row, in the order of `COLUMNS`."""
 
 COLUMNS: Final = (
     "seq, id, type, sender, recipients, ts, device, by_, delivered_to, thread, room, payload, blob, "
-    "imported, request_key"
+    "imported, sent_ts, request_key"
 )
 
 LIMIT_DEPTH: Final = 200
@@ -171,6 +172,7 @@ def encode_event_row(event: Event, request_key: bytes | None, blobs: Blobs) -> E
         payload.decode(),
         blob,
         event.imported or None,
+        event.sent_ts,
         request_key,
     )
 
@@ -180,7 +182,8 @@ def decode_event_row(row: EventRow, blobs: Blobs) -> Event:
 
     Raises StorageFailed for a row that is not an event.
     """
-    seq, id_, type_, sender, recipients, ts, device, by, delivered_to, _, _, payload, blob, imported, _ = row
+    seq, id_, type_, sender, recipients, ts, device, by, delivered_to = row[:9]
+    payload, blob, imported, sent_ts = row[11:15]
     try:
         fields = decode_payload(payload)
         if blob is not None:
@@ -204,6 +207,7 @@ def decode_event_row(row: EventRow, blobs: Blobs) -> Event:
         by=by,
         delivered_to=routed_to,
         imported=imported or 0,
+        sent_ts=sent_ts,
     )
 
 

@@ -105,7 +105,7 @@ def _replace(
     if event.seq <= last_indexed:
         remove_from_indexes(connection, [event])
         add_to_indexes(connection, [scrubbed])
-    *_, payload, blob, _, _ = encode_event_row(scrubbed, None, blobs)
+    *_, payload, blob, _, _, _ = encode_event_row(scrubbed, None, blobs)
     connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))
 
 

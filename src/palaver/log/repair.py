@@ -41,11 +41,11 @@ from palaver.protocol.envelope import Event, decode_event
 
 _STORED: Final = (
     *("seq", "id", "type", "sender", "recipients", "ts", "device", "by_"),
-    *("delivered_to", "thread", "payload", "blob", "request_key", "room", "imported"),
+    *("delivered_to", "thread", "payload", "blob", "request_key", "room", "imported", "sent_ts"),
 )
-"""The columns of a row of `events` in the order in which SQLite stores them; old rows lack the last two."""
+"""The columns of a row of `events` in the order in which SQLite stores them; old rows lack the last three."""
 _ORDER: Final = tuple(_STORED.index(name) for name in COLUMNS.split(", "))
-_FEWEST_COLUMNS: Final = len(_STORED) - 2
+_FEWEST_COLUMNS: Final = len(_STORED) - 3
 _HEAD: Final = b"SQLite format 3\0"
 _PAGE_BYTES: Final = 4096
 _LEAF: Final = 0x0D
@@ -287,7 +287,7 @@ def _forget_missing(path: Path, archived: list[_Checked]) -> tuple[dict[str, int
 def _readable(salvaged: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, EventRow]:
     found: dict[int, EventRow] = {}
     for stored in salvaged:
-        values = (*stored, None, None)[: len(_STORED)]
+        values = (*stored, None, None, None)[: len(_STORED)]
         try:
             row = msgspec.convert([values[at] for at in _ORDER], EventRow, strict=True)
             event = decode_event_row(row, blobs)

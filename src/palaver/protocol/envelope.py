@@ -14,6 +14,8 @@ from palaver.errors import BadRequest
 from palaver.ids import system_ulid, ulid_ms
 from palaver.protocol.agents import ROLES
 from palaver.protocol.events import (
+    BYE,
+    HELLO,
     MIGRATED,
     CommonFields,
     EventBody,
@@ -27,6 +29,8 @@ from palaver.protocol.events import (
 )
 
 VERSION: Final = 1
+_LEFT: Final = "left"
+"""The reason of an `agent.bye` that gives none."""
 _SMALL: Final = 16 * 1024
 """Characters and values of a payload that the event loop may encode by itself."""
 
@@ -75,6 +79,8 @@ class Draft(_Fact, frozen=True, kw_only=True):
     """The device of the log that an imported event comes from; empty means the log that stores it."""
     imported: int = 0
     """As in `Event`."""
+    sent_ts: int | None = None
+    """As in `Event`."""
 
     @classmethod
     def new(
@@ -82,19 +88,25 @@ class Draft(_Fact, frozen=True, kw_only=True):
         type: str,
         sender: str,
         payload: Mapping[str, object] | None = None,
-        to: Sequence[str] | None = None,
+        to: str | Sequence[str] | None = None,
     ) -> "Draft":
         """Create an envelope with a new id and time, for a program that is not the daemon.
 
-        Raises `BadRequest`, as `from_json` does, if the type or the sender is empty.
+        Ids rise, also within a millisecond and in several threads. Raises `BadRequest`, as `from_json` does,
+        with the name of the empty or wrong field.
         """
         made = system_ulid()
         _check_filled(type=type, id=made, sender=sender)
+        if payload is not None and not isinstance(payload, Mapping):
+            raise BadRequest("not an envelope: the field `payload` must be an object")
+        tokens = (to,) if isinstance(to, str) else tuple(to or ())
+        if not all(isinstance(token, str) for token in tokens):
+            raise BadRequest("not an envelope: the field `to` must be a list of texts")
         return cls(
             type=type,
             id=made,
             sender=sender,
-            to=tuple(to or ()),
+            to=tokens,
             ts=ulid_ms(made),
             payload=dict(payload or {}),
         )
@@ -122,6 +134,26 @@ class Event(_Fact, frozen=True, kw_only=True):
 
     An imported event is history: it is read like any other, and nothing reacts to it.
     """
+    sent_ts: int | None = None
+    """The `ts` that the sender wrote into its envelope, 0 if it wrote none; None for any other event.
+
+    `ts` is the time of the log, which the sender cannot choose.
+    """
+
+    @property
+    def envelope(self) -> Draft:
+        """The event as an envelope: the value that came in, without the fields that the bus has added."""
+        body = self.body
+        return made_envelope(
+            type=self.type,
+            id=self.id,
+            sender=self.sender,
+            to=self.to,
+            delivered_to=body.delivered_to if isinstance(body, MessageSent) else self.delivered_to,
+            ts=self.ts,
+            sent_ts=self.sent_ts,
+            payload=self.payload,
+        )
 
     @property
     def missing_blob(self) -> str | None:
@@ -207,6 +239,7 @@ def event_from(draft: Draft, seq: int, device: str) -> Event:
         by=draft.by,
         delivered_to=draft.delivered_to,
         imported=draft.imported,
+        sent_ts=draft.sent_ts,
     )
 
 
@@ -223,6 +256,7 @@ def draft_of_import(event: Event) -> Draft:
         delivered_to=event.delivered_to,
         device=event.device,
         imported=event.seq,
+        sent_ts=event.sent_ts,
     )
 
 
@@ -249,6 +283,72 @@ def _token_matches(token: str, name: str, role: str) -> bool:
 
 
 # --------------------
+# An event as the envelope that came in.
+
+_FROM_SENDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "message": (
+        *("text", "intent", "thread", "reply_to", "bundle_id", "priority", "room"),
+        *("command", "payload", "path", "source", "external_id"),
+    ),
+    HELLO: ("runtime", "version"),
+    BYE: ("reason",),
+}
+"""The payload fields that a sender can set, by type. The bus adds all others."""
+_WITH_ASSIGNEES: Final = frozenset({"task.create", "task.update"})
+
+
+def made_envelope(
+    *,
+    type: str,
+    id: str,
+    sender: str,
+    to: tuple[str, ...],
+    delivered_to: tuple[str, ...],
+    ts: int,
+    sent_ts: int | None,
+    payload: Mapping[str, object],
+) -> Draft:
+    """Return the envelope of an event with these fields.
+
+    An envelope that a program sent leaves as it came. Any other event gets the time of the log, and a `to`
+    that selects its recipients by the rules of the wire: other addresses, such as a room, become names.
+    """
+    if sent_ts is None and not all(_is_wire_group(token) or token in delivered_to for token in to):
+        to = delivered_to
+    return Draft(
+        type=type,
+        id=id,
+        sender=sender,
+        to=to,
+        ts=ts if sent_ts is None else sent_ts,
+        payload=_sent_payload(type, payload),
+    )
+
+
+def _is_wire_group(token: str) -> bool:
+    return token == "@all" or token in _ROLE_TOKENS or (token.startswith("@") and token.endswith("-*"))  # noqa: S105 - a token of an address
+
+
+def _sent_payload(type: str, payload: Mapping[str, object]) -> dict[str, object]:
+    if type in _WITH_ASSIGNEES:
+        return {name: value for name, value in payload.items() if name != "assignees"}
+    if type not in _FROM_SENDER:
+        return dict(payload)
+    kept = {
+        name: payload[name]
+        for name in _FROM_SENDER[type]
+        if name in payload and payload[name] is not None and payload[name] != ""
+    }
+    if "command" in kept:
+        kept.pop("text", None)  # how the command reads for people
+    if kept.get("priority") == "normal":
+        del kept["priority"]
+    if type == BYE and kept.get("reason") == _LEFT:
+        del kept["reason"]
+    return kept
+
+
+# --------------------
 # A fact as one line of JSON, on a wire, in an archive and in an export.
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -269,6 +369,7 @@ class _Line(msgspec.Struct, kw_only=True):
     by: str | None = None
     delivered_to: tuple[str, ...] | None = ()
     imported: _Int64 | None = 0
+    sent_ts: _Int64 | None = None
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -293,7 +394,8 @@ def decode_event(line: bytes | str) -> Event:
 def decode_draft(line: bytes | str) -> Draft:
     """Decode an envelope that another program wants to be stored; raise `BadRequest` if it is invalid.
 
-    Fields that only the broker may set are ignored: its seq, device, author, recipients and origin.
+    Fields that only the broker may set are ignored: its seq, device, author, recipients, origin and the
+    second time.
     """
     return _draft_from(_read_line(line))
 
@@ -311,6 +413,7 @@ def _event_from(line: _Line, seq: int, device: str) -> Event:
         by=line.by,
         delivered_to=line.delivered_to or (),
         imported=line.imported or 0,
+        sent_ts=line.sent_ts,
     )
 
 

@@ -150,6 +150,8 @@ class FlatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     room: str | None
     type: str | None = None
     """The type of a foreign envelope, whose content is in `payload`."""
+    sent_ts: int | None = None
+    """The time that the sender of an envelope wrote into it, 0 if it wrote none."""
     command: str | None = None
     """The command of a routed message, whose content is in `payload`."""
     payload: object = None
@@ -201,6 +203,7 @@ def flat(event: Event, *, room: str | None = None, mailbox: str = "") -> FlatMes
         bundle_id=message.bundle_id,
         priority=message.priority or "normal",
         room=room or message.room,
+        sent_ts=event.sent_ts,
         command=message.command or None,
         payload=message.payload,
         path=message.path or None,

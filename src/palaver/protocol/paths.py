@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from palaver.errors import BadRequest, cut_name
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import MessageSent, State
 from palaver.protocol.text import LIMIT_BODY_BYTES
 
@@ -295,6 +295,8 @@ class RoutedMessage(
     thread: str | UnsetType = UNSET
     reply_to: str | UnsetType = UNSET
     seq: int | UnsetType = UNSET
+    envelope: Draft | UnsetType = UNSET
+    """The envelope that a program sent, as it came in. Only for an envelope."""
 
 
 class DeadLetter(
@@ -378,6 +380,7 @@ def routed_message(
         thread=message.thread or UNSET,
         reply_to=message.reply_to or UNSET,
         seq=event.seq if with_seq else UNSET,
+        envelope=UNSET if event.sent_ts is None else event.envelope,
     )
 
 

@@ -293,8 +293,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     delivery_hint: str = ""
     is_confirmed: bool = False
     """The caller knows that this goes to many."""
-    is_broadcast: bool = False
-    """Without recipients it goes to all agents, whoever the caller is."""
+    sent_ts: int | None = None
+    """The time in the envelope that it came in; None for a text. Recipients of an envelope are exact."""
     is_dry_run: bool = False
     expects_reply: bool = False
     """Remind recipients that do not answer."""

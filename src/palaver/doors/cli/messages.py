@@ -533,12 +533,14 @@ def _can_be_target(directory: Directory, word: str) -> bool:
     return word[:1] in ("@", "#") or "/" in word or _is_here(word) or is_recipient(directory, word)
 
 
-async def read_content(call: Call, path: str | None, errors: str = "strict") -> str:
+async def read_content(
+    call: Call, path: str | None, errors: str = "strict", *, limit_bytes: int = LIMIT_BODY_BYTES
+) -> str:
     """Let the client read a file, or standard input, with its own rights."""
     if path is None:
-        content = await call.connection.read_stdin(LIMIT_BODY_BYTES)
+        content = await call.connection.read_stdin(limit_bytes)
     else:
-        content = await call.connection.read_file(_checked_path(call, path), LIMIT_BODY_BYTES)
+        content = await call.connection.read_file(_checked_path(call, path), limit_bytes)
     try:
         return content.decode("utf-8", errors)
     except UnicodeDecodeError:

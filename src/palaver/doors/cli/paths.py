@@ -1,6 +1,6 @@
-"""The commands for paths: route, subscriptions to paths, dead letters, history, and sessions of agents.
+"""The commands for envelopes and paths: put, route, path subscriptions, dead letters, history, sessions.
 
-With --json they print the objects of path clients, whose keys are those of that protocol.
+With --json those for paths print the objects of path clients, whose keys are those of that protocol.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,16 @@ from typing import Final
 
 import msgspec
 
+from palaver.broker.context import Sent
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import time_from
 from palaver.doors.cli.messages import read_content
+from palaver.doors.cli.parser import shown
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
+from palaver.ids import is_ulid
 from palaver.protocol.display import Column, Safe, ago
-from palaver.protocol.envelope import Event
+from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.message import HUMAN, with_json
 from palaver.protocol.paths import (
     DEFAULT_COMMAND,
@@ -29,8 +32,11 @@ from palaver.protocol.paths import (
     mailbox_of,
     readable_mailbox,
 )
+from palaver.protocol.requests import Put
 from palaver.protocol.summary import summary
+from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_PAYLOAD_BYTES
 from palaver.services.paths import DEFAULT_MESSAGES, LIMIT_MESSAGES, Range
+from palaver.services.views import sent_view
 
 # --------------------
 # Rows of the commands.
@@ -58,6 +64,63 @@ _CAMEL: Final = "keys in camel case are those of path clients over WebSocket."
 def _session(text: str) -> Option:
     return Option(name="--session", metavar="ID", help=text, completes="sessions")
 
+
+PUT_COMMANDS: Final = (
+    Command(
+        path=("put",),
+        group="Messages",
+        summary="Send a typed envelope to agents.",
+        description=(
+            "An envelope has a type and a payload, which is a JSON object. The type is any word, by "
+            "convention with dots. Recipients are exact: a full name, @all, @workers, @operators, "
+            "@orchestrators, @observers, or the beginning of names such as '@claude-*'. Without --to it is "
+            "for every present agent. The types message, task.create, task.update, task.complete, "
+            "agent.hello and agent.bye have their usual effect; other types of the bus are refused."
+        ),
+        positionals=(Positional(name="TYPE", help="What it is: task.create, myorg.deploy, …"),),
+        options=(
+            Option(
+                name="--to",
+                metavar="TOKEN",
+                help="A recipient: a full name or a group (default: every agent).",
+                many=True,
+                completes="agents",
+            ),
+            Option(
+                name="--payload",
+                metavar="JSON",
+                help="An object: '{\"title\": \"tests\"}'. '-' reads it from standard input.",
+            ),
+            Option(
+                name="--file",
+                metavar="FILE",
+                help=(
+                    "Read the payload from this file. Under a harness, it must be in the working directory."
+                ),
+                completes="files",
+            ),
+            Option(name="--stdin", help="Read the payload from standard input."),
+            Option(
+                name="--id",
+                metavar="ULID",
+                help=(
+                    "Your own id for the envelope. The same envelope again sends nothing and returns the "
+                    "first one."
+                ),
+            ),
+        ),
+        exclusive=(("--payload", "--file", "--stdin"),),
+        examples=(
+            (
+                'pal put task.create --to @workers --payload \'{"title": "fix tests"}\'',
+                "create a task for all workers",
+            ),
+            ("pal put myorg.deploy --to nova --file m.json", "read the payload from a file"),
+            ("pal put myorg.ping", "reach every present agent"),
+        ),
+        see=(("envelopes", "envelopes.md"), ("addresses", "addresses.md")),
+    ),
+)
 
 PATH_COMMANDS: Final = (
     Command(
@@ -292,6 +355,42 @@ PATH_COMMANDS: Final = (
 
 
 # --------------------
+# Function of `pal put`.
+
+
+async def put(call: Call) -> int:
+    """Send an envelope in the name of the caller, and report its recipients."""
+    parsed = call.parsed
+    payload = await _payload(call, LIMIT_PAYLOAD_BYTES)
+    if payload is not None and not isinstance(payload, dict):
+        raise UsageError("the payload of an envelope must be a JSON object, such as '{\"key\": 1}'")
+    given = (parsed.value("--id") or "").upper()
+    if parsed.has("--id") and not is_ulid(given):
+        raise UsageError(f"--id must be a ULID (26 characters), not {shown(given)}")
+    envelope = Draft(
+        type=parsed.positionals[0],
+        id=given,
+        sender=call.caller.name,
+        to=tuple(parsed.values("--to")),
+        ts=call.services.clock.now_ms(),
+        payload=payload or {},
+    )
+    sent = await call.submit(Put(envelope=envelope))
+    assert isinstance(sent, Sent)
+    assert sent.event is not None  # it is not a dry run
+    if call.is_json:
+        await call.say_json(sent_view(sent))
+        return 0
+    names = ", ".join(sent.delivered_to) or "no agent"
+    number = f"#{sent.event.seq}"
+    sent_before = f"{number} was sent before," if sent.is_repeat else f"sent {number}"
+    lines = [f"{sent_before} to {names}"]
+    lines += [f"{group} has no members now; the envelope is kept" for group in sent.empty_groups]
+    await call.say(call.safe("\n".join(lines), keep_lines=True))
+    return 0
+
+
+# --------------------
 # Function of `pal route`.
 
 
@@ -319,13 +418,13 @@ async def route(call: Call) -> int:
     return 0
 
 
-async def _payload(call: Call) -> object:
+async def _payload(call: Call, limit_bytes: int = LIMIT_BODY_BYTES) -> object:
     """Return the payload from the command line, a file or standard input; None without any."""
     written, path = call.parsed.value("--payload"), call.parsed.value("--file")
     if path is not None:
-        return parse_payload(await read_content(call, path), path)
+        return parse_payload(await read_content(call, path, limit_bytes=limit_bytes), path)
     if call.parsed.has("--stdin") or written == "-":
-        return parse_payload(await read_content(call, None), "standard input")
+        return parse_payload(await read_content(call, None, limit_bytes=limit_bytes), "standard input")
     return None if written is None else parse_payload(written, "--payload")
 
 
