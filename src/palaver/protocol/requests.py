@@ -331,6 +331,8 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     is_resumed: bool = False
     """An operator restarts the agent of this name."""
+    has_token: bool = False
+    """The caller has proved with a token that it is the agent of this name. Only for the bus's own doors."""
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
@@ -404,6 +406,13 @@ class TagAgent(msgspec.Struct, frozen=True, kw_only=True):
     tag: str
 
 
+class SetVerbosity(msgspec.Struct, frozen=True, kw_only=True):
+    """Set how much the notices of an IRC channel show."""
+
+    channel: str
+    level: str
+
+
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
     """Move the events before a seq out of the log, into an archive."""
 
@@ -474,6 +483,7 @@ Request = (
     | Redeliver
     | Release
     | ChangeSetting
+    | SetVerbosity
     | Archive
     | Import
     | Redact

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import LiveSettings, Settings
+from palaver.identity.accounts import Accounts
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
@@ -30,8 +31,8 @@ RunHook = Callable[[Caller, str, str, Mapping[str, object]], Awaitable[dict[str,
 """Runs a hook of a caller (its harness, event and input), and returns the reply, which counts as received."""
 
 
-class HttpSwitch(Protocol):
-    """The HTTP door, as commands see it: it opens, moves and closes while the daemon runs."""
+class DoorSwitch(Protocol):
+    """The HTTP door or the IRC door, as commands see it: it opens, moves and closes while the daemon runs."""
 
     where: str
     """The URL it listens at; empty if it is closed."""
@@ -60,8 +61,14 @@ class DaemonParts:
     started_ms: int
     stop: Callable[[str], None]
     """Ends the daemon. The argument is the reason, DOWN or REPLACED."""
-    http: HttpSwitch
+    http: DoorSwitch
+    irc: DoorSwitch
     run_hook: RunHook
+
+    @property
+    def doors(self) -> Mapping[str, DoorSwitch]:
+        """The doors that a person opens, by the setting with their address."""
+        return {"http": self.http, "irc": self.irc}
 
     @property
     def settings(self) -> Settings:
@@ -78,6 +85,7 @@ class CallerBooks:
     member_presence: MemberPresenceBook
     tickets: Tickets
     tokens: TokenBook
+    accounts: Accounts
     webhooks: WebhookBook
 
 

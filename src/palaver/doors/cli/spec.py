@@ -33,6 +33,7 @@ Completes = Literal[
     "bundles",
     "tokens",
     "webhooks",
+    "registered",
     "subscriptions",
     "sessions",
     "path subscriptions",
