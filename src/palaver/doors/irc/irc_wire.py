@@ -184,7 +184,7 @@ def fit_line(line: Line) -> Line:
 
     For replies that repeat a parameter of the client, which may fill a line alone. Never for a message.
     """
-    fixed_bytes = len(f":{line.source} {line.command}  :".encode()) + len(_END)
+    fixed_bytes = len(f":{line.source} {line.command} :".encode()) + len(_END)
     over_bytes = fixed_bytes + len(" ".join(line.params).encode()) - LIMIT_LINE_BYTES
     if over_bytes <= 0 or not line.params:
         return line
