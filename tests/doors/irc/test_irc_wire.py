@@ -232,7 +232,9 @@ def test_line_is_written_as_simple_clients_expect(line: Line, written: bytes) ->
 
 
 @given(words, commands, words.filter(is_middle), in_lines)
-def test_text_with_room_fills_a_line_and_no_more(source: str, command: str, target: str, text: str) -> None:
+def test_text_with_the_room_of_a_line_fills_the_line(
+    source: str, command: str, target: str, text: str
+) -> None:
     room = room_for_text(source, command, target)
     line = Line(command=command, params=(target, text + "x" * (room - len(text.encode()))), source=source)
 
@@ -428,7 +430,7 @@ def test_nick_of_any_sender_can_be_a_source(name: str) -> None:
     assert nick.isprintable()
 
 
-def test_name_with_a_slash_is_no_nick_of_a_client() -> None:
+def test_name_with_a_slash_is_not_a_nick_of_a_client() -> None:
     assert nick_of("irc/libera/luna") == "irc/libera/luna"
     assert not is_nick("irc/libera/luna")
 
@@ -571,7 +573,7 @@ def test_general_is_general_even_if_a_room_has_the_name() -> None:
 @example("#a/b")
 @example("#a%2fb%25")
 @example("#//")
-def test_channel_has_a_path_of_its_own(channel: str) -> None:
+def test_channel_has_one_path(channel: str) -> None:
     path = path_of_channel(channel)
 
     assert channel_of_path(path) == fold(channel)
