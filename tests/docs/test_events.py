@@ -193,7 +193,7 @@ class Play:
         await self.ask(
             luna, Acknowledge(messages=(asked.seq,), lane="recv", grade="flushed", tips=("request",))
         )
-        await self.ask(luna, Send(text="so", to=("@nova",)))
+        await self.ask(luna, Send(text="so", to=("@nova",), channel="#general"))
         await self.ask(luna, Send(text="so", reply_to=str(asked.seq)))
         for _ in range(LIMIT_A_MINUTE):
             mail = await self.bus.log.read(Query(types=("message",), senders=("luna",), last=1))
