@@ -229,6 +229,8 @@ class StatusChanged(EventBody, frozen=True, kw_only=True):
     state: Always[str | None] = None
     detail: str = ""
     tool: str = ""
+    command: str = ""
+    """The command that the tool runs."""
     file: str = ""
     agent: Unwritten[str | None] = None
     """The agent, if it is not the sender."""
