@@ -121,7 +121,9 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
     standing_of_role(request.role)
     if request.has_token and caller.name != (claimed := full_name(request.name, request.tag)):
         raise NotYou(claimed, caller.name)
-    if request.role == GUEST_ROLE and not request.has_token and not caller.is_person:
+    if caller.is_guest and not request.has_token:
+        raise NotPerson("a guest cannot join or start agents; a person can, at a terminal")
+    if request.role == GUEST_ROLE and not request.has_token and not (caller.is_person and caller.by is None):
         raise NotPerson("only a person can register a person: pal agent register NAME --person")
     taken: set[str] = set()
     while True:
@@ -267,6 +269,8 @@ class _WantedName:
             raise NameTaken(known.name, _IN_USE)
         if self.caller.is_person or known.by == self.caller.name != SCRIPT_NAME:
             return
+        if known.role == GUEST_ROLE:
+            raise NameTaken(known.name, "it is the name of a person; choose another name with --name")
         is_its_session = (known.session, known.harness) == (self.request.session, self.request.harness)
         if known.left and known.session and is_its_session:
             return  # the same session continues with another holder
@@ -387,8 +391,10 @@ async def leave(context: Context, caller: Caller, request: Leave, key: bytes | N
 async def gone(context: Context, caller: Caller, request: Gone, key: bytes | None) -> Written:
     """Write that an offline agent has left, unless it is back or has another seat by now."""
     known = context.directory.get(request.name)
-    if known is None or context.is_present(request.name):
+    if known is None:
         return Written(event=None)
+    if known.link and request.seat is None and context.is_present(known.name):
+        return Written(event=None)  # It has a new connection by now.
     return await leave_bus(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
 
 

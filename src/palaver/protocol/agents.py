@@ -132,6 +132,11 @@ class Caller:
         """Whether it is a person with all rights, at a terminal. A person on IRC has those of a guest."""
         return self.kind == _HUMAN and self.standing is Standing.HUMAN
 
+    @property
+    def is_guest(self) -> bool:
+        """Whether it may only read and write messages: a person on IRC, a webhook, or a guest."""
+        return self.kind != INSTANCE and self.standing < Standing.WORKER
+
 
 # --------------------
 # An agent as the caller. Pure: other modules decide which callers may act for it.

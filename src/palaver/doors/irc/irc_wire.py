@@ -184,7 +184,7 @@ def fit_line(line: Line) -> Line:
 
     For replies that repeat a parameter of the client, which may fill a line alone. Never for a message.
     """
-    fixed_bytes = len(f":{line.source} {line.command}  :".encode()) + len(_END)
+    fixed_bytes = len(f":{line.source} {line.command} :".encode()) + len(_END)
     over_bytes = fixed_bytes + len(" ".join(line.params).encode()) - LIMIT_LINE_BYTES
     if over_bytes <= 0 or not line.params:
         return line
@@ -358,12 +358,16 @@ def nick_of(name: str) -> str:
 
 
 def name_of(nick: str) -> str:
-    """Return the agent's name that a nick stands for, in any case. Any other nick is returned unchanged."""
+    """Return the name of the agent with a nick, in any case. Any other nick is returned unchanged."""
+    return _agent_of_nick(nick) or nick
+
+
+def _agent_of_nick(nick: str) -> str | None:
     try:
         name = split_name(nick.replace("|", ":"))
     except PalaverError:
-        return nick
-    return full_name(name.base, name.tag, name.device)
+        return None
+    return full_name(name.base, name.tag, name.device) if is_nick(nick) else None
 
 
 def source_of(nick: str, user: str) -> str:
@@ -386,7 +390,7 @@ THREAD_PREFIX: Final = "#thread-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRef:
-    """What a channel shows."""
+    """The part of the bus that a channel shows."""
 
     kind: Literal["general", "room", "agent", "thread", "other"]
     name: str = ""
@@ -435,12 +439,7 @@ def agent_of_channel(channel: str) -> str | None:
     """Return the agent whose messages a channel shows; None for other channels."""
     if not fold(channel).startswith(AGENT_PREFIX):
         return None
-    nick = channel[len(AGENT_PREFIX) :]
-    try:
-        name = split_name(nick.replace("|", ":"))
-    except PalaverError:
-        return None
-    return full_name(name.base, name.tag, name.device) if is_nick(nick) else None
+    return _agent_of_nick(channel[len(AGENT_PREFIX) :])
 
 
 # Channels have no case, no space and no comma. `^` is before a capital, `+` is a space. Any other ASCII
@@ -825,7 +824,7 @@ def numeric(code: str, nick: str, *params: str, text: str = "") -> Line:
 def standard_reply(
     kind: Literal["FAIL", "WARN", "NOTE"], command: str, code: str, *context: str, text: str
 ) -> Line:
-    """Return a standard reply: what failed, for which command (`*` if none), and a sentence for people."""
+    """Return a standard reply with a code and a sentence for people. Without a command it is `*`."""
     return _reply(kind, command or "*", code, *context, text)
 
 
