@@ -155,7 +155,9 @@ class Play:
         await self.join("mila", has_link=True, session="s", runtime="python")
         hello = Draft(type="agent.hello", id="h", sender="mila", payload={"runtime": "x", "version": "2"})
         await self.ask(mila, Put(envelope=hello))
-        await self.ask(mila, SetStatus(state="idle", detail="all ears", tool="Edit", command="ls", file="a.py"))
+        await self.ask(
+            mila, SetStatus(state="idle", detail="all ears", tool="Edit", command="ls", file="a.py")
+        )
         await self.ask(mila, Leave())
         await self.join("lena", seat=seat(3))
         await self.join("lena", seat=seat(3), session="s2")

@@ -68,6 +68,10 @@ class Hub:
         """Called when the first client has registered."""
         self.on_last: list[Callable[[], None]] = []
         """Called when the last client has left."""
+        self.writing: dict[str, tuple[Client, str]] = {}
+        """The client that is writing an event, and the folded channel it writes in, by the event's id.
+
+        The event is shown to it as the reply to its command, after it is stored."""
         self._at: dict[str, list[Client]] = {}
         self._members: dict[str, dict[Client, None]] = {}
         self._written: dict[str, str] = {}

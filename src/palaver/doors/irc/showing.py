@@ -89,7 +89,7 @@ LIMIT_TEXT_BYTES: Final = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IrcMessage:
-    """One message as a client gets it: its lines, which are a batch if there are several that belong together."""
+    """One message as a client gets it: its lines, which may be one batch."""
 
     lines: tuple[Line, ...]
     is_batch: bool = False
@@ -327,9 +327,9 @@ def notice_of(event: Event) -> IrcNotice | None:
         case DeliveryReport() as report:
             messages = ", ".join(f"#{seq}" for seq in report.messages)
             how = " ".join(filter(None, (report.lane, report.grade, report.reason)))
-            agent = split_mailbox(report.agent)[0]
-            text = f"{messages} for {agent}: {report.state}" + (f" ({how})" if how else "")
-            return IrcNotice(level=FULL, agent=agent, text=text)
+            owner = split_mailbox(report.agent)[0]
+            text = f"{messages} for {owner}: {report.state}" + (f" ({how})" if how else "")
+            return IrcNotice(level=FULL, agent=owner, text=text)
         case RoomBody() as body:
             return _room_notice(event, body)
     return None
@@ -405,6 +405,18 @@ def channels_of_places(event: Event, places: Iterable[str]) -> list[str]:
     return list(found)
 
 
+def message_for(hub: Hub, event: Event, client: Client, target: str) -> IrcMessage:
+    """Return an event as one client gets it: in a channel, or as a direct message to a nick."""
+    nick, tags = nick_of(event.sender), tags_of(event)
+    user = hub.user(nick)
+    source = source_of(nick, nick) if user is None else user.source
+    if client.is_program:
+        name = client.account.caller.name
+        return envelope_message(event, source=source, target=target, name=name, caps=client.caps, tags=tags)
+    before = _recipients_before(event, target)
+    return text_message(event, source=source, target=target, caps=client.caps, tags=tags, before=before)
+
+
 class Shown:
     """Shows new events to all clients, and passes on the mail of those that have a mailbox.
 
@@ -419,8 +431,6 @@ class Shown:
         self._level_of = level_of
         self._tasks = tasks
         self._stop: Callable[[], None] | None = None
-        self._origins: dict[str, Client] = {}
-        """The client that is writing an event, by the event's id: the reply to its command is its echo."""
         self._mailboxes: dict[str, _IrcMailbox] = {}
         hub.on_first.append(self._begin)
         hub.on_last.append(self._end)
@@ -444,7 +454,6 @@ class Shown:
         if name not in self._mailboxes:
             self._mailboxes[name] = _IrcMailbox(self, self._hub, name)
             self._mailboxes[name].task = self._tasks.create_task(self._mailboxes[name].run())
-        self._mailboxes[name].look_again()
 
     def closed(self, client: Client) -> None:
         """End this with the last connection of the account. Mail that was not confirmed is open again."""
@@ -454,33 +463,6 @@ class Shown:
         others = [one for one in self._hub.by_nick(client.nick) if one is not client and not one.is_ended]
         if not others and (mailbox := self._mailboxes.pop(name, None)) is not None:
             mailbox.close()
-
-    # Writing
-
-    def writing(self, id: str, client: Client) -> None:
-        """Record that a client writes the event with this id: it is not pushed to it."""
-        self._origins[id] = client
-
-    def written(self, id: str) -> None:
-        """Forget what `writing` recorded."""
-        self._origins.pop(id, None)
-
-    def source_of(self, sender: str) -> str:
-        """Return the source of the lines of a sender."""
-        nick = nick_of(sender)
-        user = self._hub.user(nick)
-        return source_of(nick, nick) if user is None else user.source
-
-    def message_for(self, event: Event, client: Client, target: str) -> IrcMessage:
-        """Return an event as one client gets it in a channel, or as a direct message to a nick."""
-        source, tags = self.source_of(event.sender), tags_of(event)
-        if client.is_program:
-            name = client.account.caller.name
-            return envelope_message(
-                event, source=source, target=target, name=name, caps=client.caps, tags=tags
-            )
-        before = _recipients_before(event, target)
-        return text_message(event, source=source, target=target, caps=client.caps, tags=tags, before=before)
 
     # Events
 
@@ -517,21 +499,18 @@ class Shown:
     def show_message(self, event: Event, places: Iterable[str]) -> None:
         """Show a message or an envelope in its channels, and to the clients that it is for."""
         recipients = frozenset(split_mailbox(name)[0] for name in _recipients(event))
-        origin = self._origins.get(event.id)
+        origin, written_in = self._hub.writing.get(event.id, (None, ""))
         reached: set[Client] = set() if origin is None else {origin}
-        programs: set[Client] = set(reached)
-        for channel in channels_of_places(event, places):
+        for channel in dict.fromkeys(
+            (*([written_in] if written_in else ()), *channels_of_places(event, places))
+        ):
             for client in self._hub.members(channel):
-                if client in programs or (has_mailbox(client) and client.account.name in recipients):
+                is_again = client.is_program and client in reached
+                is_mail = has_mailbox(client) and client.account.name in recipients
+                if client is origin or is_again or is_mail or _is_own_without_echo(event, client):
                     continue
-                if client is origin:
-                    continue
-                if client.is_program:
-                    programs.add(client)
-                    if client.account.caller.name == event.sender and "echo-message" not in client.caps:
-                        continue
                 reached.add(client)
-                self.message_for(event, client, client.joined.get(channel, channel)).push(client)
+                message_for(self._hub, event, client, client.joined.get(channel, channel)).push(client)
         self._show_direct(event, recipients, reached)
 
     def _show_direct(self, event: Event, recipients: frozenset[str], reached: set[Client]) -> None:
@@ -542,15 +521,15 @@ class Shown:
                 is_own = client.account.caller.name == name
                 if is_own and client not in reached and not has_mailbox(client):
                     reached.add(client)
-                    self.message_for(event, client, client.nick).push(client)
-        if not recipients or isinstance(event.body, MessageSent) and event.body.scope != MENTIONS:
+                    message_for(self._hub, event, client, client.nick).push(client)
+        if not recipients or (isinstance(event.body, MessageSent) and event.body.scope != MENTIONS):
             return
         # The other connections of the sender see what it wrote, if they can tell it from a message to them.
         for client in self._hub.by_nick(nick_of(event.sender)):
             is_own = client.account.caller.name == event.sender
             if is_own and client not in reached and "echo-message" in client.caps:
                 reached.add(client)
-                self.message_for(event, client, nick_of(min(recipients))).push(client)
+                message_for(self._hub, event, client, nick_of(min(recipients))).push(client)
 
     def _show_notice(self, event: Event, notice: IrcNotice) -> None:
         rank = LEVELS.index(notice.level)
@@ -574,7 +553,7 @@ class Shown:
         """Show an event to a program: hellos and byes in `#general`, and events of a room in its channel."""
         is_life = isinstance(event.body, AgentHello | AgentBye) and channel == GENERAL
         if (is_life or notice.room) and client.account.caller.name != event.sender:
-            self.message_for(event, client, client.joined.get(channel, channel)).push(client)
+            message_for(self._hub, event, client, client.joined.get(channel, channel)).push(client)
 
     def _notice_channels(self, notice: IrcNotice) -> Iterator[str]:
         if notice.room:
@@ -594,7 +573,13 @@ class Shown:
             where = [channel for channel in channels if channel in client.joined]
             targets = [client.joined[channel] for channel in where] or [client.nick]
             for target in targets[:1] if client.is_program else targets:
-                self.message_for(event, client, target).push(client)
+                message_for(self._hub, event, client, target).push(client)
+
+
+def _is_own_without_echo(event: Event, client: Client) -> bool:
+    """Return whether a program would get its own envelope, and has not asked for that."""
+    is_own = client.account.caller.name == event.sender
+    return client.is_program and is_own and "echo-message" not in client.caps
 
 
 def has_mailbox(client: Client) -> bool:
@@ -634,17 +619,11 @@ class _IrcMailbox:
         self._hub = hub
         self._name = name
         self._reader: MailboxReader = hub.services.delivery.take(name, window=_WINDOW, is_pushed=True)
-        self._has_client = asyncio.Event()
         self._acking: set[asyncio.Task[None]] = set()
         self.task: asyncio.Task[None] | None = None
 
-    def look_again(self) -> None:
-        """Record that there is a client."""
-        self._has_client.set()
-
     async def run(self) -> None:
         """Pass on messages until the mailbox is closed."""
-        await self._has_client.wait()
         while events := await self._reader.wait(_WINDOW):
             clients = [one for one in self._hub.by_nick(nick_of(self._name)) if not one.is_ended]
             for event in events:
