@@ -15,9 +15,9 @@ from palaver.broker.agents import leave_bus
 from palaver.broker.context import Context, Imported, Sent
 from palaver.broker.messages import send_with_id, store
 from palaver.broker.rooms import leave_all_rooms
-from palaver.broker.tasks import ask_telling
+from palaver.broker.tasks import ask_telling, members_of
 from palaver.domain.rights import check_foreign_type, require_person
-from palaver.domain.routing import Resolved, resolve_exactly
+from palaver.domain.routing import Resolved, resolve, resolve_exactly
 from palaver.errors import BadRequest, IdTaken, MessageTooLarge, NotYou, WhoAreYou
 from palaver.log.api import Decide
 from palaver.log.records import encode_payload
@@ -46,20 +46,21 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     if size_bytes > LIMIT_PAYLOAD_BYTES:
         raise MessageTooLarge("the payload", size_bytes, LIMIT_PAYLOAD_BYTES)
     if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
-        return await send_with_id(context, caller, _send_from(envelope), key)
+        return await send_with_id(context, caller, _send_from(envelope, request), key)
     if envelope.type == BYE:
         return await _bye(context, caller, envelope, key)
     if (asked := task_request_from(envelope)) is not None:
-        recipients = _recipients(context, caller, envelope)
+        recipients = _recipients(context, caller, request)
         return await ask_telling(context, caller, asked, recipients, key, sent_ts=envelope.ts)
     if envelope.type == HELLO:
         payload, resolved = _hello(caller, envelope), Resolved(to=envelope.to)
     else:
-        payload, resolved = envelope.payload, _recipients(context, caller, envelope)
+        payload, resolved = envelope.payload, _recipients(context, caller, request)
     draft = replace(
         envelope,
         id=envelope.id or context.ids.next(),  # a command line may leave it out
         payload=payload,
+        to=resolved.to,
         ts=context.clock.now_ms(),
         sent_ts=envelope.ts,
         by=caller.by,
@@ -93,8 +94,18 @@ def _always(event: Event) -> Decide:
     return lambda rows: draft
 
 
-def _recipients(context: Context, caller: Caller, envelope: Draft) -> Resolved:
-    return resolve_exactly(envelope.to, context.directory, sender=caller.name, is_present=context.is_present)
+def _recipients(context: Context, caller: Caller, request: Put) -> Resolved:
+    """Return the recipients of an envelope: of its `to`, else those of the channel it was written in."""
+    to = request.envelope.to
+    if to or not request.at:
+        return resolve_exactly(to, context.directory, sender=caller.name, is_present=context.is_present)
+    return resolve(
+        (request.at,),
+        context.directory,
+        sender=caller.name,
+        is_present=context.is_present,
+        rooms=lambda name: members_of(context, caller, name),
+    )
 
 
 def _hello(caller: Caller, envelope: Draft) -> dict[str, object]:
@@ -124,13 +135,14 @@ async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | N
     return Sent(event=written.event, to=(), delivered_to=())
 
 
-def _send_from(envelope: Draft) -> Send:
+def _send_from(envelope: Draft, request: Put) -> Send:
     asked = _fields(envelope)
+    to = envelope.to or ((request.at,) if request.at else ())
     if not isinstance(asked.text, str):
         raise BadRequest("a message envelope needs its text in payload.text")
     return Send(
         text=asked.text,
-        to=envelope.to,
+        to=to,
         intent=_word(asked.intent),
         thread=_word(asked.thread),
         reply_to=_word(asked.reply_to),
@@ -138,6 +150,7 @@ def _send_from(envelope: Draft) -> Send:
         priority=_word(asked.priority),
         id=envelope.id,
         sent_ts=envelope.ts,
+        channel=request.channel,
     )
 
 
