@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
+from palaver.domain.rights import require
 from palaver.doors.irc.channels import Hub, IrcUser
 from palaver.doors.irc.connection import Client
 from palaver.doors.irc.irc_wire import (
@@ -45,7 +46,6 @@ from palaver.doors.irc.irc_wire import (
     pack_words,
     parse_line,
 )
-from palaver.domain.rights import require
 from palaver.errors import NotAllowed, PalaverError, WhoAreYou
 from palaver.identity.accounts import HOW_TO_LOG_IN, Account
 from palaver.protocol.agents import Standing

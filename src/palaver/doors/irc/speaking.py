@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from palaver.broker.context import Sent
 from palaver.domain.routing import Directory
-from palaver.doors.irc.channels import Hub
+from palaver.doors.irc.channels import Hub, Writing
 from palaver.doors.irc.connection import Client
 from palaver.doors.irc.irc_wire import (
     ChannelRef,
@@ -21,10 +23,11 @@ from palaver.doors.irc.irc_wire import (
     ctcp_of,
     fold,
     is_channel,
-    join_exactly,
     name_of,
     path_of_channel,
     path_of_nick,
+    room_for_text,
+    split_exactly,
 )
 from palaver.doors.irc.showing import message_for
 from palaver.errors import (
@@ -45,7 +48,7 @@ from palaver.protocol.address import (
     parse_address,
 )
 from palaver.protocol.envelope import decode_draft
-from palaver.protocol.message import HUMAN
+from palaver.protocol.message import HUMAN, MESSAGE
 from palaver.protocol.requests import Put, Send
 
 ACTION: Final = "ACTION"
@@ -128,28 +131,21 @@ async def speak(hub: Hub, client: Client, target: str, text: str, *, tags: Mappi
         if ctcp[0] != ACTION:
             return
         text = f"* {client.nick} {ctcp[1]}"
-    await _say(hub, client, target, text)
+    await _say(hub, client, target, text, tags)
 
 
 async def multiline(
-    hub: Hub,
-    client: Client,
-    target: str,
-    pieces: Sequence[tuple[str, bool]],
-    *,
-    tags: Mapping[str, str],
-    command: str = "PRIVMSG",
+    hub: Hub, client: Client, command: str, target: str, text: str, *, tags: Mapping[str, str]
 ) -> None:
-    """Handle a complete `draft/multiline` batch: pieces, and whether each continues the line before it."""
-    text = join_exactly(pieces)
+    """Handle a complete `draft/multiline` batch of PRIVMSG or NOTICE, with the text of all its lines."""
     if command == "NOTICE":
-        for line in text.splitlines():
-            notice(hub, client, target, line, tags=tags)
+        for piece, _ in split_exactly(text, room_for_text(client.source, command, target)):
+            await notice(hub, client, target, piece, tags=tags)
     else:
-        await _say(hub, client, target, text)
+        await _say(hub, client, target, text, tags)
 
 
-async def _say(hub: Hub, client: Client, target: str, written: str) -> None:
+async def _say(hub: Hub, client: Client, target: str, written: str, tags: Mapping[str, str]) -> None:
     text = clean_text(written)
     if not text.strip():
         client.numeric("412")
@@ -160,14 +156,14 @@ async def _say(hub: Hub, client: Client, target: str, written: str) -> None:
     else:
         channel = ""
     try:
-        request = _request(hub, client, target, channel, text)
+        request = _request(hub, client, target, channel, text, _reply_to(hub, tags))
     except (UnknownRecipient, AmbiguousRecipient, BadRequest) as error:
         client.tell(str(error))
         return
     if request is None:
         return
     id = request.envelope.id if isinstance(request, Put) else request.id
-    hub.writing[id] = (client, fold(channel))
+    hub.writing[id] = Writing(client=client, channel=fold(channel), tags=tags)
     try:
         sent = await hub.services.broker.submit(client.account.caller, request)
     except PalaverError as error:
@@ -178,7 +174,7 @@ async def _say(hub: Hub, client: Client, target: str, written: str) -> None:
     assert isinstance(sent, Sent)
     # Only now: an echo proves that the message is stored.
     if sent.event is not None and "echo-message" in client.caps:
-        message_for(hub, sent.event, client, channel or target).send(client)
+        message_for(hub, sent.event, client, channel or target, tags).send(client)
     if not channel and (away := hub.away(target)):
         client.numeric("301", target, text=away)
 
@@ -194,21 +190,41 @@ def _channel(hub: Hub, client: Client, target: str) -> str | None:
     return client.joined[fold(target)]
 
 
-def _request(hub: Hub, client: Client, target: str, channel: str, text: str) -> Send | Put | None:
+def _reply_to(hub: Hub, tags: Mapping[str, str]) -> str:
+    """Return the id of the message that a line replies to by its tag, if its sender has a mailbox."""
+    id = tags.get("+draft/reply") or tags.get("+reply") or ""
+    for event in hub.services.queries.with_id(id) if id else ():
+        has_mailbox = event.sender == HUMAN or hub.services.broker.directory.get(event.sender) is not None
+        if event.id == id and event.type == MESSAGE and has_mailbox:
+            return id
+    return ""
+
+
+def _request(
+    hub: Hub, client: Client, target: str, channel: str, text: str, reply_to: str
+) -> Send | Put | None:
     """Return the request that a line stands for, or None after a refusal."""
     if client.is_program and text.startswith("{"):
         return _envelope(hub, client, target, channel, text)
     if channel:
-        return _in_channel(hub, hub.ref(channel), channel, text)
+        return structs.replace(
+            _in_channel(hub, hub.ref(channel), channel, text, is_reply=bool(reply_to)), reply_to=reply_to
+        )
     at = _address(hub, target)
     if at is None:
         client.numeric("401", target)
         return None
     is_exact = at != HUMAN and "/" not in at
-    return Send(text=text, id=system_ulid(), recipient=at if is_exact else "", to=() if is_exact else (at,))
+    return Send(
+        text=text,
+        id=system_ulid(),
+        recipient=at if is_exact else "",
+        to=() if is_exact else (at,),
+        reply_to=reply_to,
+    )
 
 
-def _in_channel(hub: Hub, ref: ChannelRef, channel: str, text: str) -> Send:
+def _in_channel(hub: Hub, ref: ChannelRef, channel: str, text: str, *, is_reply: bool) -> Send:
     """Return the message that a line in a channel is."""
     id, path = system_ulid(), path_of_channel(channel)
     directory = hub.services.broker.directory
@@ -219,7 +235,8 @@ def _in_channel(hub: Hub, ref: ChannelRef, channel: str, text: str) -> Send:
             return Send(text=text, id=id, room=ref.name, to=tuple(names_in(text, directory)), channel=channel)
     named = names_in(text, directory)
     # Without a name a message is kept on the path of the channel, and wakes only the agents subscribed to it.
-    is_kept = not named or ref.kind == "other"
+    # A reply goes to the sender of the message that it replies to.
+    is_kept = (not named and not is_reply) or ref.kind == "other"
     return Send(
         text=text,
         id=id,
@@ -299,14 +316,14 @@ def _at(ref: ChannelRef, channel: str) -> str:
 # Lines that are only shown: they are not stored and reach no agent and no program.
 
 
-def notice(hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[str, str]) -> None:
+async def notice(hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[str, str]) -> None:
     """Show a NOTICE to the people in a channel, or with a nick. No reply is ever sent to a NOTICE."""
     shown = clean_text(text)
     if ctcp_of(text) is None and shown:
         _show(hub, client, target, "NOTICE", (shown,), tags)
 
 
-def tagmsg(hub: Hub, client: Client, target: str, *, tags: Mapping[str, str]) -> None:
+async def tagmsg(hub: Hub, client: Client, target: str, *, tags: Mapping[str, str]) -> None:
     """Show the client tags of a TAGMSG, such as `+typing`, to people whose clients read tags."""
     if client_tags(tags):
         _show(hub, client, target, "TAGMSG", (), tags)
