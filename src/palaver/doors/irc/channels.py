@@ -81,6 +81,10 @@ class Hub:
         """Called when the first client has registered."""
         self.on_last: list[Callable[[], None]] = []
         """Called when the last client has left."""
+        self.on_open: list[Callable[[Client], None]] = []
+        """Called with each client that has registered and was greeted."""
+        self.on_close: list[Callable[[Client], None]] = []
+        """Called with each client that is removed."""
         self.writing: dict[str, Writing] = {}
         """The events that clients are writing now, by their ids."""
         self._at: dict[str, list[Client]] = {}
@@ -197,6 +201,8 @@ class Hub:
             self._enter(client, channel)
         if not was_there:
             self._online(client.nick)
+        for opened in self.on_open:
+            opened(client)
 
     def join(self, client: Client, channel: str) -> None:
         """Put all connections of a client's account in a channel. A repeat changes nothing."""
@@ -235,6 +241,8 @@ class Hub:
         for channel in channels:
             self._leave(client, channel)
         clients.remove(client)
+        for closed in self.on_close:
+            closed(client)
         if not clients:
             del self._at[folded]
             self._away.pop(folded, None)
