@@ -21,13 +21,13 @@ from palaver.doors.irc.irc_wire import (
     clean_text,
     client_tags,
     ctcp_of,
+    fit_line,
     fold,
     is_channel,
+    join_exactly,
     name_of,
     path_of_channel,
     path_of_nick,
-    room_for_text,
-    split_exactly,
 )
 from palaver.doors.irc.showing import message_for
 from palaver.errors import (
@@ -135,14 +135,20 @@ async def speak(hub: Hub, client: Client, target: str, text: str, *, tags: Mappi
 
 
 async def multiline(
-    hub: Hub, client: Client, command: str, target: str, text: str, *, tags: Mapping[str, str]
+    hub: Hub,
+    client: Client,
+    target: str,
+    pieces: Sequence[tuple[str, bool]],
+    *,
+    tags: Mapping[str, str],
+    command: str = "PRIVMSG",
 ) -> None:
-    """Handle a complete `draft/multiline` batch of PRIVMSG or NOTICE, with the text of all its lines."""
+    """Handle a complete `draft/multiline` batch: pieces, and whether each continues the line before it."""
     if command == "NOTICE":
-        for piece, _ in split_exactly(text, room_for_text(client.source, command, target)):
-            await notice(hub, client, target, piece, tags=tags)
+        for piece, _ in pieces:
+            notice(hub, client, target, piece, tags=tags)
     else:
-        await _say(hub, client, target, text, tags)
+        await _say(hub, client, target, join_exactly(pieces), tags)
 
 
 async def _say(hub: Hub, client: Client, target: str, written: str, tags: Mapping[str, str]) -> None:
@@ -316,14 +322,14 @@ def _at(ref: ChannelRef, channel: str) -> str:
 # Lines that are only shown: they are not stored and reach no agent and no program.
 
 
-async def notice(hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[str, str]) -> None:
+def notice(hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[str, str]) -> None:
     """Show a NOTICE to the people in a channel, or with a nick. No reply is ever sent to a NOTICE."""
     shown = clean_text(text)
     if ctcp_of(text) is None and shown:
         _show(hub, client, target, "NOTICE", (shown,), tags)
 
 
-async def tagmsg(hub: Hub, client: Client, target: str, *, tags: Mapping[str, str]) -> None:
+def tagmsg(hub: Hub, client: Client, target: str, *, tags: Mapping[str, str]) -> None:
     """Show the client tags of a TAGMSG, such as `+typing`, to people whose clients read tags."""
     if client_tags(tags):
         _show(hub, client, target, "TAGMSG", (), tags)
@@ -342,7 +348,7 @@ def _show(
     for other in others:
         if command == "TAGMSG" and "message-tags" not in other.caps:
             continue
-        line = Line(source=client.source, command=command, params=(target, *params), tags=sent)
+        line = fit_line(Line(source=client.source, command=command, params=(target, *params), tags=sent))
         if other is client:
             if "echo-message" in client.caps:
                 client.send(line)
