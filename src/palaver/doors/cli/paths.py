@@ -12,8 +12,7 @@ from palaver.broker.context import Sent
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import time_from
 from palaver.doors.cli.messages import read_content
-from palaver.doors.cli.parser import shown
-from palaver.doors.cli.spec import Command, Option, Positional
+from palaver.doors.cli.spec import Command, Option, Positional, shown
 from palaver.errors import UsageError
 from palaver.ids import is_ulid
 from palaver.protocol.display import Column, Safe, ago

@@ -61,6 +61,7 @@ from palaver.protocol.events import (
     StatusChanged,
     TakenOver,
 )
+from palaver.protocol.lanes import MailboxReader
 from palaver.protocol.message import HUMAN, MENTIONS, readable_text
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.query import fold_channel, is_envelope, is_guest, places_of
@@ -68,7 +69,6 @@ from palaver.protocol.redaction import redact
 from palaver.protocol.requests import Acknowledge
 from palaver.protocol.summary import summary
 from palaver.protocol.tasks import TASK_TYPES
-from palaver.services.messages import MailboxReader
 from palaver.services.paths import RELEASED
 from palaver.state.rooms import read_rooms_of
 from palaver.state.rows import deliverable
