@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -105,7 +106,7 @@ class Doors:
                 reply = shell.ok("put", sent.type, *to, *payload, "--json").json
                 # The command chooses the id and the time.
                 around = ("--after", str(reply["seq"] - 1), "--before", str(reply["seq"] + 1))
-                (event,) = self.stage.home.events(*around)
+                (event,) = _lines(self.stage.home.ok("events", *around, "--json").out)
                 sent = replace(sent, id=reply["id"], ts=event["sent_ts"])
                 assert sent.ts > 0
         return sent
@@ -119,7 +120,7 @@ class Doors:
         found["lines push"] = self._mailed(sent.id)
         printed = self.stage.home.ok("events", "--type", sent.type, "--last", "1", "--json").out
         found["cli events"] = self._event(printed).envelope
-        letter = self.stage.shells["reader-cli"].ok("recv", "--json").lines[-1]
+        letter = _lines(self.stage.shells["reader-cli"].ok("recv", "--json").out)[-1]
         found["cli recv"] = _flat(letter)
         return found
 
@@ -151,6 +152,11 @@ class Doors:
         event = palaver.Envelope.from_json(line)
         assert isinstance(event, Event)
         return event
+
+
+def _lines(out: str) -> list[dict[str, Any]]:
+    """Parse lines of JSON. A payload may contain other characters that end a line in Python."""
+    return [json.loads(line) for line in out.split("\n") if line]
 
 
 def _flat(fields: dict[str, object]) -> Draft:
