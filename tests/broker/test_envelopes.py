@@ -19,6 +19,7 @@ from palaver.errors import (
     UnknownRecipient,
     WhoAreYou,
 )
+from palaver.ids import is_ulid
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Draft, matches_recipient
 from palaver.protocol.requests import Leave, Put
@@ -229,3 +230,92 @@ async def test_hello_has_no_recipients(bus: Bus) -> None:
     again = await put(bus, luna, "agent.hello", "nova", runtime="x")
 
     assert (first.delivered_to, again.delivered_to) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload"),
+    [
+        ("x.y", {"a": 1}),
+        ("message", {"text": "hello"}),
+        ("task.create", {"title": "t", "own": 1}),
+        ("agent.hello", {"runtime": "py"}),
+        ("agent.bye", {}),
+    ],
+)
+async def test_time_of_the_sender_is_stored_with_the_time_of_the_log(
+    bus: Bus, type_: str, payload: dict[str, object]
+) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    to = () if type_ == "agent.bye" else ("nova",)
+
+    sent = Draft(type=type_, id="e1", sender="luna", to=to, ts=1, payload=payload)
+
+    outcome = await bus.broker.submit(luna, Put(envelope=sent))
+
+    assert isinstance(outcome, Sent)
+    event = outcome.event
+    assert event is not None
+    assert (event.sent_ts, event.ts) == (1, bus.clock.now_ms())
+    assert event.envelope == sent
+
+
+async def test_envelope_without_a_time_keeps_none(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    outcome = await bus.broker.submit(luna, Put(envelope=Draft(type="x", id="e1", sender="luna")))
+
+    assert isinstance(outcome, Sent)
+    assert outcome.event is not None
+    assert (outcome.event.sent_ts, outcome.event.envelope.ts) == (0, 0)
+
+
+async def test_task_envelope_with_other_recipients_is_another_envelope(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+
+    first = await put(bus, luna, "task.create", "nova", title="t")
+    again = await put(bus, luna, "task.create", "nova", title="t")
+    with pytest.raises(IdTaken):
+        await put(bus, luna, "task.create", "kira", title="t")
+
+    assert again.is_repeat
+    assert again.event == first.event
+
+
+async def test_message_envelope_reaches_exactly_its_recipients(bus: Bus) -> None:
+    luna, _, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
+
+    named = await put(bus, luna, "message", "nova", id="m-1", text="ask @kira")
+    assert named.event is not None
+    replied = str(named.event.seq)
+    general = await put(bus, luna, "message", id="m-2", text="all", reply_to=replied, thread="t")
+    for token in ("@nova", "#attic", "agent/nova", "@*"):
+        with pytest.raises(UnknownRecipient):
+            await put(bus, luna, "message", token, id="m-3", text="hello")
+
+    assert named.delivered_to == ("nova",)
+    assert general.delivered_to == ("nova", "kira")
+
+
+async def test_payload_over_the_limit_is_refused(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    await put(bus, luna, "x", "nova", text="x" * (1024 * 1024 - 11))
+    with pytest.raises(MessageTooLarge, match="payload"):
+        await put(bus, luna, "x", "nova", id="e2", text="x" * (1024 * 1024 - 10))
+
+
+@pytest.mark.parametrize("id_", ["\x1b[31m", "x" * 257])
+async def test_id_must_be_readable_text(bus: Bus, id_: str) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    with pytest.raises((BadText, MessageTooLarge)):
+        await put(bus, luna, "x", "nova", id=id_)
+
+
+async def test_envelope_of_a_command_gets_an_id(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    outcome = await put(bus, luna, "x", "nova", id="")
+
+    assert outcome.event is not None
+    assert is_ulid(outcome.event.id)

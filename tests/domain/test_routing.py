@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.domain import routing
-from palaver.domain.routing import Directory, Resolved, is_recipient, no_rooms, resolve
+from palaver.domain.routing import Directory, Resolved, is_recipient, no_rooms, resolve, resolve_exactly
 from palaver.errors import AmbiguousRecipient, BadRequest, UnknownRecipient
 from palaver.protocol.agents import Agent
+from palaver.protocol.envelope import Draft, matches_recipient
 
 _ROLES = {"vigo": "operator", "dira": "observer"}
 
@@ -409,3 +410,51 @@ def test_full_name_with_a_tag_or_device_reaches_only_that_agent(known: set[str],
     for name in known:
         if "-" in name or ":" in name:
             assert resolve([name], directory, sender=sender, is_present=bool).recipients == (name,)
+
+
+_CREW = _Everyone("luna", "claude-1", "claude-x", "vigo", "dira", absent=["claude-x"])
+_EXACT = st.sampled_from(
+    ["@all", "@workers", "@operators", "@observers", "@claude-*", "luna", "vigo", "human"]
+)
+
+
+@given(st.lists(_EXACT, max_size=4))
+def test_envelope_reaches_present_agents_that_the_wire_rules_select(to: list[str]) -> None:
+    everyone = _Everyone("luna", "claude-1", "claude-x", "vigo", "dira")
+    envelope = Draft(type="x", id="e1", sender="mila", to=tuple(to))
+
+    found = resolve_exactly(to, everyone.directory, sender="mila", is_present=everyone.is_present)
+
+    names = [*everyone.directory.all()]
+    meant = {agent.name for agent in names if matches_recipient(envelope, agent.name, agent.role)}
+    assert set(found.recipients) - {"human"} == meant
+    assert found.to == tuple(to)
+
+
+def test_group_of_an_envelope_reaches_present_agents_and_a_name_also_an_absent_one() -> None:
+    def names(*to: str) -> tuple[str, ...]:
+        return resolve_exactly(to, _CREW.directory, sender="luna", is_present=_CREW.is_present).recipients
+
+    assert names() == ("claude-1", "vigo", "dira")
+    assert names("@claude-*") == ("claude-1",)
+    assert names("claude-x", "luna") == ("claude-x", "luna")
+
+
+def test_group_of_an_envelope_without_members_is_reported() -> None:
+    nobody = _Everyone("luna")
+
+    found = resolve_exactly(["@operators"], nobody.directory, sender="luna", is_present=nobody.is_present)
+    broadcast = resolve_exactly([], nobody.directory, sender="luna", is_present=nobody.is_present)
+
+    assert (found.recipients, found.empty_groups) == ((), ("@operators",))
+    assert (broadcast.recipients, broadcast.empty_groups) == ((), ())
+
+
+def test_tokens_that_match_no_agent_are_refused_together() -> None:
+    tokens = ["@worker", "@luna", "@ALL", "@*", "Luna", "", "a b", "lun"]
+
+    with pytest.raises(UnknownRecipient) as caught:
+        resolve_exactly([*tokens, "luna"], _CREW.directory, sender="x", is_present=_CREW.is_present)
+
+    assert list(caught.value.unmatched) == tokens
+    assert caught.value.unmatched["lun"] == ["luna"]

@@ -65,6 +65,15 @@ async def test_ends_of_ids_are_found_in_log_and_archive_newest_first(log: Log) -
     assert log.find("same-end") == events[:1:-1]
 
 
+async def test_time_of_the_sender_is_kept_in_log_and_archive(log: Log) -> None:
+    events = [await put(log, sent_ts=time) for time in (None, 0, -5, 2**62)]
+
+    await log.archive(events[2].seq)
+
+    assert [event.sent_ts for event in events] == [None, 0, -5, 2**62]
+    assert [log.recall(event.seq) for event in events] == events
+
+
 async def test_rows_stay_unchanged_when_events_are_archived(log: Log) -> None:
     events = await put_many(log, 4)
     await put(log, type="claim", room="attic")

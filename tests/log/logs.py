@@ -45,6 +45,7 @@ def draft(
     sender: str = "luna",
     to: tuple[str, ...] = ("nova",),
     id: str | None = None,
+    sent_ts: int | None = None,
     **payload: object,
 ) -> Draft:
     number = next(_numbers)
@@ -55,6 +56,7 @@ def draft(
         id=id or ulid(TS + number, number),
         ts=TS + number,
         payload={"text": text, **payload},
+        sent_ts=sent_ts,
     )
 
 

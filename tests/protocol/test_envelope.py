@@ -1,9 +1,12 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from palaver.errors import BadRequest
 from palaver.ids import is_ulid
@@ -12,6 +15,7 @@ from palaver.protocol.envelope import (
     Event,
     decode_draft,
     decode_event,
+    draft_of_import,
     encode_event,
     event_from,
     matches_recipient,
@@ -40,6 +44,8 @@ events = st.builds(
     payload=payloads,
     by=st.none() | texts,
     delivered_to=st.lists(texts).map(tuple),
+    imported=st.integers(0, 2**63 - 1),
+    sent_ts=st.none() | int64,
 )
 envelopes = st.builds(
     Draft,
@@ -130,7 +136,13 @@ def test_envelope_with_only_its_seq_is_read_as_an_event() -> None:
 def test_envelope_to_be_stored_has_no_field_that_only_the_broker_may_set(event: Event) -> None:
     draft = decode_draft(encode_event(event))
 
-    assert (draft.seq, draft.by, draft.delivered_to) == (None, None, ())
+    assert (draft.seq, draft.by, draft.delivered_to, draft.imported, draft.sent_ts) == (
+        None,
+        None,
+        (),
+        0,
+        None,
+    )
     assert (draft.type, draft.id, draft.sender) == (event.type, event.id, event.sender)
     assert (draft.to, draft.ts, draft.payload) == (event.to, event.ts, event.payload)
 
@@ -233,3 +245,102 @@ def test_envelope_matches_the_recipients_of_its_tokens(row: dict[str, object]) -
 
 def test_empty_token_does_not_match_even_an_empty_name() -> None:
     assert not matches_recipient(Draft(type="t", id="i", sender="ann", to=("",)), "", "worker")
+
+
+def test_new_ids_rise_within_a_millisecond_and_in_several_threads() -> None:
+    def make(_: int) -> list[str]:
+        return [Draft.new("x", "luna").id for _ in range(200)]
+
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(make, range(8)))
+    last = Draft.new("x", "luna").id
+
+    assert all(first < second for ids in made for first, second in pairwise(ids))
+    assert len({id_ for ids in made for id_ in ids}) == 8 * 200
+    assert last > max(id_ for ids in made for id_ in ids)
+
+
+def test_new_envelope_takes_one_recipient_without_a_list() -> None:
+    assert Draft.new("x", "luna", to="nova").to == ("nova",)
+
+
+def test_new_envelope_with_a_wrong_field_is_refused_by_its_name() -> None:
+    with pytest.raises(BadRequest, match="`payload`"):
+        Draft.new("x", "luna", [1])  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="`to`"):
+        Draft.new("x", "luna", to=[1])  # type: ignore[list-item]
+
+
+@given(envelopes, int64)
+def test_stored_envelope_leaves_as_it_came_in(envelope: Draft, now: int) -> None:
+    draft = replace(envelope, type=f"x.{envelope.type}", ts=now, sent_ts=envelope.ts, delivered_to=("nova",))
+
+    event = event_from(draft, 7, "BOXE")
+
+    assert event.ts == now
+    assert decode_event(encode_event(event)).envelope == replace(envelope, type=draft.type)
+    assert event_from(draft_of_import(event), 9, "MABU").envelope == event.envelope
+
+
+@pytest.mark.parametrize("type_", ["task.create", "task.update", "task.complete"])
+def test_envelope_of_a_task_has_no_field_that_the_bus_added(type_: str) -> None:
+    sent: dict[str, object] = {"task_id": "t", "title": "x", "assignee": "nova", "own": [1]}
+    added = {} if type_ == "task.complete" else {"assignees": ["nova"]}
+
+    event = Event(type=type_, id="i", sender="luna", seq=1, payload={**sent, **added}, sent_ts=5)
+
+    assert event.envelope == Draft(type=type_, id="i", sender="luna", ts=5, payload=sent)
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "left"),
+    [
+        (
+            "message",
+            {
+                "text": "hi",
+                "scope": "mentions",
+                "delivered_to": ["nova"],
+                "priority": "normal",
+                "intent": None,
+            },
+            {"text": "hi"},
+        ),
+        (
+            "message",
+            {"text": "", "command": "run", "payload": [1], "path": "a/b", "thread": "t", "held": "why"},
+            {"command": "run", "payload": [1], "path": "a/b", "thread": "t"},
+        ),
+        ("message", {"text": "hi", "priority": "interrupt"}, {"text": "hi", "priority": "interrupt"}),
+        ("agent.hello", {"runtime": "py", "version": "", "role": "operator"}, {"runtime": "py"}),
+        ("agent.bye", {"reason": "left"}, {}),
+        ("agent.bye", {"reason": "done"}, {"reason": "done"}),
+    ],
+)
+def test_envelope_has_the_payload_fields_of_its_sender(
+    type_: str, payload: dict[str, object], left: dict[str, object]
+) -> None:
+    event = Event(type=type_, id="i", sender="luna", seq=1, ts=3, payload=payload)
+
+    assert (event.envelope.payload, event.envelope.ts) == (left, 3)
+
+
+@pytest.mark.parametrize(
+    ("to", "left"),
+    [
+        ((), ()),
+        (("@all",), ("@all",)),
+        (("@workers", "nova"), ("@workers", "nova")),
+        (("@claude-*",), ("@claude-*",)),
+        (("#attic",), ("nova", "api-nova")),
+        (("luna", "nova"), ("nova", "api-nova")),
+        (("agent/nova",), ("nova", "api-nova")),
+    ],
+)
+def test_addresses_that_are_not_tokens_of_the_wire_become_names(
+    to: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    payload: dict[str, object] = {"text": "hi", "delivered_to": ["nova", "api-nova"]}
+    event = Event(type="message", id="i", sender="luna", seq=1, to=to, payload=payload)
+
+    assert event.envelope.to == left

@@ -749,7 +749,7 @@ class Connection:
         """Call the handlers with each envelope that arrives, until the block ends or this is cancelled.
 
         Each call is a task. The envelope is acknowledged when its handlers have returned. If one raises, the
-        error is logged, and the envelope stays unread: the next connection gets it again, this one does not.
+        error is logged, and the envelope stays unread: only the next connection gets it again.
         Takes the same messages as `messages()`.
         """
         joined = self._connection.joined

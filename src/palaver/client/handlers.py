@@ -46,7 +46,7 @@ class Handlers:
 
     @property
     def announcements(self) -> tuple[str, ...]:
-        """The types without a mailbox that have a handler of their own."""
+        """The types without a mailbox that a handler names."""
         return tuple(sorted(ANNOUNCEMENTS & self._by_type.keys()))
 
     def find(self, type: str) -> list[Handler]:
