@@ -137,7 +137,7 @@ COMMANDS: Final[Mapping[tuple[str, ...], str | tuple[str, ...]]] = {
     ("agent", "revoke"): PERSON,
     ("agent", "list"): NO_TEXT,
     ("irc", "code"): PERSON,
-    ("irc", "verbosity"): ("irc", "verbosity"),
+    ("irc", "verbosity"): NO_TEXT,
     ("install",): CLIENT,
     ("uninstall",): CLIENT,
     ("archive",): NO_TEXT,

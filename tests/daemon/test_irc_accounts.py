@@ -191,6 +191,14 @@ def test_revoked_name_can_be_registered_again_by_a_person(bus: Home) -> None:
     assert check_output(run_as_person(bus, "agent", "register", "ann", "--person", "--json")).json["token"]
 
 
+def test_registered_person_has_no_other_token(bus: Home) -> None:
+    check_output(run_as_person(bus, "agent", "register", "ann", "--person"))
+
+    refused = run_as_person(bus, "token", "create", "ann", "--json")
+
+    assert "pal agent rotate ann" in refused.error["message"]
+
+
 def test_registered_name_is_completed(bus: Home) -> None:
     bus.ok("agent", "register", "scout")
 
