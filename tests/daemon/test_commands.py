@@ -48,6 +48,7 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 TRIED_ELSEWHERE = frozenset(
     {
+        "agent",
         "approve",
         "archive",
         "attach",
@@ -64,6 +65,7 @@ TRIED_ELSEWHERE = frozenset(
         "hook",
         "import",
         "install",
+        "irc",
         "kill",
         "mcp",
         "monitor",
