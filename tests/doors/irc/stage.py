@@ -164,8 +164,9 @@ class IrcStage(Parts):
 
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, home: Path, limits: IrcLimits) -> None:
         super().__init__(bus, tasks, Settings(irc="127.0.0.1:0", irc_guests="talk"), home)
-        origins = dict.fromkeys(KEYS, "default")
-        self.live = LiveSettings(LoadedSettings(settings=self.settings, origins=origins))
+        self.live = LiveSettings(
+            LoadedSettings(settings=self.settings, origins=dict.fromkeys(KEYS, "default"))
+        )
         self.tokens = TokenBook(home, bus.clock)
         self.accounts = Accounts(
             tokens=self.tokens,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.doors.irc.stage import IrcStage, commands, shown
 
-from palaver.broker.context import SYSTEM_CALLER
+from palaver.broker.context import SYSTEM_CALLER, Seated
 from palaver.protocol.agents import Agent, caller_for
 from palaver.protocol.requests import Gone, JoinRoom, Leave
 
@@ -91,20 +91,20 @@ async def test_member_that_leaves_a_room_parts_or_quits(irc: IrcStage, tmp_path:
 
 async def join_room(irc: IrcStage, agent: Agent, directory: Path) -> str:
     done = await irc.broker.submit(caller_for(agent), JoinRoom(places=(str(directory),)))
-    assert done.event is not None
-    return str(done.event.payload["room"])
+    assert isinstance(done, Seated)
+    return done.room.id
 
 
 async def test_connections_of_one_account_share_nick_and_channels(irc: IrcStage) -> None:
-    secret = await irc.token("luna")
+    codes = irc.accounts.codes
     first, second = await irc.connect(), await irc.connect()
-    await first.log_in("luna", secret)
+    await first.log_in("human", codes.issue())
     await first.ask("JOIN #a")
     bob = await irc.guest("bob")
     await bob.ask("JOIN #a,#b")
     await first.ask()
 
-    await second.log_in("luna", secret)
+    await second.log_in("human", codes.issue())
     joined = await second.ask()
     await second.ask("JOIN #b")
     on_first = await first.ask()
@@ -117,6 +117,19 @@ async def test_connections_of_one_account_share_nick_and_channels(irc: IrcStage)
     assert ("JOIN", "#b") in shown(on_first)
     assert shown(seen) == [("JOIN", "#b")]
     assert shown(await bob.until("QUIT", "PART"))[-1][0] == "QUIT"
+
+
+async def test_agent_whose_last_client_ends_is_online_for_the_grace_period(irc: IrcStage) -> None:
+    luna, bob = await irc.program("luna"), await irc.guest("bob")
+    await luna.ask("JOIN #a")
+    await bob.ask("JOIN #a")
+
+    await luna.close()
+    parted = await bob.until("PART", "QUIT")
+    await irc.broker.submit(SYSTEM_CALLER, Gone(name="luna", reason="test"))
+
+    assert shown(parted)[-1] == ("PART", "#a", "the connection was closed")
+    assert await bob.ask("ISON luna") != []
 
 
 async def test_agent_stays_listed_when_its_client_leaves(irc: IrcStage) -> None:
