@@ -156,6 +156,16 @@ class Stage:
                 self.news.clear()
                 await self.news.wait()
 
+    async def until_stored(self, is_so: Callable[[], bool]) -> None:
+        """Wait until an event makes this true."""
+        news = asyncio.Event()
+        stop = self.log.subscribe(lambda _: news.set())
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                news.clear()
+                await news.wait()
+        stop()
+
     async def speak(self, client: Client, target: str, text: str, **tags: str) -> None:
         """Let a client write a line."""
         await speak(self.hub, client, target, text, tags=tags)

@@ -9,13 +9,13 @@ import pytest
 from tests.doors.irc.stage import ALL_CAPS, Stage, opened_stage
 from tests.fakes import HUMAN
 
+from palaver.broker.context import Seated
 from palaver.doors.irc.irc_wire import split_exactly
 from palaver.doors.irc.speaking import multiline, notice, tagmsg
 from palaver.protocol.agents import Standing
 from palaver.protocol.envelope import body_as
 from palaver.protocol.events import MessageSent
 from palaver.protocol.paths import SubscribePath
-from palaver.protocol.query import Query
 from palaver.protocol.requests import JoinRoom
 
 
@@ -104,9 +104,9 @@ async def test_line_in_the_channel_of_an_agent_goes_to_that_agent(stage: Stage) 
 
 async def test_line_in_a_room_is_a_room_message(stage: Stage) -> None:
     luna = await stage.bus.join("luna")
-    await stage.broker.submit(luna, JoinRoom(places=("/repo/app",)))
-    (seated,) = await stage.log.read(Query(types=("member_joined",)))
-    room = f"#{seated.payload['room']}"
+    seated = await stage.broker.submit(luna, JoinRoom(places=("/repo/app",)))
+    assert isinstance(seated, Seated)
+    room = f"#{seated.room.id}"
     client = stage.person(room)
 
     await stage.speak(client, room, "hello all")
