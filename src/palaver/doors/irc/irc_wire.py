@@ -770,6 +770,7 @@ NUMERICS: Final[Mapping[str, Numeric]] = {
     "402": Numeric("ERR_NOSUCHSERVER", "No such server"),
     "403": Numeric("ERR_NOSUCHCHANNEL", "No such channel"),
     "404": Numeric("ERR_CANNOTSENDTOCHAN", "Cannot send to channel"),
+    "405": Numeric("ERR_TOOMANYCHANNELS", "You have joined too many channels"),
     "407": Numeric("ERR_TOOMANYTARGETS", f"Too many targets: at most {LIMIT_TARGETS} in one command"),
     "409": Numeric("ERR_NOORIGIN", "No origin specified"),
     "410": Numeric("ERR_INVALIDCAPCMD", "Invalid CAP command"),
