@@ -431,10 +431,12 @@ class IrcSession:
 
     def authenticate(self, line: Line) -> None:
         client, text = self.client, line.params[0]
-        if client.has_account and not client.account.is_guest:
+        if client.has_welcome:
+            client.numeric("462")
+        elif client.has_account:
             client.numeric("907")
-        elif client.has_welcome or "sasl" not in client.caps:
-            client.numeric("904", text="SASL requires the capability sasl, before the registration")
+        elif "sasl" not in client.caps:
+            client.numeric("904", text="SASL requires the capability sasl")
         elif text == "*":
             self._sasl = None
             client.numeric("906")
@@ -461,7 +463,7 @@ class IrcSession:
             return
         self._sasl = None
         if len(text) == LIMIT_SASL_CHUNK_BYTES:
-            client.numeric("905")
+            client.numeric("904", text="The name and the token are too long")
             return
         try:
             account = self._log_in_plain("".join(chunks))
