@@ -39,7 +39,8 @@ ALL_CAPS = frozenset(
 )
 
 
-def _token(name: str) -> Token:
+def token(name: str) -> Token:
+    """Return a token of an agent or a registered person."""
     return Token(id=f"t-{name}", name=name, standing="worker", by="human", ts=0, hash=name)
 
 
@@ -146,7 +147,7 @@ class Stage:
 
     def program(self, caller: Caller, *channels: str, caps: frozenset[str] = ALL_CAPS) -> Recorded:
         """Add a client with the token of an agent."""
-        account = Account(name=caller.name, caller=caller, is_program=True, token=_token(caller.name))
+        account = Account(name=caller.name, caller=caller, is_program=True, token=token(caller.name))
         return self.add(caller.name.replace(":", "|"), account, *channels, caps=caps)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
