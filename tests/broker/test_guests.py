@@ -212,7 +212,7 @@ async def test_broadcast_and_envelope_to_all_leave_out_a_registered_person(bus: 
     await register(bus)
 
     for request in (
-        Send(text="hi", sent_ts=0, is_confirmed=True),
+        Send(text="hi", is_exact=True, is_confirmed=True),
         Put(envelope=Draft(type="x.y", id="e1", sender="luna")),
     ):
         event = await bus.submit(luna, request)

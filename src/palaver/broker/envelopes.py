@@ -150,6 +150,7 @@ def _send_from(envelope: Draft, request: Put) -> Send:
         priority=_word(asked.priority),
         id=envelope.id,
         sent_ts=envelope.ts,
+        is_exact=bool(envelope.to) or not request.at,
         channel=request.channel,
     )
 

@@ -607,8 +607,8 @@ async def _prepare(
 ) -> PreparedSend:
     """Check a message, resolve its recipients and apply the brakes. Writes nothing."""
     mentions = find_mentions(request.text) if request.has_mentions else []
-    is_envelope = request.sent_ts is not None  # on the wire, a room is not an address
-    in_room = None if is_envelope else resolve_room_message(context, caller, request, mentions)
+    # In an envelope, a room is not an address.
+    in_room = None if request.is_exact else resolve_room_message(context, caller, request, mentions)
     check_text(request.text)
     content = None if request.content is None else _with_payload(request.content)
     if not request.text.strip() and not request.raw and content is None:
@@ -904,7 +904,7 @@ def recipients_of(event: Event) -> tuple[str, ...]:
 async def _resolve(
     context: Context, caller: Caller, request: Send, reply: _Reply, mentions: Sequence[str]
 ) -> Resolved:
-    if request.sent_ts is not None:
+    if request.is_exact:
         return resolve_exactly(
             request.to, context.directory, sender=caller.name, is_present=context.is_present
         )

@@ -294,7 +294,9 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     is_confirmed: bool = False
     """The caller knows that this goes to many."""
     sent_ts: int | None = None
-    """The time in the envelope that it came in; None for a text. Recipients of an envelope are exact."""
+    """The time in the envelope that it came in; None for a text."""
+    is_exact: bool = False
+    """Whether `to` has the recipients of an envelope, which are exact. Without `to` it is then for everyone."""
     is_dry_run: bool = False
     expects_reply: bool = False
     """Remind recipients that do not answer."""
