@@ -296,7 +296,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     sent_ts: int | None = None
     """The time in the envelope that it came in; None for a text."""
     is_exact: bool = False
-    """Whether `to` has the recipients of an envelope, which are exact. Without `to` it is then for everyone."""
+    """Whether `to` follows the exact rules of envelopes; without `to` it is then for everyone."""
     is_dry_run: bool = False
     expects_reply: bool = False
     """Remind recipients that do not answer."""
