@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.doors.irc.stage import ALL_CAPS, Recorded, Stage, opened_stage
+from tests.doors.irc.message_stage import ALL_CAPS, Recorded, Stage, opened_stage, token
 from tests.fakes import HUMAN, LIMIT_A_MINUTE
 
 from palaver.broker.context import Seated
@@ -27,8 +27,11 @@ from palaver.doors.irc.showing import (
     text_message,
 )
 from palaver.errors import RateLimited
+from palaver.identity.accounts import Account
+from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import BODIES, Grade
+from palaver.protocol.paths import SubscribePath
 from palaver.protocol.requests import Acknowledge, JoinRoom, Leave, Put, Release, SetStatus
 
 NONE: frozenset[str] = frozenset()
@@ -235,6 +238,33 @@ async def test_mail_is_acknowledged_when_the_client_has_read_it(stage: Stage) ->
 
     assert [target for target, _ in second.said] == ["nova"]
     assert json.loads(second.said[0][1])["payload"]["text"] == "hello"
+
+
+async def test_subscribed_program_does_not_get_its_own_message(stage: Stage) -> None:
+    nova, luna = await stage.bus.join("nova"), await stage.bus.join("luna")
+    await stage.broker.submit(nova, SubscribePath(agent="nova", pattern="irc/local/#dev"))
+    program = stage.program(nova, "#dev", caps=NONE)
+
+    await stage.speak(program, "#dev", "mine")
+    await stage.until(lambda: len(program.of("PING")) == 1)
+    await stage.send(luna, "of another", "irc/local/#dev")
+    await stage.until(lambda: len(program.of("PING")) == 2)
+
+    assert [json.loads(text)["payload"]["text"] for _, text in program.said] == ["of another"]
+
+
+async def test_registered_person_gets_mail_as_text(stage: Stage) -> None:
+    luna = await stage.bus.join("luna")
+    await stage.bus.join("bob", is_here=False)
+    bob = Caller(name="bob", standing=Standing.GUEST, kind="human")
+    client = stage.add("bob", Account(name="bob", caller=bob, token=token("bob")), "#general")
+    event = await stage.send(luna, "hello bob", "@bob")
+    await stage.until(lambda: bool(client.of("PING")))
+
+    client.pong()
+    await stage.until_stored(lambda: stage.bus.state(event, "bob") == "seen")
+
+    assert client.said == [("bob", "hello bob")]
 
 
 async def test_message_that_a_brake_holds_is_shown_when_released(stage: Stage) -> None:
