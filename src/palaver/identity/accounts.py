@@ -21,6 +21,7 @@ from palaver.protocol.agents import (
     GUEST_ROLE,
     NOT_FIRST,
     ROLES,
+    Agent,
     Caller,
     Standing,
     caller_for,
@@ -188,6 +189,8 @@ class Accounts:
         self._submit = submit
         self._gone = gone
         self._live = live
+        self._clock = clock
+        self._seen: dict[str, int] = {}
         self._watchers: list[Callable[[], None]] = []
         self.codes = OneTimeCodes(clock)
         tokens.watch(self.notify)
@@ -335,4 +338,14 @@ class Accounts:
     def disconnected(self, account: Account) -> None:
         """Count one connection less. After the last one, the agent is offline when the grace period ends."""
         if account.token is not None:
+            self._seen[account.name] = self._clock.now_ms()
             self._presence.link_closed(account.name)
+
+    def last_seen_ms(self, agent: Agent) -> int | None:
+        """Return when an agent that is offline was last connected; None if it never was.
+
+        It is exact since the start of the daemon. Before that it is the time of its last change of state.
+        """
+        if agent.left and agent.detail == REGISTERED:
+            return None
+        return max(agent.since, self._seen.get(agent.name, 0))
