@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doors.irc.door_stage import IrcClient, IrcStage, commands, opened_irc, plain, shown
+from tests.doors.irc.stage import IrcClient, IrcStage, commands, opened_irc, plain, shown
 
 from palaver.doors.irc.channels import IrcUser
 from palaver.doors.irc.commands import _COMMANDS, _is_matching, _pattern
@@ -651,6 +651,21 @@ async def test_messages_without_target_or_text(irc: IrcStage) -> None:
     )
 
     assert commands(lines) == ["411", "412", "412", "407", "461"]
+
+
+async def test_guest_that_may_only_read_writes_nothing(irc: IrcStage) -> None:
+    irc.change(irc_guests="read")
+    ann, bob = await irc.guest("ann"), await irc.guest("bob", "message-tags")
+    await ann.ask("JOIN #a")
+    await bob.ask("JOIN #a")
+    await ann.ask()
+
+    lines = await bob.ask("PRIVMSG #a :x", "NOTICE #a :x", "@+x=y TAGMSG #a")
+
+    assert [line.command for line in lines if line.command == "PRIVMSG"] == []
+    assert {"NOTICE", "TAGMSG"} <= {line.params[0] for line in lines if line.command == "FAIL"}
+    assert await ann.ask() == []
+    assert await irc.payloads("message") == []
 
 
 async def test_tagmsg_needs_message_tags(irc: IrcStage) -> None:

@@ -786,6 +786,7 @@ NUMERICS: Final[Mapping[str, Numeric]] = {
     "461": Numeric("ERR_NEEDMOREPARAMS", "Not enough parameters"),
     "462": Numeric("ERR_ALREADYREGISTERED", "You may not reregister"),
     "464": Numeric("ERR_PASSWDMISMATCH", "Password incorrect"),
+    "470": Numeric("ERR_LINKCHANNEL", "This is the short name of a room; you are in its channel"),
     "477": Numeric("ERR_NEEDREGGEDNICK", "You need to be logged in to use that channel"),
     "482": Numeric("ERR_CHANOPRIVSNEEDED", "You're not channel operator"),
     "501": Numeric("ERR_UMODEUNKNOWNFLAG", "Unknown MODE flag"),
