@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from tests.doors.irc.stage import IrcStage, commands, shown
+from tests.doors.irc.door_stage import IrcStage, commands, shown
 
 from palaver.broker.context import SYSTEM_CALLER, Seated
 from palaver.protocol.agents import Agent, caller_for
-from palaver.protocol.requests import Gone, JoinRoom, Leave
+from palaver.protocol.requests import Gone, JoinRoom, Leave, LeaveRoom
 
 
 async def test_join_shows_topic_and_all_nicks(irc: IrcStage) -> None:
@@ -74,6 +74,31 @@ async def test_room_lists_its_members(irc: IrcStage, tmp_path: Path) -> None:
     assert lines[1].params[2] == f"Room {room} in {tmp_path}"
     assert lines[3].params[-1] == "bob +luna"
     assert (joined.source, joined.params) == ("nova!nova@palaver", (f"#{room}",))
+
+
+async def test_short_name_of_a_room_leads_to_its_channel(irc: IrcStage, tmp_path: Path) -> None:
+    luna = await irc.agent("luna")
+    room = await join_room(irc, luna, tmp_path)
+    bob = await irc.guest("bob")
+    short = room.rpartition("-")[0]
+
+    lines = await bob.ask(f"JOIN #{short}")
+
+    assert shown(lines)[:2] == [
+        ("470", "bob", f"#{short}", f"#{room}", "This is the short name of a room; you are in its channel"),
+        ("JOIN", f"#{room}"),
+    ]
+
+
+async def test_agent_that_only_leaves_a_room_parts(irc: IrcStage, tmp_path: Path) -> None:
+    luna = await irc.agent("luna")
+    room = await join_room(irc, luna, tmp_path)
+    bob = await irc.guest("bob")
+    await bob.ask(f"JOIN #{room}")
+
+    await irc.broker.submit(caller_for(luna), LeaveRoom(room=room))
+
+    assert (await bob.until("PART", "QUIT"))[-1].params == (f"#{room}",)
 
 
 async def test_member_that_leaves_a_room_parts_or_quits(irc: IrcStage, tmp_path: Path) -> None:
@@ -232,3 +257,10 @@ async def test_setname_is_shown_and_checked(irc: IrcStage) -> None:
     assert shown(replies)[0] == ("SETNAME", "B␛ob \\u202e")
     assert [line.params[1] for line in replies[1:]] == ["INVALID_REALNAME", "INVALID_REALNAME"]
     assert shown(await ann.ask()) == [("SETNAME", "B␛ob \\u202e")]
+
+
+async def test_setname_is_not_shown_without_the_capability(irc: IrcStage) -> None:
+    bob = await irc.guest("bob")
+
+    assert await bob.ask("SETNAME :Robert") == []
+    assert (await bob.ask("WHO bob"))[0].params[-1] == "0 Robert"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doors.irc.stage import IrcClient, IrcStage, commands, opened_irc, plain, shown
+from tests.doors.irc.door_stage import IrcClient, IrcStage, commands, opened_irc, plain, shown
 
 from palaver.doors.irc.channels import IrcUser
 from palaver.doors.irc.commands import _COMMANDS, _is_matching, _pattern
@@ -154,7 +154,7 @@ async def test_other_ends_of_sasl_have_their_numerics(irc: IrcStage) -> None:
     )
 
     said = [code for code in commands(lines) if code != "AUTHENTICATE"]
-    assert said == ["904", "CAP", "908", "904", "906", "905", "905", "461"]
+    assert said == ["904", "CAP", "908", "904", "906", "905", "904", "461"]
 
 
 async def test_sasl_response_may_come_in_parts(irc: IrcStage) -> None:
@@ -257,7 +257,23 @@ async def test_commands_before_the_registration_get_451(irc: IrcStage) -> None:
 async def test_repeated_registration_gets_462(irc: IrcStage) -> None:
     bob = await irc.guest("bob")
 
-    assert commands(await bob.ask("USER a b c d", "PASS x", "USER", "PASS")) == ["462", "462", "461", "461"]
+    lines = await bob.ask("USER a b c d", "PASS x", "USER", "PASS", "AUTHENTICATE PLAIN")
+
+    assert commands(lines) == ["462", "462", "461", "461", "462"]
+
+
+async def test_empty_real_name_gets_461(irc: IrcStage) -> None:
+    bob = await irc.connect()
+
+    assert commands(await bob.ask("NICK bob", "USER bob 0 * :")) == ["461"]
+
+
+async def test_end_of_the_negotiation_aborts_sasl(irc: IrcStage) -> None:
+    bob = await irc.connect()
+
+    lines = await bob.ask("CAP REQ sasl", "AUTHENTICATE PLAIN", "CAP END")
+
+    assert commands(lines) == ["CAP", "AUTHENTICATE", "906"]
 
 
 async def test_user_name_and_real_name_are_made_safe(irc: IrcStage) -> None:
@@ -309,6 +325,15 @@ async def test_capabilities_are_all_or_none(irc: IrcStage) -> None:
         ("FOO", "Invalid CAP command"),
         ("CAP", "Not enough parameters"),
     ]
+
+
+async def test_repeated_capabilities_are_acknowledged_once(irc: IrcStage) -> None:
+    bob = await irc.guest("bob")
+
+    lines = await bob.ask(f"CAP REQ :{'labeled-response ' * 28}", "CAP LS 302", "CAP LS")
+
+    assert lines[0].params[1:] == ("ACK", "labeled-response")
+    assert "sasl" in lines[2].params[-1].split()
 
 
 async def test_registration_waits_for_the_end_of_the_negotiation(irc: IrcStage) -> None:
@@ -402,6 +427,7 @@ async def test_multiline_batch_is_one_message_with_the_label(irc: IrcStage) -> N
         (["@batch=1 PRIVMSG #a :x", "@batch=1 NOTICE #a :x"], "MULTILINE_INVALID"),
         (["@batch=1;draft/multiline-concat PRIVMSG #a :x"], "MULTILINE_INVALID"),
         (["@batch=1 PRIVMSG #a :"], "MULTILINE_INVALID"),
+        (["@batch=2 PRIVMSG #a :x"], "MULTILINE_INVALID"),
         ([], "MULTILINE_INVALID"),
         (["@batch=1 PRIVMSG #a :x"] * (LIMIT_MULTILINE_LINES + 1), "MULTILINE_MAX_LINES"),
         ([f"@batch=1 PRIVMSG #a :{'x' * 480}"] * 2185, "MULTILINE_MAX_BYTES"),
@@ -413,7 +439,8 @@ async def test_wrong_batch_is_refused_once_and_as_a_whole(irc: IrcStage, sent: l
 
     lines = await bob.ask("BATCH +1 draft/multiline #a", *sent, "@batch=1 PRIVMSG #a :", "BATCH -1")
 
-    assert [line.params[:2] for line in lines] == [("BATCH", code)]
+    assert lines[0].params[:2] == ("BATCH", code)
+    assert {line.command for line in lines} == {"FAIL"}
     assert await irc.payloads("message") == []
 
 
@@ -533,6 +560,7 @@ async def test_whox_returns_the_fields_in_their_order(irc: IrcStage) -> None:
     lines = await bob.ask("WHO luna %afnt,42", "WHO bob %tcuihsnfdlaor,7", "WHO bob %")
 
     assert lines[0].params == ("bob", "42", "luna", "H+", "luna")
+    assert (await bob.ask("WHO luna :%tn, :x"))[0].params == ("bob", "0", "luna")
     said = ("7", "*", "bob", "255.255.255.255", "palaver", "pal", "bob", "H", "0", "0", "0", "n/a")
     assert lines[2].params == ("bob", *said, "bob of the test")
     assert commands(lines[4:]) == ["315"]
@@ -625,6 +653,21 @@ async def test_messages_without_target_or_text(irc: IrcStage) -> None:
     assert commands(lines) == ["411", "412", "412", "407", "461"]
 
 
+async def test_guest_that_may_only_read_writes_nothing(irc: IrcStage) -> None:
+    irc.change(irc_guests="read")
+    ann, bob = await irc.guest("ann"), await irc.guest("bob", "message-tags")
+    await ann.ask("JOIN #a")
+    await bob.ask("JOIN #a")
+    await ann.ask()
+
+    lines = await bob.ask("PRIVMSG #a :x", "NOTICE #a :x", "@+x=y TAGMSG #a")
+
+    assert [line.command for line in lines if line.command == "PRIVMSG"] == []
+    assert {"NOTICE", "TAGMSG"} <= {line.params[0] for line in lines if line.command == "FAIL"}
+    assert await ann.ask() == []
+    assert await irc.payloads("message") == []
+
+
 async def test_tagmsg_needs_message_tags(irc: IrcStage) -> None:
     bob = await irc.guest("bob")
 
@@ -635,6 +678,15 @@ async def test_ping_needs_a_token(irc: IrcStage) -> None:
     bob = await irc.guest("bob")
 
     assert commands(await bob.ask("PING", "PING :")) == ["409", "409"]
+
+
+async def test_ping_of_a_full_line_is_answered(irc: IrcStage) -> None:
+    bob = await irc.guest("bob")
+
+    (line,) = await bob.ask(f"PING {'x' * 505}")
+
+    assert line.params[-1] == "x" * len(line.params[-1])
+    assert len(line.params[-1]) > 450
 
 
 # --------------------

@@ -31,12 +31,12 @@ from palaver.errors import RoomNotFound
 from palaver.protocol.agents import GUEST_ROLE, Agent
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, CLOSE, HELLO, KICK, LIFE, MEMBER_JOINED, MEMBER_LEFT
+from palaver.protocol.events import BYE, CLOSE, HELLO, KICK, MEMBER_JOINED, MEMBER_LEFT
 from palaver.services.services import Services
 from palaver.state.agents import read_agents
 from palaver.state.rooms import find_room, read_open_rooms, read_room, read_rooms_of
 
-_CHANGES: Final = frozenset({HELLO, BYE, LIFE, MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE})
+_CHANGES: Final = frozenset({HELLO, BYE, MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE})
 """Events that can change which agents are listed."""
 _OPERATORS: Final = frozenset({"operator"})
 
@@ -82,7 +82,7 @@ class Hub:
         self.on_last: list[Callable[[], None]] = []
         """Called when the last client has left."""
         self.on_change: list[Callable[[], None]] = []
-        """Called when agents or rooms have changed."""
+        """Called when a new agent is online."""
         self.on_open: list[Callable[[Client], None]] = []
         """Called with each client that has registered and was greeted."""
         self.on_close: list[Callable[[Client], None]] = []
@@ -341,8 +341,9 @@ class Hub:
                 self._offline(user.nick)
         for nick in self._agents.keys() - users.keys() - self._at.keys():
             self._online(nick)
-        for changed in self.on_change:
-            changed()
+        if self._agents.keys() - users.keys():
+            for changed in self.on_change:
+                changed()
 
     def _hear(self, events: Sequence[Event]) -> None:
         self.refresh()
@@ -406,6 +407,8 @@ class Hub:
 
     def _enter(self, client: Client, channel: str) -> None:
         """Put one connection in a channel, and send it the lines of a new member."""
+        if client.is_ended:  # it did not read the lines about another channel
+            return
         folded = fold(channel)
         client.joined[folded] = channel
         self._members.setdefault(folded, {})[client] = None
@@ -467,7 +470,7 @@ class Hub:
 
     def _notify_monitors(self, nick: str, code: str) -> None:
         folded = fold(nick)
-        for client in self.clients:
+        for client in tuple(self.clients):
             if folded in client.monitored:
                 user = self.user(nick)
                 shown = user.source if user is not None and code == "730" else nick

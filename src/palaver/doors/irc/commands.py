@@ -66,7 +66,7 @@ _VERSION: Final = re.compile("[0-9]{1,3}", re.ASCII)
 _NOT_IN_USER: Final = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 
 
-class Say(Protocol):
+class SayText(Protocol):
     """Sends a text of a client to a channel or nick, or refuses it with a reply to the client."""
 
     def __call__(
@@ -99,8 +99,8 @@ class SayTags(Protocol):
 class Talk:
     """The commands that carry messages, and the one that reads the history."""
 
-    speak: Say
-    notice: Say
+    speak: SayText
+    notice: SayText
     tagmsg: SayTags
     multiline: SayMany
     chathistory: Callable[[Hub, Client, Sequence[str]], Awaitable[None]]
@@ -431,10 +431,12 @@ class IrcSession:
 
     def authenticate(self, line: Line) -> None:
         client, text = self.client, line.params[0]
-        if client.has_account and not client.account.is_guest:
+        if client.has_welcome:
+            client.numeric("462")
+        elif client.has_account:
             client.numeric("907")
-        elif client.has_welcome or "sasl" not in client.caps:
-            client.numeric("904", text="SASL requires the capability sasl, before the registration")
+        elif "sasl" not in client.caps:
+            client.numeric("904", text="SASL requires the capability sasl")
         elif text == "*":
             self._sasl = None
             client.numeric("906")
@@ -461,7 +463,7 @@ class IrcSession:
             return
         self._sasl = None
         if len(text) == LIMIT_SASL_CHUNK_BYTES:
-            client.numeric("905")
+            client.numeric("904", text="The name and the token are too long")
             return
         try:
             account = self._log_in_plain("".join(chunks))
@@ -513,9 +515,11 @@ class IrcSession:
     async def notice(self, line: Line) -> None:
         await self._say(line, self._talk.notice)
 
-    async def _say(self, line: Line, say: Say) -> None:
+    async def _say(self, line: Line, say: SayText) -> None:
         client = self.client
         target, text = (*line.params, "", "")[:2]
+        if line.command == "NOTICE":
+            require(client.account.caller, Standing.GUEST, line.command)
         if target and text:
             for one in self._targets(line):
                 waiting = say(self.hub, client, one, text, tags=self._tags(line))
@@ -528,6 +532,7 @@ class IrcSession:
         if "message-tags" not in self.client.caps:
             self.client.numeric("421", line.command)
             return
+        require(self.client.account.caller, Standing.GUEST, line.command)
         for target in self._targets(line):
             self._talk.tagmsg(self.hub, self.client, target, tags=self._tags(line))
 
@@ -625,12 +630,11 @@ class IrcSession:
                 client.numeric("403", safe(channel) or "*")
             elif fold(channel) not in client.joined and len(client.joined) >= client.limits.channels:
                 text = f"You are in {client.limits.channels} channels, which is the limit: leave one first"
-                client.send_text("405", safe(channel), text=text)
+                client.numeric("405", safe(channel), text=text)
             else:
                 found = self.hub.room_channel(channel)
                 if found != channel:
-                    text = "This is the short name of a room; you are in its channel"
-                    client.send_text("470", channel, found, text=text)
+                    client.numeric("470", channel, found)
                 self.hub.join(client, found)
 
     def part(self, line: Line) -> None:

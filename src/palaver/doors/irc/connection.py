@@ -469,7 +469,6 @@ class Client:
 
     def _end_unless_registered(self) -> None:
         if self.has_welcome:
-            self._heard_s = max(self._heard_s, self.clock.monotonic_s() - self.limits.idle_s)
             self._check_idle()
         else:
             self.end(f"you did not register within {self.limits.register_s:g} seconds")
