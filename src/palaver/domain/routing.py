@@ -24,7 +24,7 @@ from palaver.protocol.address import (
 )
 from palaver.protocol.agents import LAUNCHED, LIMIT_NAME, Agent
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, PATH
-from palaver.protocol.paths import split_mailbox
+from palaver.protocol.paths import LOCAL_NETWORK, split_irc_path, split_mailbox
 
 # --------------------
 # All named agents, found by any part of their name. Pure: the caller knows who is present.
@@ -60,6 +60,7 @@ class Directory:
         self._paths: PathIndex[_Subscriber] = PathIndex()
         self._patterns: dict[str, set[str]] = {}
         self._auto_run: set[str] = set()
+        self._networks = {LOCAL_NETWORK}
         self.named: dict[tuple[tuple[str, ...], str], Resolved] = {}
         """Recipients of names, by the tokens and the sender. Valid until an agent is added or removed."""
         for agent in agents:
@@ -186,6 +187,15 @@ class Directory:
             self._auto_run.add(name)
         else:
             self._auto_run.discard(name)
+
+    def serve_network(self, network: str) -> None:
+        """Record that a bridge carries the messages for an IRC network, so that they are no dead letters."""
+        self._networks.add(network)
+
+    def is_served(self, path: str) -> bool:
+        """Return whether something other than a subscription carries the messages of a path."""
+        found = split_irc_path(path)
+        return found is not None and found[0] in self._networks
 
     def by_path(self, path: str, *, is_present: Callable[[str], bool] = lambda name: True) -> set[str]:
         """Return the mailboxes that a delivery path reaches.
@@ -385,7 +395,8 @@ class _Search:
             is_room = isinstance(address, RoomAddress)
             self._unknown[written] = [] if is_room else self._directory.nearest(token.strip("@-"))
         elif isinstance(address, Path):
-            self._dead[address.path] = None
+            if not self._directory.is_served(address.path):
+                self._dead[address.path] = None
         else:
             self._empty[token] = None
 

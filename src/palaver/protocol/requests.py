@@ -308,6 +308,25 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """A person wrote it at the agent's terminal: it is typed as it is, without a head."""
     content: Content | None = None
     """A command with a payload, for a message that is routed by a path. Then `text` is empty."""
+    display_name: str = ""
+    """The nick of a sender on another network."""
+
+
+class Relay(msgspec.Struct, frozen=True, kw_only=True):
+    """Store a line that an external sender wrote on another network. Its caller is that sender.
+
+    A line in a channel goes to the path of the channel, and to the agents that it names. A line without a
+    channel goes to the agents that it names, or only to `recipient`.
+    """
+
+    text: str
+    nick: str
+    """As it is written there."""
+    path: str = ""
+    """The path of the channel; empty for a private line."""
+    recipient: str = ""
+    """The full name of the agent that a private line was written to."""
+    id: str = ""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -465,6 +484,7 @@ class DaemonStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 Request = (
     Send
+    | Relay
     | Join
     | Register
     | Leave
