@@ -71,7 +71,7 @@ from palaver.protocol.message import (
     is_raw,
     parse_priority,
 )
-from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content, readable_mailbox, split_irc_path
+from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, IRC, Content, readable_mailbox, split_irc_path
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
 from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Relay, Send, raw_to_text, secret_text, shown
@@ -1035,13 +1035,16 @@ def _may_have_read(context: Context, name: str, seq: int) -> bool:
     return not is_waiting or context.member_presence.may_know(name, seq)
 
 
+_ON_IRC: Final = f"{IRC}/"
+
+
 def _path_back(reply: _Reply) -> str:
     """Return where a reply to a sender on IRC goes: to the channel of its line, or to its nick."""
-    if split_irc_path(reply.author) is None:
+    if not reply.author.startswith(_ON_IRC):
         return ""
     body = None if reply.original is None else reply.original.body
     path = body.path if isinstance(body, MessageSent) else None
-    return path if path and split_irc_path(path) else reply.author
+    return path if path and path.startswith(_ON_IRC) else reply.author
 
 
 def _exactly(context: Context, name: str) -> Resolved:

@@ -21,10 +21,11 @@ from palaver.protocol.address import (
     TagGroup,
     format_address,
     parse_address,
+    split_path,
 )
 from palaver.protocol.agents import LAUNCHED, LIMIT_NAME, Agent
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, PATH
-from palaver.protocol.paths import LOCAL_NETWORK, split_irc_path, split_mailbox
+from palaver.protocol.paths import IRC, LOCAL_NETWORK, split_mailbox
 
 # --------------------
 # All named agents, found by any part of their name. Pure: the caller knows who is present.
@@ -194,8 +195,8 @@ class Directory:
 
     def is_served(self, path: str) -> bool:
         """Return whether something other than a subscription carries the messages of a path."""
-        found = split_irc_path(path)
-        return found is not None and found[0] in self._networks
+        first, *rest = split_path(path)
+        return first == IRC and len(rest) > 1 and rest[0] in self._networks and not has_wildcard(path)
 
     def by_path(self, path: str, *, is_present: Callable[[str], bool] = lambda name: True) -> set[str]:
         """Return the mailboxes that a delivery path reaches.

@@ -445,6 +445,25 @@ class RelayOp(WireOp, frozen=True, kw_only=True, tag="relay"):
 BridgeRequest = BridgeOp | RelayOp
 
 
+class BridgeOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `pal bridge irc` does: the daemon checks it, and the process of the caller runs it."""
+
+    host: str
+    port: int
+    network: str
+    channels: tuple[str, ...]
+    nick: str = "palaver"
+    has_tls: bool = False
+    has_each: bool = False
+    """Each agent that speaks has its own connection."""
+    has_broadcasts: bool = True
+    sasl_file: str = ""
+    """The file with the account and the password. The password itself is in no command line."""
+    rate: float = 1.0
+    """Lines a second, after the first few."""
+    is_json: bool = False
+
+
 # --------------------
 # Requests of the runner of automatic turns. Pure.
 #
