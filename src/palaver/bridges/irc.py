@@ -55,7 +55,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, MessageSent
 from palaver.protocol.lines import BridgeOp, BridgeOrder, EventsOp, Op, RelayOp, error_object
 from palaver.protocol.message import BROADCAST, MESSAGE, SYSTEM, readable_text
-from palaver.protocol.paths import DEFAULT_COMMAND, IRC, irc_path, is_channel_name, split_irc_path
+from palaver.protocol.paths import DEFAULT_COMMAND, IRC, external_sender, is_channel_name, split_irc_path
 
 # --------------------
 # What goes out: an event of the log as lines for the network. Pure.
@@ -294,6 +294,7 @@ _REGISTER_S: Final = 60.0
 _PONG_S: Final = 60.0
 """Seconds for the reply to a PING. Servers delay clients that write fast."""
 _SILENCE_S: Final = 120.0
+_CLOSE_S: Final = 2.0
 _LIMIT_UNREAD_BYTES: Final = 64 * 1024
 _SHORT_NICK: Final = 9
 """Every network allows nicks of this length."""
@@ -433,13 +434,14 @@ class IrcLink:
         if reason and not self.is_lost:
             with suppress(LinkLost):
                 self._write("QUIT", reason)
+            self._writer.close()
+            with suppress(OSError, TimeoutError, ssl.SSLError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._writer.wait_closed()
         self._lose("closed")
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
-        with suppress(OSError, TimeoutError, ssl.SSLError):
-            async with asyncio.timeout(2):
-                await self._writer.wait_closed()
 
     # Reading
 
@@ -585,7 +587,7 @@ class IrcLink:
                 future.set_exception(lost)
                 future.exception()  # Not every one has a reader.
         if self._writer is not None:
-            self._writer.close()
+            self._writer.transport.abort()
 
 
 # --------------------
@@ -692,7 +694,7 @@ class IrcBridge:
                     f"connected to {where} as {link.nick}, in {channels}",
                     {"event": "connected", "server": where, "nick": link.nick},
                 )
-                reason = await link.lost
+                reason = await asyncio.shield(link.lost)
             except LinkLost as lost:
                 reason = str(lost)
             except asyncio.CancelledError:
@@ -771,7 +773,7 @@ class IrcBridge:
         if is_service(target):
             return "it belongs to the services of the network"
         if target not in self._known:
-            path = irc_path(self._order.network, target)
+            path = external_sender(self._order.network, target)
             found, unreadable = events_from_json(await self._ask(EventsOp(senders=(path,), last=1)))
             if not found and not unreadable:
                 return f"{target} has not written to this bus yet"
@@ -845,7 +847,7 @@ class IrcBridge:
         own = {fold(one.nick) for one in (*self._links.values(), link, *([self._main] if self._main else []))}
         text = text_of_line(line, nick)
         try:
-            irc_path(self._order.network, nick)
+            external_sender(self._order.network, nick)
         except BadRequest:
             return None
         if fold(nick) in own or not text:
@@ -904,6 +906,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the bridge that the daemon has ordered, until a signal ends it. Return the exit status."""
     order = msgspec.json.decode(words[0], type=BridgeOrder)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # A server that closes its connection must not end it.
     try:
         sasl = read_sasl_file(order.sasl_file) if order.sasl_file else None
         asyncio.run(_run(environment["PALAVER_HOME"], order, sasl))
@@ -917,8 +920,12 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
 async def _run(home: str, order: BridgeOrder, sasl: SaslAccount | None) -> None:
     def report(sentence: str, fields: Mapping[str, object]) -> None:
         line = msgspec.json.encode(fields).decode() if order.is_json else safe(sentence)
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+        except BrokenPipeError:  # Its reader has ended, and so does the bridge, as other commands do.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            running.cancel()
 
     running = asyncio.ensure_future(IrcBridge(home, order, sasl, report).run())
     for number in _SIGNALS:

@@ -30,7 +30,7 @@ from palaver.protocol.envelope import Event, decode_draft, encode_event
 from palaver.protocol.events import Grade
 from palaver.protocol.lines import BridgeOp, BridgeRequest, Op, PathOp, RunnerRequest, ToolOp
 from palaver.protocol.message import EXTERNAL, HUMAN
-from palaver.protocol.paths import Content, Migrate, check_network, irc_path, route_result
+from palaver.protocol.paths import Content, Migrate, check_network, external_sender, irc_path, route_result
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, Relay, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
@@ -407,7 +407,7 @@ async def _on_bridge(services: Services, caller: Caller, op: BridgeRequest) -> o
         id=op.id,
     )
     sender = Caller(
-        name=irc_path(network, op.nick), standing=Standing.EXTERNAL, kind=EXTERNAL, by=caller.name
+        name=external_sender(network, op.nick), standing=Standing.EXTERNAL, kind=EXTERNAL, by=caller.name
     )
     sent = await services.broker.submit(sender, request)
     assert isinstance(sent, Sent)

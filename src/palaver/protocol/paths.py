@@ -124,6 +124,13 @@ def irc_path(network: str, target: str) -> str:
     return f"{IRC}/{network}/{quote(folded, safe=_SIGNS)}"
 
 
+def external_sender(network: str, nick: str) -> str:
+    """Return the sender of the lines of a nick on a network. Raises BadRequest for what is not a nick."""
+    if is_channel_name(nick):
+        raise BadRequest(f"{cut_name(nick)!r} is a channel, not a nick")
+    return irc_path(network, nick)
+
+
 def split_irc_path(path: str) -> tuple[str, str] | None:
     """Return the network and the nick or channel of a path, in lower case; None for any other path."""
     first, _, rest = path.partition("/")
