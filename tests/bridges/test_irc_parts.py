@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from palaver.bridges.irc import (
     LIMIT_LINES,
-    Backoff,
     FloodLimit,
     LinkLost,
     NickChoice,
     Position,
+    ReconnectPause,
     SaslAccount,
     is_service,
     lines_for,
@@ -95,7 +95,7 @@ def test_incoming_text_has_no_control_characters(written: str) -> None:
 
 
 def test_pauses_double_up_to_a_minute_and_begin_again() -> None:
-    backoff = Backoff()
+    backoff = ReconnectPause()
 
     pauses = [backoff.next_s() for _ in range(7)]
     backoff.reset()

@@ -51,6 +51,7 @@ TRIED_ELSEWHERE = frozenset(
         "archive",
         "attach",
         "backup",
+        "bridge",
         "bundle",
         "chat",
         "claude",

@@ -122,11 +122,15 @@ def lines_for(event: Event, target: str) -> list[OutLine]:
 def _text_of(event: Event) -> str:
     message = event.body
     if isinstance(message, MessageSent) and message.command == DEFAULT_COMMAND:
-        payload = message.payload
-        text = payload.get("text") if isinstance(payload, dict) and len(payload) == 1 else None
-        if isinstance(text, str):
-            return text
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(message.payload, _TextPayload).text
     return readable_text(event)
+
+
+class _TextPayload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The payload of a routed message that is only a text."""
+
+    text: str
 
 
 def _one_line(name: str) -> str:
@@ -157,7 +161,7 @@ def text_of_line(line: Line, nick: str) -> str:
 # Pauses, and the flood limit of the network.
 
 
-class Backoff:
+class ReconnectPause:
     """Pauses between attempts: 2 s, doubled up to 60 s, and 2 s again after a success."""
 
     FIRST_S: Final = 2.0
@@ -680,7 +684,7 @@ class IrcBridge:
 
     async def _stay(self) -> None:
         """Keep the connection of the relay nick. Raises WhoAreYou."""
-        backoff, where = Backoff(), f"{self._order.host}:{self._order.port}"
+        backoff, where = ReconnectPause(), f"{self._order.host}:{self._order.port}"
         while True:
             link = IrcLink(self._order, self._order.nick, self._hear, sasl=self._sasl)
             try:

@@ -81,7 +81,7 @@ from palaver.protocol.requests import (
     Redact,
     Redeliver,
     Register,
-    Relay,
+    RelayLine,
     Release,
     ReleaseStick,
     ReportDelivery,
@@ -123,7 +123,7 @@ class Row:
 
 TABLE: Final[Mapping[type, Row]] = {
     Send: Row("send", Standing.GUEST, messages.send, messages.sent_by),
-    Relay: Row("relay", Standing.EXTERNAL, messages.relay, messages.sent_by),
+    RelayLine: Row("relay", Standing.EXTERNAL, messages.relay, messages.sent_by),
     Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by),
     CreateBundle: Row("bundle create", Standing.GUEST, bundles.create),
     CreateTask: Row("task create", Standing.GUEST, tasks.ask, messages.sent_by),

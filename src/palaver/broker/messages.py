@@ -74,7 +74,7 @@ from palaver.protocol.message import (
 from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, IRC, Content, readable_mailbox, split_irc_path
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
-from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Relay, Send, raw_to_text, secret_text, shown
+from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, RelayLine, Send, raw_to_text, secret_text, shown
 from palaver.protocol.subscriptions import FireWatch, Watch, WatchDue, format_watch_id
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
@@ -547,7 +547,7 @@ async def send(context: Context, caller: Caller, request: Send, key: bytes | Non
     return await send_with_id(context, caller, _with_checked_options(context, caller, request), key)
 
 
-async def relay(context: Context, caller: Caller, request: Relay, key: bytes | None) -> Sent:
+async def relay(context: Context, caller: Caller, request: RelayLine, key: bytes | None) -> Sent:
     """Store one line of an external sender. This is all that such a sender can do.
 
     A word that names no agent is part of the text. Groups, paths and `@all` name none: another network

@@ -32,7 +32,7 @@ from palaver.protocol.lines import BridgeOp, BridgeRequest, Op, PathOp, RunnerRe
 from palaver.protocol.message import EXTERNAL, HUMAN
 from palaver.protocol.paths import Content, Migrate, check_network, external_sender, irc_path, route_result
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Acknowledge, Put, Relay, Request, Send, SetStatus
+from palaver.protocol.requests import Acknowledge, Put, RelayLine, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 from palaver.services.messages import MailboxReader
 from palaver.services.paths import PathService, Range, path_request
@@ -399,7 +399,7 @@ async def _on_bridge(services: Services, caller: Caller, op: BridgeRequest) -> o
     if isinstance(op, BridgeOp):
         services.broker.directory.serve_network(network)
         return {}
-    request = Relay(
+    request = RelayLine(
         text=op.text,
         nick=op.nick,
         path=irc_path(network, op.channel) if op.channel else "",

@@ -312,7 +312,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """The nick of a sender on another network."""
 
 
-class Relay(msgspec.Struct, frozen=True, kw_only=True):
+class RelayLine(msgspec.Struct, frozen=True, kw_only=True):
     """Store a line that an external sender wrote on another network. Its caller is that sender.
 
     A line in a channel goes to the path of the channel, and to the agents that it names. A line without a
@@ -484,7 +484,7 @@ class DaemonStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 Request = (
     Send
-    | Relay
+    | RelayLine
     | Join
     | Register
     | Leave
