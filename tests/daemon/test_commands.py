@@ -53,6 +53,7 @@ TRIED_ELSEWHERE = frozenset(
         "archive",
         "attach",
         "backup",
+        "bridge",
         "bundle",
         "chat",
         "claude",

@@ -148,6 +148,7 @@ COMMANDS: Final[Mapping[tuple[str, ...], str | tuple[str, ...]]] = {
     ("webhook", "add"): PERSON,
     ("webhook", "list"): NO_TEXT,
     ("webhook", "rm"): PERSON,
+    ("bridge", "irc"): "prints names and reasons of another network; tests/bridges has them",
     ("turn", "start"): PERSON,
     ("turn", "stop"): PERSON,
     ("turn", "set"): NO_TEXT,

@@ -1,12 +1,15 @@
 """Every command with --json prints what docs/json.md says: the form, and the fields of each object."""
 
+import json
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bridges.stage import BadServer, Bridge, close_all, register
 from tests.daemon.stage import Home, Result, new_home, run_as_person
 from tests.harness.transcript_samples import SESSIONS, install_samples
 from tests.path_broker import write_source
@@ -66,6 +69,24 @@ def with_json(line: str) -> list[str]:
     """Return the words of a command line with --json after the first one."""
     first, *others = line.split()
     return [first, "--json", *others]
+
+
+def bridged(home: Home) -> Result:
+    """Run a bridge until a message was sent, and return what it has printed."""
+
+    def behave(near: socket.socket, count: int) -> None:
+        for line in register(near):
+            if line.startswith(b"PING"):
+                near.sendall(b":s PONG s " + line[5:])
+
+    bridge = Bridge(home, BadServer(behave).port, "--channel", "#c")
+    bridge.until("connected")
+    home.ok("send", "irc/127.0.0.1/#c", "--", "hello")
+    bridge.until("sent")
+    status = bridge.end()
+    bridge.until("ended")
+    close_all()
+    return Result(status, "".join(f"{json.dumps(line)}\n" for line in bridge.heard), "")
 
 
 def play(home: Home) -> Iterator[tuple[str, Result]]:
@@ -216,6 +237,7 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield script("turn run nova --text hello")
     yield script("turn stats")
     yield person("turn stop")
+    yield "bridge irc", bridged(home)
     yield script("doctor")
     yield script("export --type message")
     exported = home.path.parent / "log.jsonl"

@@ -14,7 +14,7 @@ from palaver.broker.broker import TABLE
 from palaver.broker.context import SYSTEM_CALLER, Imported, Joined
 from palaver.errors import RateLimited
 from palaver.log.api import Archived
-from palaver.protocol.agents import BeginSubagent, Caller
+from palaver.protocol.agents import BeginSubagent, Caller, Standing
 from palaver.protocol.bundles import BundleFile, CreateBundle
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import (
@@ -74,6 +74,7 @@ from palaver.protocol.requests import (
     Redact,
     Redeliver,
     Register,
+    RelayLine,
     Release,
     ReleaseStick,
     ReportDelivery,
@@ -270,6 +271,8 @@ class Play:
         for session in ("", "chat"):
             await self.ask(cleo, UnsubscribePath(agent="cleo", pattern="slack/*", session=session))
         await self.ask(cleo, RemoveSession(agent="cleo", session="chat"))
+        bob = Caller(name="irc/net/bob", standing=Standing.EXTERNAL, kind="external", by="cleo")
+        await self.ask(bob, RelayLine(text="cleo: hello", nick="Bob", path="irc/net/#c"))
         await self.ask(
             HUMAN,
             Migrate(

@@ -222,3 +222,20 @@ def test_wildcard_reaches_absent_agents_only_with_automatic_turns() -> None:
     assert found == {"luna"}
     assert directory.by_path("agent/*", is_present=lambda name: False) == set()
     assert directory.by_path("agent/luna", is_present=lambda name: False) == {"luna"}
+
+
+def test_paths_of_served_networks_are_carried_without_a_subscription() -> None:
+    directory = Directory()
+    directory.serve_network("net")
+
+    paths = [
+        "irc/net/#c",
+        "irc/net/bob",
+        "irc/local/#x",
+        "irc/other/#c",
+        "irc/net",
+        "irc/net/*",
+        "irc/*/#c",
+        "a/net/b",
+    ]
+    assert [path for path in paths if directory.is_served(path)] == paths[:3]

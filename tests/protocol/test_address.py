@@ -15,6 +15,7 @@ from palaver.protocol.address import (
     TagGroup,
     check_path,
     find_mentions,
+    find_named,
     format_address,
     parse_address,
 )
@@ -158,3 +159,22 @@ def test_mention_is_never_a_path_or_a_glob(text: str) -> None:
 def test_text_that_mentions_a_system_sender_is_refused() -> None:
     with pytest.raises(BadRequest, match="system senders"):
         find_mentions("thanks @[pal-events]")
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("luna: hello", ["@luna"]),
+        ("luna, hello", ["@luna"]),
+        ("@luna: hello @nova, and @luna", ["@luna", "@nova"]),
+        ("api-luna:BOXE: hello", ["@api-luna:BOXE"]),
+        ("luna:", ["@luna"]),
+        ("luna:hello", []),
+        ("hello luna: x", []),
+        ("a@luna.example", []),
+        ("http://x", []),
+        ("", []),
+    ],
+)
+def test_line_of_a_chat_names_agents_at_its_start_and_with_an_at_sign(line: str, named: list[str]) -> None:
+    assert find_named(line) == named

@@ -6,19 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest
+from palaver.protocol.address import check_path
 from palaver.protocol.envelope import Event, is_migrated
 from palaver.protocol.events import State
 from palaver.protocol.paths import (
     SessionId,
+    check_network,
     check_session,
     content_of,
     count_others,
     dead_letter,
+    external_sender,
+    irc_path,
     is_migrated_sender,
     mailbox_of,
     readable_mailbox,
     route_result,
     routed_message,
+    split_irc_path,
     split_mailbox,
 )
 
@@ -191,3 +196,79 @@ def test_sender_of_a_migrated_message_is_not_the_person_or_the_bus(sender: str, 
 )
 def test_migrated_events_are_recognized(type_: str, payload: dict[str, object], expected: bool) -> None:
     assert is_migrated(event(payload, type_)) is expected
+
+
+# Other IRC networks
+
+_targets = st.from_regex(r"[#&]?[A-Za-z\[\]\\`_^{}|ä☃][A-Za-z0-9\[\]\\`_^{}|~-]{0,20}", fullmatch=True)
+
+
+@given(_targets)
+def test_path_of_a_nick_or_channel_leads_back_to_it(target: str) -> None:
+    path = irc_path("net", target)
+
+    assert path == check_path(path)
+    found = split_irc_path(path)
+    assert found is not None
+    assert (found[0], irc_path(*found)) == ("net", path)
+    assert irc_path("net", target.swapcase() if target.isascii() else target) == path
+
+
+@given(st.text(max_size=20))
+def test_path_of_a_target_has_three_visible_segments_or_is_refused(target: str) -> None:
+    try:
+        path = irc_path("net", target)
+    except BadRequest:
+        return
+    assert path.count("/") == 2
+    assert path.isprintable()
+    assert "*" not in path
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "",
+        "#",
+        "a b",
+        "a/b",
+        "a*",
+        "#a,b",
+        "a!b",
+        "a@b",
+        "a:b",
+        "a\x07",
+        "a\u202e",
+        "\ud800",
+        "x" * 65,
+        "$all",
+        "1.2",
+    ],
+)
+def test_target_that_cannot_be_one_is_refused(target: str) -> None:
+    with pytest.raises(BadRequest, match="cannot be a nick or a channel"):
+        irc_path("net", target)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["irc", "irc/net", "irc/net/", "irc/*/bob", "irc/net/*", "irc/net/a/b", "x/net/bob", "irc/net/%ff"],
+)
+def test_other_paths_are_not_of_a_network(path: str) -> None:
+    assert split_irc_path(path) is None
+
+
+def test_sender_is_a_nick_and_not_a_channel() -> None:
+    assert external_sender("net", "Bob") == "irc/net/bob"
+    with pytest.raises(BadRequest, match="not a nick"):
+        external_sender("net", "#c")
+
+
+@pytest.mark.parametrize("network", ["", "local", "LOCAL", "a/b", "a b", "-x", "ä", "x" * 65])
+def test_network_that_cannot_be_one_is_refused(network: str) -> None:
+    with pytest.raises(BadRequest, match="cannot be the name of a network"):
+        check_network(network)
+
+
+def test_network_is_in_lower_case() -> None:
+    assert check_network("IRC.Libera.Chat") == "irc.libera.chat"

@@ -20,6 +20,10 @@ def main() -> int:
         from palaver.app import turns  # loaded only for its verb
 
         return turns.main(words, os.environ)
+    if verb == ["__bridge"]:
+        from palaver.bridges import irc  # loaded only for its verb
+
+        return irc.main(words, os.environ)
     from palaver.app import offline  # loaded only for its verbs
 
     return offline.main()

@@ -81,6 +81,7 @@ from palaver.protocol.requests import (
     Redact,
     Redeliver,
     Register,
+    RelayLine,
     Release,
     ReleaseStick,
     ReportDelivery,
@@ -125,6 +126,7 @@ class Row:
 
 TABLE: Final[Mapping[type, Row]] = {
     Send: Row("send", Standing.GUEST, messages.send, messages.sent_by, is_for_guests=True),
+    RelayLine: Row("relay", Standing.EXTERNAL, messages.relay, messages.sent_by),
     Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by, is_for_guests=True),
     CreateBundle: Row("bundle create", Standing.GUEST, bundles.create, is_for_guests=True),
     CreateTask: Row("task create", Standing.GUEST, tasks.ask, messages.sent_by, is_for_guests=True),

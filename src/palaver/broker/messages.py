@@ -44,6 +44,7 @@ from palaver.protocol.address import (
     Path,
     RoomAddress,
     find_mentions,
+    find_named,
     format_address,
     parse_address,
 )
@@ -68,10 +69,10 @@ from palaver.protocol.message import (
     is_raw,
     parse_priority,
 )
-from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, Content, readable_mailbox
+from palaver.protocol.paths import DEFAULT_COMMAND, INTERNAL, IRC, Content, readable_mailbox, split_irc_path
 from palaver.protocol.query import HINTS, INTERRUPT, NORMAL, Query
 from palaver.protocol.redaction import is_removed, without_text
-from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, Send, raw_to_text, secret_text, shown
+from palaver.protocol.requests import RAW_EXPIRES_MS, Notify, RelayLine, Send, raw_to_text, secret_text, shown
 from palaver.protocol.subscriptions import FireWatch, Watch, WatchDue, format_watch_id
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.protocol.text import check_text, check_thread
@@ -540,6 +541,36 @@ async def send(context: Context, caller: Caller, request: Send, key: bytes | Non
     return await send_with_id(context, caller, _with_checked_options(context, caller, request), key)
 
 
+async def relay(context: Context, caller: Caller, request: RelayLine, key: bytes | None) -> Sent:
+    """Store one line of an external sender. This is all that such a sender can do.
+
+    A word that names no agent is part of the text. Groups, paths and `@all` name none: another network
+    cannot wake all agents.
+    """
+    if caller.kind != EXTERNAL or split_irc_path(caller.name) is None:
+        raise BadRequest("only a bridge stores lines of another network")
+    send_request = Send(text=request.text, id=request.id, display_name=request.nick)
+    if request.recipient:
+        return await send(context, caller, structs.replace(send_request, recipient=request.recipient), key)
+    named = [word for word in find_named(request.text) if _is_named(context, word)]
+    to = (*([request.path] if request.path else ()), *named)
+    if not to:
+        raise BadRequest("the line names no agent: begin it with the name of one, as in 'luna: hello'")
+    return await send(context, caller, structs.replace(send_request, to=to), key)
+
+
+def _is_named(context: Context, word: str) -> bool:
+    """Whether a word of a line is the person or the whole name of an agent that has not left for good."""
+    try:
+        address = parse_address(word)
+        if not isinstance(address, Named | Human):
+            return False
+        resolve((), context.directory, sender="", is_present=context.is_present, mentions=(word,))
+    except (BadRequest, UnknownRecipient):
+        return False
+    return True
+
+
 async def send_all(
     context: Context, requests: Sequence[tuple[Caller, Send]], *, admit: Callable[[Caller], None]
 ) -> list[Sent | Exception]:
@@ -642,6 +673,8 @@ async def _prepare(
         content=content,
     )
     payload |= keys_payload(request)
+    if request.display_name:
+        payload["display_name"] = request.display_name
     if resolved.handled:
         payload["handled"] = {agent: list(sessions) for agent, sessions in resolved.handled.items()}
     original = reply.original
@@ -918,6 +951,8 @@ async def _resolve(
             "a script cannot be a recipient: --reply-to ID alone answers its message. Nothing was sent"
         )
     if not request.to and not mentions:
+        if path := _path_back(reply):
+            return resolve((path,), context.directory, sender=caller.name, is_present=context.is_present)
         if reply.author:
             return _exactly(context, reply.author)
         if request.thread:
@@ -1005,6 +1040,18 @@ def _may_have_read(context: Context, name: str, seq: int) -> bool:
     entry = read_entry(context.log.rows, seq, name)
     is_waiting = entry is None or entry.state == State.QUEUED
     return not is_waiting or context.member_presence.may_know(name, seq)
+
+
+_ON_IRC: Final = f"{IRC}/"
+
+
+def _path_back(reply: _Reply) -> str:
+    """Return where a reply to a sender on IRC goes: to the channel of its line, or to its nick."""
+    if not reply.author.startswith(_ON_IRC):
+        return ""
+    body = None if reply.original is None else reply.original.body
+    path = body.path if isinstance(body, MessageSent) else None
+    return path if path and path.startswith(_ON_IRC) else reply.author
 
 
 def _exactly(context: Context, name: str) -> Resolved:

@@ -10,7 +10,6 @@ from palaver.domain.paths import PathIndex, has_wildcard
 from palaver.errors import AmbiguousRecipient, BadRequest, UnknownRecipient, nearest
 from palaver.protocol.address import (
     AGENT,
-    IRC_LOCAL,
     Address,
     Everyone,
     Glob,
@@ -22,10 +21,11 @@ from palaver.protocol.address import (
     TagGroup,
     format_address,
     parse_address,
+    split_path,
 )
 from palaver.protocol.agents import GUEST_ROLE, LAUNCHED, LIMIT_NAME, Agent
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, PATH
-from palaver.protocol.paths import split_mailbox
+from palaver.protocol.paths import IRC, LOCAL_NETWORK, split_mailbox
 
 # --------------------
 # All named agents, found by any part of their name. Pure: the caller knows who is present.
@@ -62,6 +62,7 @@ class Directory:
         self._patterns: dict[str, set[str]] = {}
         self._auto_run: set[str] = set()
         self._persons: set[str] = set()
+        self._networks = {LOCAL_NETWORK}
         self.named: dict[tuple[tuple[str, ...], str], Resolved] = {}
         """Recipients of names, by the tokens and the sender. Valid until an agent is added or removed."""
         for agent in agents:
@@ -191,6 +192,15 @@ class Directory:
             self._auto_run.add(name)
         else:
             self._auto_run.discard(name)
+
+    def serve_network(self, network: str) -> None:
+        """Record that a bridge carries the messages for an IRC network, so that they are no dead letters."""
+        self._networks.add(network)
+
+    def is_served(self, path: str) -> bool:
+        """Return whether something other than a subscription carries the messages of a path."""
+        first, *rest = split_path(path)
+        return first == IRC and len(rest) > 1 and rest[0] in self._networks and not has_wildcard(path)
 
     def by_path(self, path: str, *, is_present: Callable[[str], bool] = lambda name: True) -> set[str]:
         """Return the mailboxes that a delivery path reaches.
@@ -433,8 +443,7 @@ class _Search:
             is_room = isinstance(address, RoomAddress)
             self._unknown[written] = [] if is_room else self._directory.nearest(token.strip("@-"))
         elif isinstance(address, Path):
-            # People read these on IRC, so a message there without a subscriber is not lost.
-            if not address.path.startswith(IRC_LOCAL):
+            if not self._directory.is_served(address.path):
                 self._dead[address.path] = None
         else:
             self._empty[token] = None

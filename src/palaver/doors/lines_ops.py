@@ -13,7 +13,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from palaver.broker.context import Sent
-from palaver.domain.rights import require_own_mail
+from palaver.domain.rights import require, require_own_mail
 from palaver.doors.connection import IdentifyCaller, Link, Names, WaitingCalls
 from palaver.doors.lines_holders import (
     AnchorOfSession,
@@ -29,13 +29,15 @@ from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
 from palaver.protocol import lines as holder
 from palaver.protocol import lines as program
 from palaver.protocol import lines as wire
-from palaver.protocol.agents import INSTANCE, Caller
+from palaver.protocol.agents import INSTANCE, Caller, Standing
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Event, decode_draft, encode_event
 from palaver.protocol.events import Grade
 from palaver.protocol.lanes import MailboxReader
 from palaver.protocol.lines import (
     AccompanyOp,
+    BridgeOp,
+    BridgeRequest,
     HoldOp,
     JoinOp,
     LeaveOp,
@@ -53,10 +55,10 @@ from palaver.protocol.lines import (
     op_from_json,
     req_of,
 )
-from palaver.protocol.message import HUMAN
-from palaver.protocol.paths import Content, Migrate, route_result
+from palaver.protocol.message import EXTERNAL, HUMAN
+from palaver.protocol.paths import Content, Migrate, check_network, external_sender, irc_path, route_result
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Acknowledge, Put, Request, Send, SetStatus
+from palaver.protocol.requests import Acknowledge, Put, RelayLine, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 from palaver.services.paths import PathService, Range, path_request
 from palaver.services.results import AgentView
@@ -174,6 +176,8 @@ class LineSession:
     async def _do(self, op: Op) -> object:
         if isinstance(op, PathOp):
             return await _on_path(self._services.paths, self._names.caller(op.name), op)
+        if isinstance(op, BridgeRequest):
+            return await _on_bridge(self._services, self._names.caller(op.name), op)
         if isinstance(op, RunnerRequest):
             return await self._runner.serve(self._names.caller(op.name), op)
         match op:
@@ -408,6 +412,31 @@ async def _on_path(paths: PathService, caller: Caller, op: PathOp) -> object:
             return await paths.migrate(caller, _migrate_from(op))
         case _:
             assert_never(op)
+
+
+# --------------------
+# Requests of a bridge. A sender on another network is external, whatever its nick is.
+
+
+async def _on_bridge(services: Services, caller: Caller, op: BridgeRequest) -> object:
+    require(caller, Standing.WORKER, "bridge")
+    network = check_network(op.network)
+    if isinstance(op, BridgeOp):
+        services.broker.directory.serve_network(network)
+        return {}
+    request = RelayLine(
+        text=op.text,
+        nick=op.nick,
+        path=irc_path(network, op.channel) if op.channel else "",
+        recipient=op.to,
+        id=op.id,
+    )
+    sender = Caller(
+        name=external_sender(network, op.nick), standing=Standing.EXTERNAL, kind=EXTERNAL, by=caller.name
+    )
+    sent = await services.broker.submit(sender, request)
+    assert isinstance(sent, Sent)
+    return sent_view(sent)
 
 
 def _content_of(op: program.RouteOp) -> Content:

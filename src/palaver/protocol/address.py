@@ -193,6 +193,19 @@ def format_address(address: Address) -> str:
 _MENTION: Final = re.compile(r"(?<![\w.+/@-])@(\w[\w-]*+(?:(?<!-):[A-Z0-9]++\b)?+)(?![*/])")
 
 
+_ADDRESSED: Final = re.compile(r"@?([A-Za-z][\w-]*(?::[A-Z0-9]+)?)[:,](?:\s|$)", re.ASCII)
+
+
+def find_named(line: str) -> list[str]:
+    """Return the words with which a line of a chat names agents, once each, in order.
+
+    They are `name:` or `name,` at the start, and `@name` anywhere. A word may still not be a name.
+    """
+    first = _ADDRESSED.match(line)
+    words = [f"@{word}" for word in _MENTION.findall(line)]
+    return list(dict.fromkeys([*([f"@{first[1]}"] if first else []), *words]))
+
+
 def find_mentions(text: str) -> list[str]:
     """Return every `@word` of a text once, in order: plain names and groups, never paths or globs.
 

@@ -167,6 +167,8 @@ class MessageSent(EventBody, frozen=True, kw_only=True):
     external_id: str | None = None
     handled: dict[str, tuple[str, ...]] = {}
     """Agents whose copy is only for pull, because sessions of them have one too: their session ids."""
+    display_name: str | None = None
+    """The nick of a sender on another network, as it is written there."""
     migrated: tuple[str, ...] | None = None
     """The mailboxes that had taken it already in the path broker that it comes from; None for other messages.
 

@@ -413,6 +413,58 @@ PathOp = (
 
 
 # --------------------
+# Requests of a bridge to another network. Pure.
+#
+# A bridge registers once on each connection (`bridge`), stores the lines of the other network (`relay`), and
+# reads the log for the messages that it sends there.
+
+
+class BridgeOp(WireOp, frozen=True, kw_only=True, tag="bridge"):
+    """Carry the messages for the paths `irc/<network>/…` from now on: they are no dead letters."""
+
+    network: Word
+    name: str = ""
+
+
+class RelayOp(WireOp, frozen=True, kw_only=True, tag="relay"):
+    """Store a line that a nick wrote on another network. The same `id` again is stored once.
+
+    With a `channel` it goes to the path of the channel and to the agents that it names. Otherwise it was
+    written to the bridge, for the agents that it names, or to the connection of the agent `to`.
+    """
+
+    network: Word
+    nick: Word
+    text: str
+    channel: str = ""
+    to: str = ""
+    id: str = ""
+    name: str = ""
+
+
+BridgeRequest = BridgeOp | RelayOp
+
+
+class BridgeOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `pal bridge irc` does: the daemon checks it, and the process of the caller runs it."""
+
+    host: str
+    port: int
+    network: str
+    channels: tuple[str, ...]
+    nick: str = "palaver"
+    has_tls: bool = False
+    has_each: bool = False
+    """Each agent that speaks has its own connection."""
+    has_broadcasts: bool = True
+    sasl_file: str = ""
+    """The file with the account and the password. The password itself is in no command line."""
+    rate: float = 1.0
+    """Lines a second, after the first few."""
+    is_json: bool = False
+
+
+# --------------------
 # Requests of the runner of automatic turns. Pure.
 #
 # The runner registers once (`runner`) and again after each reconnect. It asks for jobs (`turn_next`), names
@@ -496,6 +548,7 @@ Op = (
     | ListOp
     | ReceiptsOp
     | PathOp
+    | BridgeRequest
     | RunnerRequest
     | LaneOp
     | AnswerOp

@@ -158,6 +158,8 @@ class FlatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     path: str | None = None
     source: str | None = None
     external_id: str | None = None
+    display_name: str | None = None
+    """The nick of a sender on another network."""
     session: str | None = None
     """The session whose copy this is."""
     handled: bool = False
@@ -209,6 +211,7 @@ def flat(event: Event, *, room: str | None = None, mailbox: str = "") -> FlatMes
         path=message.path or None,
         source=message.source or None,
         external_id=message.external_id or None,
+        display_name=message.display_name or None,
         session=split_mailbox(mailbox)[1] or None,
         handled=bool(handled_by),
         handled_by=handled_by,

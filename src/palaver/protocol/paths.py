@@ -7,6 +7,7 @@ of the SDK and of the commands about paths; they read any message as a `RoutedMe
 import re
 from collections.abc import Sequence
 from typing import Final, TypeAlias
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -84,6 +85,68 @@ def check_session(session: str) -> str:
             "_ . : @ # -, and begin with a letter or digit"
         )
     return session
+
+
+# --------------------
+# Other IRC networks, which a bridge connects: `irc/<network>/<nick>` and `irc/<network>/#channel`. No agent
+# name has a slash, so no nick there can be the name of an agent here.
+
+IRC: Final = "irc"
+LOCAL_NETWORK: Final = "local"
+"""The network of the IRC door itself. No bridge can have this name."""
+_NETWORK: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,63}")
+_UNSEEN: Final = r"\x00-\x20\x7f-\xa0\u061c\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ud800-\udfff\ufeff"
+_NICK: Final = re.compile(rf"[^{_UNSEEN}#&!@,*?:/.$+%]{{1,64}}")
+_CHANNEL: Final = re.compile(rf"[#&][^{_UNSEEN},*/]{{1,99}}")
+_SIGNS: Final = "#&[]\\`_^{}|~-:.+!"
+"""Signs that are the same in a path. Every other one that is not a letter or digit is escaped."""
+
+
+def check_network(network: str) -> str:
+    """Return the name of another network in lower case, or refuse it."""
+    name = network.lower()
+    if not _NETWORK.fullmatch(name) or name == LOCAL_NETWORK:
+        raise BadRequest(
+            f"{cut_name(network)!r} cannot be the name of a network: use 1 to 64 letters, digits and the "
+            f"characters _ . : -, and not {LOCAL_NETWORK!r}"
+        )
+    return name
+
+
+def irc_path(network: str, target: str) -> str:
+    """Return the path of a channel or of a nick on a network; the pair of `split_irc_path`.
+
+    The case of ASCII letters does not matter there. Raises BadRequest for a target that cannot be either.
+    """
+    if not (_NICK.fullmatch(target) or _CHANNEL.fullmatch(target)):
+        raise BadRequest(f"{cut_name(target)!r} cannot be a nick or a channel of an IRC network")
+    folded = "".join(char.lower() if char.isascii() else char for char in target)
+    return f"{IRC}/{network}/{quote(folded, safe=_SIGNS)}"
+
+
+def external_sender(network: str, nick: str) -> str:
+    """Return the sender of the lines of a nick on a network. Raises BadRequest for what is not a nick."""
+    if is_channel_name(nick):
+        raise BadRequest(f"{cut_name(nick)!r} is a channel, not a nick")
+    return irc_path(network, nick)
+
+
+def split_irc_path(path: str) -> tuple[str, str] | None:
+    """Return the network and the nick or channel of a path, in lower case; None for any other path."""
+    first, _, rest = path.partition("/")
+    network, _, target = rest.partition("/")
+    if first != IRC or not _NETWORK.fullmatch(network):
+        return None
+    try:
+        found = unquote(target, errors="strict")
+        return network, unquote(irc_path(network, found).removeprefix(f"{IRC}/{network}/"))
+    except (BadRequest, UnicodeDecodeError):
+        return None
+
+
+def is_channel_name(target: str) -> bool:
+    """Return whether a target is a channel, and not a nick."""
+    return target.startswith(("#", "&"))
 
 
 def is_migrated_sender(sender: str) -> bool:

@@ -312,6 +312,25 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """A command with a payload, for a message that is routed by a path. Then `text` is empty."""
     channel: str = ""
     """The IRC channel that it was written in; replies are shown there too. From the IRC door only."""
+    display_name: str = ""
+    """The nick of a sender on another network."""
+
+
+class RelayLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Store a line that an external sender wrote on another network. Its caller is that sender.
+
+    A line in a channel goes to the path of the channel, and to the agents that it names. A line without a
+    channel goes to the agents that it names, or only to `recipient`.
+    """
+
+    text: str
+    nick: str
+    """As it is written there."""
+    path: str = ""
+    """The path of the channel; empty for a private line."""
+    recipient: str = ""
+    """The full name of the agent that a private line was written to."""
+    id: str = ""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -482,6 +501,7 @@ class DaemonStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 Request = (
     Send
+    | RelayLine
     | Join
     | Register
     | Leave

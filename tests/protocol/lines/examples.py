@@ -37,6 +37,11 @@ LEAST: list[tuple[Op, bytes]] = [
     (program.DeadLettersOp(), b'{"req":7,"op":"dead_letters"}'),
     (program.ClearDeadLettersOp(), b'{"req":7,"op":"clear_dead_letters"}'),
     (program.MigrateOp(), b'{"req":7,"op":"migrate"}'),
+    (program.BridgeOp(network="net"), b'{"req":7,"op":"bridge","network":"net"}'),
+    (
+        program.RelayOp(network="net", nick="bob", text="hi"),
+        b'{"req":7,"op":"relay","network":"net","nick":"bob","text":"hi"}',
+    ),
     (program.RunnerOp(secret="s"), b'{"req":7,"op":"runner","secret":"s"}'),
     (program.NextJobOp(), b'{"req":7,"op":"turn_next"}'),
     (program.TurnProcessOp(pid=9), b'{"req":7,"op":"turn_process","pid":9}'),
@@ -152,6 +157,15 @@ MOST: list[tuple[Op, bytes]] = [
         ),
         b'{"req":7,"op":"route","path":"build/done","name":"luna","command":"report","payload":[1],'
         b'"source":"ci","external_id":"run-9","id":"01"}',
+    ),
+    (
+        program.BridgeOp(network="net", name="luna"),
+        b'{"req":7,"op":"bridge","network":"net","name":"luna"}',
+    ),
+    (
+        program.RelayOp(network="net", nick="bob", text="hi", channel="#c", to="luna", id="01", name="luna"),
+        b'{"req":7,"op":"relay","network":"net","nick":"bob","text":"hi","channel":"#c","to":"luna",'
+        b'"id":"01","name":"luna"}',
     ),
     (
         program.SubscribeOp(pattern="build/*", name="luna", session="mon"),

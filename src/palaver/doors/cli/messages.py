@@ -46,7 +46,7 @@ from palaver.protocol.events import (
 )
 from palaver.protocol.lanes import MailboxReader
 from palaver.protocol.message import flat, handlers_of, is_raw, readable_text, reply_reference
-from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
+from palaver.protocol.paths import IRC, mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
@@ -575,7 +575,8 @@ def _sentence(sent: Sent, now_ms: int) -> str:
     """Return the result in one line, and one more line for each group or path without recipients."""
     exited = {one.agent: f" ({_exited(one, now_ms)})" for one in sent.exited}
     recipients = (f"{readable_mailbox(name)}{exited.get(name, '')}" for name in sent.delivered_to)
-    names = ", ".join(recipients) or "no agent"
+    on_irc = [token for token in sent.to if token.startswith(f"{IRC}/") and token not in sent.dead]
+    names = ", ".join([*recipients, *on_irc]) or "no agent"
     if room := _room_of(sent):
         names = f"{names} in {room}"
     message = None if sent.event is None else body_as(sent.event, MessageSent)
@@ -587,7 +588,7 @@ def _sentence(sent: Sent, now_ms: int) -> str:
         lines = [f"#{sent.event.seq} was sent before, to {names}"]
     else:
         lines = [f"sent #{sent.event.seq} to {names}"]
-        if not sent.delivered_to:
+        if not sent.delivered_to and not on_irc:
             where = f" in {room}" if room else ""
             lines = [f"kept as #{sent.event.seq}; nobody is here{where} to read it"]
         if message is not None and sent.to == (SCRIPT_NAME,):
