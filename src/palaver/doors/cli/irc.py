@@ -1,4 +1,4 @@
-"""The commands for names that log in (`pal agent`), for the IRC door (`pal irc`) and for bridges (`pal bridge`)."""
+"""The commands `pal agent` (names that log in), `pal irc` (the IRC door) and `pal bridge`."""
 
 import ipaddress
 import re
