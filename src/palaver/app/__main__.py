@@ -10,10 +10,8 @@ import sys
 
 def main() -> int:
     """Run one verb and return the exit status."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader has closed the pipe
     verb, words = sys.argv[1:2], sys.argv[2:]
-    if verb == ["__run"]:
-        return _run(words)
+    # These stay connected: a peer that closes the connection must not end them, as SIGPIPE would.
     if verb == ["__attach"]:
         return _attach(words)
     if verb == ["__runner"]:
@@ -24,6 +22,9 @@ def main() -> int:
         from palaver.bridges import irc  # loaded only for its verb
 
         return irc.main(words, os.environ)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader has closed the pipe
+    if verb == ["__run"]:
+        return _run(words)
     from palaver.app import offline  # loaded only for its verbs
 
     return offline.main()

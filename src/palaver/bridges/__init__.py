@@ -1,1 +1,1 @@
-"""Bridges to other chats: ordinary clients of the bus, each in a process of its own."""
+"""Bridges to other chats: ordinary clients of the bus, each in its own process."""

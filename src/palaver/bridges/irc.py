@@ -1,7 +1,7 @@
 """The bridge to another IRC network: `pal bridge irc`. An ordinary client of the bus, in its own process.
 
-It reads the log, and sends on what is for the network: broadcasts, and messages to `irc/<network>/#channel`
-or `irc/<network>/<nick>`. A file in the home contains the seq up to which everything was sent. The seq moves
+It reads the log, and sends these messages to the network: broadcasts, and messages to
+`irc/<network>/#channel` or `irc/<network>/<nick>`. A file in the home contains the seq up to which everything was sent. The seq moves
 when the network has replied to a PING that was written after the line, so a lost connection, a restart or
 the end of the process loses no message. Only the one line without that reply can be sent twice.
 
@@ -58,7 +58,7 @@ from palaver.protocol.message import BROADCAST, MESSAGE, SYSTEM, readable_text
 from palaver.protocol.paths import DEFAULT_COMMAND, IRC, external_sender, is_channel_name, split_irc_path
 
 # --------------------
-# What goes out: an event of the log as lines for the network. Pure.
+# Outgoing: an event of the log as lines for the network. Pure.
 
 LIMIT_LINES: Final = 20
 """Lines of one message. The last line says how many more there are."""
@@ -138,12 +138,12 @@ def _one_line(name: str) -> str:
 
 
 def is_service(nick: str) -> bool:
-    """Return whether a nick is one of the services of a network, which run what they are told."""
+    """Return whether a nick is one of the services of a network, which obey commands."""
     return _SERVICES.fullmatch(nick) is not None
 
 
 # --------------------
-# What comes in: a line of the network as a request to the bus. Pure.
+# Incoming: a line of the network as a request to the bus. Pure.
 
 
 def text_of_line(line: Line, nick: str) -> str:
@@ -240,7 +240,7 @@ class PositionFile:
             os.close(file)
 
     def read(self) -> Position | None:
-        """Return the stored position; None if there is none. Raises BadRequest for an unreadable file."""
+        """Return the stored position, or None. Raises BadRequest for an unreadable file."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=Position)
         except FileNotFoundError:
@@ -327,7 +327,7 @@ class NickChoice:
         return self.wanted[: self.limit - self.underscores] + "_" * self.underscores
 
     def after(self, code: str) -> "NickChoice":
-        """Return the next choice after a refusal. Raises LinkLost when there are no more."""
+        """Return the next choice after a refusal. Raises LinkLost after the last one."""
         if code == "432" and self.limit > _SHORT_NICK:
             return NickChoice(wanted=self.wanted, underscores=self.underscores, limit=_SHORT_NICK)
         if self.underscores + 1 >= min(self.limit, _LIMIT_NICKS) or code == "432":
@@ -846,7 +846,7 @@ class IrcBridge:
                 )
 
     def _relay_of(self, link: IrcLink, line: Line) -> RelayOp | None:
-        """Return the request for a line; None for our own lines, and for those that are no messages."""
+        """Return the request for a line; None for our own lines and for other commands."""
         nick = nick_of_source(line.source)
         own = {fold(one.nick) for one in (*self._links.values(), link, *([self._main] if self._main else []))}
         text = text_of_line(line, nick)
@@ -910,7 +910,6 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the bridge that the daemon has ordered, until a signal ends it. Return the exit status."""
     order = msgspec.json.decode(words[0], type=BridgeOrder)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # A server that closes its connection must not end it.
     try:
         sasl = read_sasl_file(order.sasl_file) if order.sasl_file else None
         asyncio.run(_run(environment["PALAVER_HOME"], order, sasl))
