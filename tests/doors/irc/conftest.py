@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.doors.irc.stage import IrcStage, opened_irc
+from tests.doors.irc.door_stage import IrcStage, opened_irc
 
 
 @pytest.fixture

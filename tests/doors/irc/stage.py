@@ -1,247 +1,192 @@
-"""An open IRC door at a free port, on a bus without other doors, and clients of it.
-
-The clock and the timers of connections move only when the test advances them.
-"""
+"""A bus with clients of the IRC door that need no socket: what they get is recorded as parsed lines."""
 
 import asyncio
-import base64
-import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
-from itertools import count
+from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any, cast
 
-from tests.doors.parts import Parts
-from tests.fakes import Bus, FakeClock, Ring, open_memory, opened_bus
+from tests.fakes import Bus, FakeClock, OpenLog, Ring, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.broker.context import SYSTEM_CALLER
-from palaver.config import KEYS, LiveSettings, LoadedSettings, Settings
-from palaver.doors.irc.connection import IrcLimits
-from palaver.doors.irc.irc_wire import LIMIT_TAGS_BYTES, Line, parse_line
-from palaver.doors.irc.server import IrcDoor
-from palaver.identity.accounts import Accounts
-from palaver.identity.tokens import TokenBook
-from palaver.protocol.agents import Agent, Caller, Standing
-from palaver.protocol.message import HUMAN
-from palaver.protocol.requests import Gone
+from palaver.doors.irc.channels import Hub
+from palaver.doors.irc.connection import Client, IrcLimits, Unit
+from palaver.doors.irc.irc_wire import Line, format_line, parse_line
+from palaver.doors.irc.showing import Shown
+from palaver.doors.irc.speaking import speak
+from palaver.identity.accounts import Account
+from palaver.identity.tokens import Token
+from palaver.protocol.agents import Caller, Standing
+from palaver.protocol.envelope import Event
+from palaver.protocol.query import Query
+from palaver.protocol.requests import Send
+from palaver.services.paths import PathService
+from palaver.services.queries import Queries
+from palaver.services.services import Services
 
-PERSON = Caller(name=HUMAN, standing=Standing.HUMAN, kind=HUMAN)
-MANY_LINES = IrcLimits(lines_at_once=100_000)
-"""Limits for tests that are not about floods: the clock of the stage does not move."""
+ALL_CAPS = frozenset(
+    {
+        "message-tags",
+        "server-time",
+        "batch",
+        "labeled-response",
+        "echo-message",
+        "account-tag",
+        "draft/multiline",
+        "draft/chathistory",
+        "standard-replies",
+    }
+)
 
 
-class Timers:
-    """Timers that fire when the test advances the clock."""
+def token(name: str) -> Token:
+    """Return a token of an agent or a registered person."""
+    return Token(id=f"t-{name}", name=name, standing="worker", by="human", ts=0, hash=name)
 
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-        self._rings: list[Ring] = []
-        self._started = asyncio.Condition()
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> Ring:
-        ring = Ring(self._clock.monotonic_s() + seconds, call)
-        self._rings.append(ring)
-        return ring
+class Recorded(Client):
+    """A client whose lines are formatted, parsed again and kept."""
+
+    def __init__(self, id: str, clock: FakeClock, news: asyncio.Event) -> None:
+        super().__init__(
+            id=id,
+            clock=clock,
+            call_later=cast("Any", Ring),
+            limits=IrcLimits(),
+            is_local=True,
+        )
+        self.lines: list[Line] = []
+        self.news = news
+
+    def _write(self, unit: Unit) -> None:
+        for line in unit:
+            data = format_line(self._for_client(line))
+            assert data.count(b"\r\n") == 1
+            assert data.endswith(b"\r\n")
+            self.lines.append(parse_line(data, limit_tags_bytes=8191))
+        self.news.set()
+
+    def of(self, *commands: str) -> list[Line]:
+        """Return the recorded lines with one of these commands."""
+        return [line for line in self.lines if line.command in commands]
 
     @property
-    def open(self) -> list[float]:
-        """When the timers that were not cancelled fire."""
-        return sorted(ring.moment_s for ring in self._rings if not ring.is_over)
+    def said(self) -> list[tuple[str, str]]:
+        """The target and the text of each PRIVMSG."""
+        return [(line.params[0], line.params[1]) for line in self.of("PRIVMSG")]
 
-    def advance(self, seconds: float) -> None:
-        """Advance the clock, and call what is due, in order."""
-        self._clock.advance(seconds)
-        now_s = self._clock.monotonic_s()
-        while due := [ring for ring in self._rings if not ring.is_over and ring.moment_s <= now_s]:
-            first = min(due, key=lambda ring: ring.moment_s)
-            first.is_over = True
-            first.ring()
+    @property
+    def told(self) -> list[str]:
+        """The texts of all notices."""
+        return [line.params[-1] for line in self.of("NOTICE")]
+
+    @property
+    def failed(self) -> list[tuple[str, ...]]:
+        """The parameters of each FAIL, without its sentence."""
+        return [line.params[:-1] for line in self.of("FAIL")]
+
+    @property
+    def codes(self) -> list[str]:
+        """The numerics."""
+        return [line.command for line in self.lines if line.command.isdigit()]
+
+    def pong(self) -> None:
+        """Answer every PING."""
+        for line in self.of("PING"):
+            self.ponged(line.params[-1])
 
 
-class IrcClient:
-    """One connection to the door, line by line."""
+class Stage:
+    """The bus, the hub, and what shows its events."""
 
-    _tokens = count(1)
+    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
+        self.bus = bus
+        self.log = bus.log
+        self.broker = bus.broker
+        self.delivery = bus.delivery
+        self.queries = Queries(bus.log)
+        self.paths = PathService(bus.broker, self.queries, bus.delivery)
+        self.clock = bus.clock
+        self.started_ms = bus.clock.now_ms()
+        self.daemon = self
+        self.news = asyncio.Event()
+        self.level = ""
+        self.hub = Hub(cast("Services", self))
+        self.shown = Shown(self.hub, tasks=tasks, level_of=self._level_of)
+        self.hub.on_open.append(self.shown.opened)
+        self.hub.on_close.append(self.shown.closed)
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
+    def _level_of(self, channel: str) -> str:
+        return self.level or self.queries.irc_level(channel)
 
-    def write(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self.writer.write(data)
+    def add(self, nick: str, account: Account, *channels: str, caps: frozenset[str] = ALL_CAPS) -> Recorded:
+        """Add a registered client that has joined channels; what that sent is forgotten."""
+        client = Recorded(f"c{nick}", self.clock, self.news)
+        client.nick = client.user = nick
+        client.caps = caps
+        client.set_account(account)
+        client.has_welcome = True
+        self.hub.add(client, lambda: None)
+        for channel in channels:
+            self.hub.join(client, channel)
+        client.lines.clear()
+        return client
 
-    def send(self, *lines: str) -> None:
-        """Send lines."""
-        self.write("".join(f"{line}\r\n" for line in lines).encode())
+    def person(self, *channels: str, caps: frozenset[str] = ALL_CAPS) -> Recorded:
+        """Add a person with a code: the account `human` with the rights of a guest."""
+        caller = Caller(name="human", standing=Standing.GUEST, kind="human")
+        return self.add("human", Account(name="human", caller=caller), *channels, caps=caps)
 
-    async def next(self) -> Line:
-        """Return the next line. Raises EOFError at the end of the connection."""
+    def guest(
+        self, nick: str, *channels: str, caps: frozenset[str] = ALL_CAPS, standing: Standing = Standing.GUEST
+    ) -> Recorded:
+        """Add a client without credentials."""
+        caller = Caller(name=f"irc/local/{nick.lower()}", standing=standing, kind="external")
+        account = Account(name=nick, caller=caller, is_guest=True)
+        return self.add(nick, account, *channels, caps=caps)
+
+    def program(self, caller: Caller, *channels: str, caps: frozenset[str] = ALL_CAPS) -> Recorded:
+        """Add a client with the token of an agent."""
+        account = Account(name=caller.name, caller=caller, is_program=True, token=token(caller.name))
+        return self.add(caller.name.replace(":", "|"), account, *channels, caps=caps)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until a line that a client gets makes this true."""
         async with asyncio.timeout(LIMIT_S):
-            data = await self.reader.readline()
-        if not data:
-            raise EOFError
-        assert data.endswith(b"\r\n"), data
-        return parse_line(data, limit_tags_bytes=LIMIT_TAGS_BYTES)
+            while not is_so():
+                self.news.clear()
+                await self.news.wait()
 
-    async def until(self, *commands: str) -> list[Line]:
-        """Return the lines up to one with one of these commands."""
-        lines = [await self.next()]
-        while lines[-1].command not in commands:
-            lines.append(await self.next())
-        return lines
+    async def until_stored(self, is_so: Callable[[], bool]) -> None:
+        """Wait until an event makes this true."""
+        news = asyncio.Event()
+        stop = self.log.subscribe(lambda _: news.set())
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                news.clear()
+                await news.wait()
+        stop()
 
-    async def until_params(self, command: str, last: str) -> list[Line]:
-        """Return the lines up to one with this command and this last parameter."""
-        lines = [await self.next()]
-        while (lines[-1].command, lines[-1].params[-1]) != (command, last):
-            lines.append(await self.next())
-        return lines
+    async def speak(self, client: Client, target: str, text: str, **tags: str) -> None:
+        """Let a client write a line."""
+        await speak(self.hub, client, target, text, tags=tags)
 
-    async def ask(self, *lines: str) -> list[Line]:
-        """Send lines, and return everything that comes until the client is in step with the server."""
-        token = f"token-{next(self._tokens)}"
-        self.send(*lines, f"PING {token}")
-        found: list[Line] = []
-        while not found or found[-1].command != "PONG" or found[-1].params[-1] != token:
-            found.append(await self.next())
-        return found[:-1]
+    async def send(self, caller: Caller, text: str, *to: str, **options: Any) -> Event:
+        """Send a message at another door."""
+        sent = cast("Any", await self.broker.submit(caller, Send(text=text, to=to, **options)))
+        assert isinstance(sent.event, Event)
+        return sent.event
 
-    async def rest(self) -> list[Line]:
-        """Return everything up to the end of the connection."""
-        found: list[Line] = []
-        with suppress(EOFError):
-            while True:
-                found.append(await self.next())
-        return found
-
-    async def register(self, nick: str, *caps: str, user: str = "") -> list[Line]:
-        """Register as a guest, with capabilities. Return the lines up to the end of the greeting."""
-        if caps:
-            self.send("CAP LS 302", f"CAP REQ :{' '.join(caps)}")
-        self.send(f"NICK {nick}", f"USER {user or nick} 0 * :{nick} of the test")
-        if caps:
-            self.send("CAP END")
-        return await self.until("376", "433", "464", "ERROR")
-
-    async def log_in(self, name: str, secret: str, *caps: str, nick: str = "") -> list[Line]:
-        """Register with SASL PLAIN. Return the lines up to the end of the greeting."""
-        self.send("CAP LS 302", f"CAP REQ :{' '.join(('sasl', *caps))}", "AUTHENTICATE PLAIN")
-        self.send(
-            f"AUTHENTICATE {plain(name, secret)}", f"NICK {nick or name}", f"USER {nick or name} 0 * :x"
-        )
-        self.send("CAP END")
-        return await self.until("376", "433", "464", "ERROR")
-
-    async def close(self) -> None:
-        self.writer.close()
-        with suppress(OSError):
-            await self.writer.wait_closed()
-
-
-def plain(name: str, secret: str, authzid: str = "") -> str:
-    """Return the response of SASL PLAIN."""
-    return base64.b64encode(f"{authzid}\0{name}\0{secret}".encode()).decode()
-
-
-def shown(lines: list[Line]) -> list[tuple[str, ...]]:
-    """Return the commands and parameters of lines."""
-    return [(line.command, *line.params) for line in lines]
-
-
-def commands(lines: list[Line]) -> list[str]:
-    return [line.command for line in lines]
-
-
-class IrcStage(Parts):
-    """The bus, the accounts and the door."""
-
-    version = "1.2.3"
-    started_ms = 1_000_000
-
-    def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, home: Path, limits: IrcLimits) -> None:
-        super().__init__(bus, tasks, Settings(irc="127.0.0.1:0", irc_guests="talk"), home)
-        self.live = LiveSettings(
-            LoadedSettings(settings=self.settings, origins=dict.fromkeys(KEYS, "default"))
-        )
-        self.tokens = TokenBook(home, bus.clock)
-        self.accounts = Accounts(
-            tokens=self.tokens,
-            directory=bus.broker.directory,
-            presence=self.presence,
-            submit=bus.broker.submit,
-            gone=lambda name, reason: bus.broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason)),
-            live=self.live,
-            clock=bus.clock,
-        )
-        self.timers = Timers(bus.clock)
-        self.door = IrcDoor(tasks, limits=limits, call_later=self.timers.call_later)
-        self._clients: list[IrcClient] = []
-
-    def change(self, **settings: str) -> None:
-        """Change settings as a person does."""
-        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]  # texts only
-        self.live.take(self.settings, set(settings))
-
-    async def open(self) -> None:
-        """Open the door again, with the present settings."""
-        await self.door.open(self.services, self.settings)
-
-    @property
-    def address(self) -> tuple[str, int]:
-        parts = urlsplit(self.door.where)
-        assert parts.hostname is not None
-        assert parts.port is not None
-        return parts.hostname, parts.port
-
-    async def connect(self, tls: ssl.SSLContext | None = None) -> IrcClient:
-        """Return a new connection."""
-        host, port = self.address
-        reader, writer = await asyncio.open_connection(
-            host, port, ssl=tls, server_hostname="localhost" if tls else None, limit=2**22
-        )
-        self._clients.append(IrcClient(reader, writer))
-        return self._clients[-1]
-
-    async def guest(self, nick: str, *caps: str) -> IrcClient:
-        """Return a guest that has registered."""
-        client = await self.connect()
-        assert (await client.register(nick, *caps))[-1].command == "376"
-        return client
-
-    async def token(self, name: str, role: str = "worker") -> str:
-        """Register an agent, and return its token."""
-        secret, _ = await self.accounts.register(PERSON, name, role)
-        return secret
-
-    async def program(self, name: str, *caps: str, role: str = "worker") -> IrcClient:
-        """Return a client that has logged in with the token of a new agent."""
-        client = await self.connect()
-        assert (await client.log_in(name, await self.token(name, role), *caps))[-1].command == "376"
-        return client
-
-    async def agent(self, name: str, **fields: str) -> Agent:
-        """Return an agent that is on the bus without an IRC client."""
-        await self.bus.join(name, **fields)  # type: ignore[arg-type]  # texts only
-        return self.bus.agent(name)
-
-    async def close(self) -> None:
-        for client in self._clients:
-            await client.close()
-        await self.door.close()
+    async def messages(self) -> list[Event]:
+        """Return all stored messages."""
+        return await self.log.read(Query(types=("message",)))
 
 
 @asynccontextmanager
-async def opened_irc(directory: Path, limits: IrcLimits = MANY_LINES) -> AsyncIterator[IrcStage]:
-    """Open an IRC door. Everything ends with the block."""
-    async with opened_bus(open_memory, directory) as bus, asyncio.TaskGroup() as tasks:
-        stage = IrcStage(bus, tasks, directory, limits)
-        await stage.open()
-        assert stage.door.where, stage.door.trouble
-        try:
-            yield stage
-        finally:
-            await stage.close()
+async def opened_stage(directory: Path, open_log: OpenLog = open_memory) -> AsyncIterator[Stage]:
+    """Yield a bus with an IRC door without sockets."""
+    async with opened_bus(open_log, directory) as bus, asyncio.TaskGroup() as tasks:
+        stage = Stage(bus, tasks)
+        yield stage
+        for client in tuple(stage.hub.clients):
+            stage.hub.quit(client, "the test is over")

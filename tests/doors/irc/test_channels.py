@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.doors.irc.stage import IrcStage, commands, shown
+from tests.doors.irc.door_stage import IrcStage, commands, shown
 
 from palaver.broker.context import SYSTEM_CALLER, Seated
 from palaver.protocol.agents import Agent, caller_for

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doors.irc.stage import IrcClient, IrcStage, commands, opened_irc, plain, shown
+from tests.doors.irc.door_stage import IrcClient, IrcStage, commands, opened_irc, plain, shown
 
 from palaver.doors.irc.channels import IrcUser
 from palaver.doors.irc.commands import _COMMANDS, _is_matching, _pattern

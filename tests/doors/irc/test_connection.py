@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doors.irc.stage import MANY_LINES, IrcStage, Timers, commands, opened_irc, shown
+from tests.doors.irc.door_stage import MANY_LINES, IrcStage, Timers, commands, opened_irc, shown
 from tests.fakes import FakeClock
 
 from palaver.doors.irc.connection import Client, FloodMeter, IrcLimits

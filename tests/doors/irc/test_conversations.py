@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.doors.irc.stage import IrcClient, IrcStage
+from tests.doors.irc.door_stage import IrcClient, IrcStage
 
 from palaver.doors.irc.irc_wire import Line, join_exactly, split_exactly
 from palaver.protocol.agents import caller_for

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doors.irc.message_stage import ALL_CAPS, Recorded, Stage, opened_stage
+from tests.doors.irc.stage import ALL_CAPS, Recorded, Stage, opened_stage
 from tests.fakes import HUMAN, OpenLog, open_memory, open_sqlite
 
 from palaver.doors.irc.history import chathistory

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.doors.irc.stage import IrcStage, commands, opened_irc
+from tests.doors.irc.door_stage import IrcStage, commands, opened_irc
 from tests.limits import LIMIT_S
 
 from palaver.doors.irc.connection import IrcLimits

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.doors.irc.message_stage import ALL_CAPS, Recorded, Stage, opened_stage, token
+from tests.doors.irc.stage import ALL_CAPS, Recorded, Stage, opened_stage, token
 from tests.fakes import HUMAN, LIMIT_A_MINUTE
 
 from palaver.broker.context import Seated

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.irc.message_stage import ALL_CAPS, Stage, opened_stage
+from tests.doors.irc.stage import ALL_CAPS, Stage, opened_stage
 from tests.fakes import HUMAN
 
 from palaver.broker.context import Seated
