@@ -7,7 +7,7 @@ guest here: to read and to write, also as `human`. An agent has at most the righ
 import hashlib
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
@@ -17,6 +17,7 @@ from palaver.config import LiveSettings
 from palaver.domain.routing import Directory
 from palaver.errors import BadName, NameTaken, NotFound, WhoAreYou, cut_name
 from palaver.identity.tokens import Token, TokenBook
+from palaver.log.api import Log
 from palaver.protocol.agents import (
     GUEST_ROLE,
     NOT_FIRST,
@@ -28,6 +29,8 @@ from palaver.protocol.agents import (
     split_name,
     standing_of_role,
 )
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import HELLO
 from palaver.protocol.message import EXTERNAL, HUMAN
 from palaver.protocol.requests import Join
 
@@ -303,6 +306,13 @@ class Accounts:
         """
         self._watchers.append(ended)
         return lambda: self._watchers.remove(ended)
+
+    def follow(self, log: Log) -> Callable[[], None]:
+        """Check guests whenever an agent gets a name; return a function that stops this."""
+        return log.subscribe(self._hear_names, {HELLO})
+
+    def _hear_names(self, events: Sequence[Event]) -> None:
+        self.notify()
 
     def notify(self) -> None:
         """Call all watchers: tokens have ended, a setting has changed, or a new agent has a name."""
