@@ -26,6 +26,7 @@ from palaver.protocol.agents import (
     Caller,
     Standing,
     caller_for,
+    full_name,
     split_name,
     standing_of_role,
 )
@@ -121,6 +122,13 @@ def looks_like(name: str) -> str:
     """Return a form that is equal for names that people confuse: `Luna`, `1una` and `luna_` are `luna`."""
     plain = _PUNCTUATION.sub("", name.lower())
     return plain.replace("rn", "m").replace("vv", "w").translate(_SAME)
+
+
+@lru_cache(maxsize=4096)
+def _forms_of(name: str) -> frozenset[str]:
+    """Return what an agent is called: its full name, its name without the device, and its base name."""
+    parts = split_name(name)
+    return frozenset(map(looks_like, (name, full_name(parts.base, parts.tag), parts.base)))
 
 
 _RESERVED: Final = frozenset(map(looks_like, NOT_FIRST))
@@ -323,8 +331,9 @@ class Accounts:
         """Return whether a nick is, or looks like, the name of an agent or person: no guest may use it."""
         if not nick.isascii() or _looks_reserved(nick):
             return True
-        form = looks_like(nick)
-        return any(looks_like(agent.name) == form for agent in self._directory.all())
+        # `luna` is also how people write `api-luna` and `luna:BOXE`, and `luna|BOXE` is luna on that machine.
+        forms = {looks_like(nick), looks_like(nick.partition("|")[0])}
+        return any(not forms.isdisjoint(_forms_of(agent.name)) for agent in self._directory.all())
 
     async def connected(self, account: Account) -> None:
         """Make the agent or registered person of a new connection present. It joins again if it has left.

@@ -191,10 +191,13 @@ async def test_pong_proves_what_was_read(irc: IrcStage) -> None:
         id="x", clock=clock, call_later=Timers(clock).call_later, limits=MANY_LINES, is_local=True
     )
     read: list[str] = []
+    sent: list[Line] = []
+    client.push = sent.append  # type: ignore[method-assign, assignment]
     client.ping(lambda: read.append("one"))
     client.ping(lambda: read.append("two"))
+    one, two = (line.params[0] for line in sent)
 
-    for token in ("pal-2", "pal-9", "pal-2", "pal-1"):
+    for token in (two, "pal-9", two, one):
         client.ponged(token)
 
     assert read == ["two", "one"]

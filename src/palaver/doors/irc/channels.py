@@ -16,6 +16,7 @@ from palaver.doors.irc.irc_wire import (
     SERVER,
     ChannelRef,
     Line,
+    agent_of_channel,
     channel_of_agent,
     cut_text,
     fit_line,
@@ -383,9 +384,9 @@ class Hub:
             return self._agents
         if folded in self._rooms:
             return self._rooms[folded]
-        ref = self.ref(folded)
-        nick = fold(nick_of(ref.name))
-        return {nick: self._agents[nick]} if ref.kind == "agent" and nick in self._agents else {}
+        name = agent_of_channel(folded)
+        nick = "" if name is None else fold(nick_of(name))
+        return {nick: self._agents[nick]} if nick in self._agents else {}
 
     def _client_nicks(self, folded: str) -> set[str]:
         return {fold(client.nick) for client in self._members.get(folded, ())}

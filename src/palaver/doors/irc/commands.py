@@ -4,6 +4,7 @@ Commands that carry messages or read the history are in `speaking.py` and `histo
 Topics and modes can only be read: the bus defines them.
 """
 
+import asyncio
 import base64
 import binascii
 import logging
@@ -55,6 +56,8 @@ from palaver.state.agents import read_agent
 
 _logger: Final = logging.getLogger("palaver.doors")
 
+_CHANNELS_AT_ONCE: Final = 50
+"""Channels of a LIST that are looked at before other clients have their turn."""
 _LIMIT_REALNAME_BYTES: Final = 150
 _LIMIT_USER: Final = 20
 _LIMIT_AWAY_BYTES: Final = 300
@@ -172,7 +175,10 @@ class IrcSession:
             try:
                 line = parse_line(piece)
             except BadIrcLine as error:
-                if error.line is None:
+                if (
+                    error.line is None
+                ):  # it counts all the same, or lines without a command could block others
+                    await client.slow_down()
                     return
                 problem, line = error, error.line
         batch = self._multiline
@@ -545,7 +551,9 @@ class IrcSession:
         return targets
 
     def _tags(self, line: Line) -> dict[str, str]:
-        return client_tags(line.tags) if "message-tags" in self.client.caps else {}
+        """Return the tags that others get, with every control character visible."""
+        tags = client_tags(line.tags) if "message-tags" in self.client.caps else {}
+        return {name: safe(value, keep_lines=True) for name, value in tags.items()}
 
     async def chathistory(self, line: Line) -> None:
         await self._talk.chathistory(self.hub, self.client, line.params)
@@ -615,6 +623,8 @@ class IrcSession:
             return
         say = self._talk.multiline
         pieces, command = batch.pieces, batch.command
+        if command == "NOTICE":
+            require(self.client.account.caller, Standing.GUEST, command)
         await say(self.hub, self.client, batch.target, pieces, tags=batch.tags, command=command)
 
     # Channels
@@ -676,13 +686,15 @@ class IrcSession:
         else:
             client.numeric("331", self.hub.written(channel))
 
-    def list(self, line: Line) -> None:
+    async def list(self, line: Line) -> None:
         client = self.client
         wanted = (
             {fold(word) for word in line.params[0].split(",")} if line.params and line.params[0] else None
         )
         client.numeric("321", "Channel")
-        for channel in sorted(self.hub.channels()):
+        for number, channel in enumerate(sorted(self.hub.channels()), 1):
+            if number % _CHANNELS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if wanted is None or any(fnmatchcase(fold(channel), _pattern(word)) for word in wanted):
                 count = str(len(self.hub.nick_list(channel)))
                 client.send_text("322", channel, count, text=self.hub.topic(channel))

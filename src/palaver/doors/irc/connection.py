@@ -5,6 +5,7 @@ Knows neither channels nor commands: `commands.py` gets each line, and `channels
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,9 @@ _logger: Final = logging.getLogger("palaver.doors")
 
 NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 
-_READ_BYTES: Final = 65_536
+_READ_BYTES: Final = 16_384
+_LINES_AT_ONCE: Final = 50
+"""Lines of one client that are handled before others have their turn."""
 _LONGEST_TIMER_S: Final = 86_400.0
 """Timers of a loop cannot be months long."""
 _TIMED: Final = frozenset({"PRIVMSG", "NOTICE", "TAGMSG", "JOIN", "PART", "QUIT", "NICK", "AWAY", "SETNAME"})
@@ -149,7 +152,6 @@ class Client:
         self._outbox = Outbox(limit_lines=limits.waiting_lines, limit_bytes=limits.waiting_bytes)
         self._response: _Response | None = None
         self._batches = count(1)
-        self._pings = count(1)
         self._pongs: dict[str, Callable[[], None]] = {}
         self._timer: Timer | None = None
         self._expiry: Timer | None = None
@@ -248,8 +250,11 @@ class Client:
         self.send(fit_line(Line(source=SERVER, command="NOTICE", params=(self.nick or "*", text))))
 
     def ping(self, then: Callable[[], None]) -> None:
-        """Send a PING, and call `then` when its PONG comes: the client has read everything before it."""
-        token = f"pal-{next(self._pings)}"
+        """Send a PING, and call `then` when its PONG comes: the client has read everything before it.
+
+        The token cannot be guessed, so a PONG proves that the PING was read.
+        """
+        token = f"pal-{secrets.token_hex(8)}"
         self._pongs[token] = then
         self.push(Line(command="PING", params=(token,)))
 
@@ -376,10 +381,10 @@ class Client:
             self.end("the connection was closed")
             with suppress(OSError):
                 await writing
-            self._stop_timer()
             writer.close()
             with suppress(OSError):
-                await writer.wait_closed()
+                await writer.wait_closed()  # a client that does not read is cut off by the timer
+            self._stop_timer()
 
     async def _read_all(
         self, reader: asyncio.StreamReader, handle: Callable[[bytes | TooLong], Awaitable[None]]
@@ -390,7 +395,10 @@ class Client:
         """
         lines = IrcReader()
         while data := await reader.read(_READ_BYTES):
-            for line in lines.feed(data):
+            await asyncio.sleep(0)  # a read does not wait while there is data
+            for number, line in enumerate(lines.feed(data), 1):
+                if number % _LINES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 await self._outbox.wait_until_low()
                 if not self.is_ended:
                     self._heard_s = self.clock.monotonic_s()

@@ -284,7 +284,8 @@ class IrcReader:
         lines: list[bytes | TooLong] = []
         *complete, rest = data.replace(b"\r", b"\n").split(b"\n")
         for piece in complete:
-            self._extend(piece, lines)
+            if piece:
+                self._extend(piece, lines)
             if self._begun:
                 lines.append(self._begun)
             self._begun = b""

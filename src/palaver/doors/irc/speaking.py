@@ -47,6 +47,7 @@ from palaver.protocol.address import (
     format_address,
     parse_address,
 )
+from palaver.protocol.display import safe
 from palaver.protocol.envelope import decode_draft
 from palaver.protocol.message import HUMAN, MESSAGE
 from palaver.protocol.requests import Put, Send
@@ -337,7 +338,7 @@ def _at(ref: ChannelRef, channel: str) -> str:
 
 def notice(hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[str, str]) -> None:
     """Show a NOTICE to the people in a channel, or with a nick. No reply is ever sent to a NOTICE."""
-    shown = clean_text(text)
+    shown = safe(clean_text(text))
     if ctcp_of(text) is None and shown:
         _show(hub, client, target, "NOTICE", (shown,), tags)
 
