@@ -1,9 +1,10 @@
 """The bridge to another IRC network: `pal bridge irc`. An ordinary client of the bus, in its own process.
 
 It reads the log, and sends these messages to the network: broadcasts, and messages to
-`irc/<network>/#channel` or `irc/<network>/<nick>`. A file in the home contains the seq up to which everything was sent. The seq moves
-when the network has replied to a PING that was written after the line, so a lost connection, a restart or
-the end of the process loses no message. Only the one line without that reply can be sent twice.
+`irc/<network>/#channel` or `irc/<network>/<nick>`. A file in the home contains the seq up to which
+everything was sent. The seq moves when the network has replied to a PING that was written after the line,
+so a lost connection, a restart or the end of the process loses no message. Only the one line without that
+reply can be sent twice.
 
 It stores the lines of the network as messages of external senders. It sends on no line of any network, so
 two bridges make no loop.

@@ -126,7 +126,7 @@ class Row:
 
 TABLE: Final[Mapping[type, Row]] = {
     Send: Row("send", Standing.GUEST, messages.send, messages.sent_by, is_for_guests=True),
-    RelayLine: Row("relay", Standing.EXTERNAL, messages.relay, messages.sent_by),
+    RelayLine: Row("relay", Standing.EXTERNAL, messages.relay, messages.sent_by, is_for_guests=True),
     Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by, is_for_guests=True),
     CreateBundle: Row("bundle create", Standing.GUEST, bundles.create, is_for_guests=True),
     CreateTask: Row("task create", Standing.GUEST, tasks.ask, messages.sent_by, is_for_guests=True),
