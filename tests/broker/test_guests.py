@@ -84,7 +84,7 @@ def reached(event: Event) -> tuple[str, ...]:
 
 def test_only_these_requests_are_for_guests() -> None:
     assert {
-        *("send", "put", "bundle create", "task create", "task update", "task complete"),
+        *("send", "relay", "put", "bundle create", "task create", "task update", "task complete"),
         *("room join", "note add", "note resolve", "join", "ack"),
     } == FOR_GUESTS
 

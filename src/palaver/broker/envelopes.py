@@ -18,9 +18,8 @@ from palaver.broker.rooms import leave_all_rooms
 from palaver.broker.tasks import ask_telling, members_of
 from palaver.domain.rights import check_foreign_type, require_person
 from palaver.domain.routing import Resolved, resolve, resolve_exactly
-from palaver.errors import BadRequest, IdTaken, MessageTooLarge, NotYou, WhoAreYou
+from palaver.errors import BadRequest, IdTaken, NotYou, WhoAreYou
 from palaver.log.api import Decide
-from palaver.log.records import encode_payload
 from palaver.protocol.agents import INSTANCE, Caller
 from palaver.protocol.envelope import Draft, Event, draft_of_import
 from palaver.protocol.events import BYE, HELLO
@@ -28,7 +27,7 @@ from palaver.protocol.message import MESSAGE
 from palaver.protocol.query import STORED_TYPES
 from palaver.protocol.requests import LEFT, Import, Put, Send
 from palaver.protocol.tasks import task_request_from
-from palaver.protocol.text import LIMIT_PAYLOAD_BYTES, check_text
+from palaver.protocol.text import check_text
 
 _LIMIT_TYPE_BYTES: Final = 256
 _LIMIT_ID_BYTES: Final = 256
@@ -42,9 +41,6 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     check_foreign_type(envelope.type)
     check_text(envelope.type, "the type", _LIMIT_TYPE_BYTES)
     check_text(envelope.id, "the id", _LIMIT_ID_BYTES)
-    size_bytes = len(encode_payload(envelope.payload))
-    if size_bytes > LIMIT_PAYLOAD_BYTES:
-        raise MessageTooLarge("the payload", size_bytes, LIMIT_PAYLOAD_BYTES)
     if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
         return await send_with_id(context, caller, _send_from(envelope, request), key)
     if envelope.type == BYE:

@@ -8,8 +8,6 @@ from palaver.errors import BadRequest, BadText, MessageTooLarge
 LIMIT_BODY_BYTES: Final = 100_000
 LIMIT_WEBHOOK_BYTES: Final = 8 * 1024 * 1024
 """The payload of a webhook as JSON. A body of 1 MiB can become six times as long: each NUL is `\\u0000`."""
-LIMIT_PAYLOAD_BYTES: Final = 1024 * 1024
-"""The payload of an envelope as JSON."""
 LIMIT_THREAD: Final = 64
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
 LIMIT_PATH_BYTES: Final = 1_024

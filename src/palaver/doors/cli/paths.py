@@ -33,7 +33,7 @@ from palaver.protocol.paths import (
 )
 from palaver.protocol.requests import Put
 from palaver.protocol.summary import summary
-from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_PAYLOAD_BYTES
+from palaver.protocol.text import LIMIT_BODY_BYTES
 from palaver.services.paths import DEFAULT_MESSAGES, LIMIT_MESSAGES, Range
 from palaver.services.views import sent_view
 
@@ -356,11 +356,13 @@ PATH_COMMANDS: Final = (
 # --------------------
 # Function of `pal put`.
 
+_LIMIT_PAYLOAD_BYTES: Final = 1024 * 1024
+
 
 async def put(call: Call) -> int:
     """Send an envelope in the name of the caller, and report its recipients."""
     parsed = call.parsed
-    payload = await _payload(call, LIMIT_PAYLOAD_BYTES)
+    payload = await _payload(call, _LIMIT_PAYLOAD_BYTES)
     if payload is not None and not isinstance(payload, dict):
         raise UsageError("the payload of an envelope must be a JSON object, such as '{\"key\": 1}'")
     given = (parsed.value("--id") or "").upper()
