@@ -1,4 +1,4 @@
-"""A program for an agent's terminal: it replies to each message that is typed into it with a text in capitals."""
+"""A program for an agent's terminal: it replies to each typed message with its text in capitals."""
 
 import re
 import subprocess
@@ -11,6 +11,8 @@ sys.stdout.flush()
 for line in sys.stdin:
     if found := HEAD.search(line):
         reply = found[2].strip().upper()
-        subprocess.run(["pal", "send", "--reply-to", found[1], "--", reply], stdin=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            ["pal", "send", "--reply-to", found[1], "--", reply], stdin=subprocess.DEVNULL, check=True
+        )
     sys.stdout.write("> ")
     sys.stdout.flush()

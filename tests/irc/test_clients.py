@@ -1,15 +1,16 @@
 """Real IRC clients: a person asks an agent in a terminal in `#general`, and reads the reply there.
 
-WeeChat runs without a screen, gets its commands through a pipe, and writes what it shows to a file. irssi runs
-in a terminal, and the test types its keys and reads its screen.
+WeeChat runs without a screen, gets its commands through a pipe, and writes what it shows to a file. irssi
+runs in a terminal, and the test types its keys and reads its screen.
 """
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +23,6 @@ from tests.processes import end_process
 
 PYTHON = str(Path(PAL).with_name("python"))
 PROGRAM = Path(__file__).with_name("answering.py")
-WEECHAT_PLUGINS = ("irc", "logger", "fifo")
 
 
 def program(name: str) -> str:
@@ -48,7 +48,7 @@ class WeeChat:
 
     def __init__(self, home: Home, nick: str, password: str) -> None:
         folder = home.path.parent / "weechat"
-        self._log = folder / "shown.log"
+        self._log = folder / "palaver.#general.log"
         self._fifo = folder / "fifo"
         settings = [
             f"/set fifo.file.path {self._fifo}",
@@ -60,7 +60,7 @@ class WeeChat:
             f"/set irc.server.palaver.sasl_password {password}",
             "/set irc.server.palaver.autojoin #general",
             f"/set logger.file.path {folder}",
-            "/set logger.mask.irc shown.log",
+            "/set logger.mask.irc $name.log",
             "/set logger.file.flush_delay 0",
             "/connect palaver",
         ]
@@ -130,10 +130,12 @@ def irssi(home: Home, nick: str, password: str) -> Iterator[ChatClient]:
     )
     script = shlex.join([program("irssi"), f"--home={folder}"])
     with pane(home, script, columns=150, rows=40) as screen:
+        screen.shows("#general")
+        screen.say("/window goto #general")
         yield Irssi(screen)
 
 
-OpenClient = Callable[[Home, str, str], "contextmanager[ChatClient]"]
+OpenClient = Callable[[Home, str, str], AbstractContextManager[ChatClient]]
 each_client = pytest.mark.parametrize("open_client", [weechat, irssi], ids=["weechat", "irssi"])
 
 
@@ -144,3 +146,40 @@ def luna(bus: Home) -> Iterator[str]:
     yield "luna"
     for pid in holders_of(bus.path):
         end_process(pid, 9)
+
+
+@each_client
+def test_person_asks_an_agent_in_general_and_reads_the_reply_there(
+    bus: Home, luna: str, open_client: OpenClient
+) -> None:
+    token = register(bus, "nova")
+    with (
+        Client(bus).register("nova", password=token) as observer,
+        open_client(bus, "human", code_of(bus)) as me,
+    ):
+        observer.join("#general")
+        me.shows("luna")
+        me.say("luna: which tests are red?")
+
+        me.shows("luna", "WHICH TESTS ARE RED?")
+
+        envelope = observer.until(lambda line: line.command == "PRIVMSG" and "WHICH TESTS" in line.params[-1])
+        value = json.loads(envelope.params[-1])
+        assert (value["v"], value["from"], value["payload"]["text"]) == (
+            1,
+            "luna",
+            "LUNA: WHICH TESTS ARE RED?",
+        )
+
+
+@each_client
+def test_registered_person_reconnects_with_the_same_token(bus: Home, open_client: OpenClient) -> None:
+    token = register(bus, "bob", "--person")
+    for number in (1, 2):
+        with open_client(bus, "bob", token) as me:
+            me.shows("bob")
+            me.say(f"line {number} for the channel")
+            wait_until(lambda: len(bus.texts()) == number)  # noqa: B023  # it ends before the next number
+
+    assert bus.texts() == ["line 1 for the channel", "line 2 for the channel"]
+    assert {event["from"] for event in bus.events("--type", "message")} == {"bob"}
