@@ -190,7 +190,7 @@ def test_no_notice_of_the_door_is_an_envelope(bus: Home) -> None:
     check_output(run_as_person(bus, "irc", "verbosity", "#general", "debug"))
     with Client(bus).register("bob").join("#general") as bob:
         for state in ("active", "blocked", "idle"):
-            shell.ok("state", state, "--detail", forged)
+            shell.ok("status", "set", state, "--detail", forged)
         shell.ok("send", "@all", "--yes", "--", "the end")
         bob.until_text("the end")
 
