@@ -44,6 +44,7 @@ _LIMIT_DIGITS: Final = 12
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _WAKES: Final = ("human", "everyone", "nobody")
 _CONSENTS: Final = ("ask", "yes", "no")
+_IRC_GUESTS: Final = ("off", "read", "talk")
 NAME_SLOT: Final = "{name}"
 COMMAND_SLOT: Final = "{command}"
 """The parts of the setting 'window' that are replaced; the command is a word of its own."""
@@ -96,6 +97,22 @@ class Settings:
     http_hosts: str = _setting("", "More host names for the HTTP door, separated by commas.")
     http_remote: int = _setting(
         0, "With 1, other machines may connect to the HTTP door; the connections are not encrypted.", 1
+    )
+    irc: str = _setting(
+        "", "Where the IRC door listens, such as 127.0.0.1:6667; empty disables it. 'pal up --irc' sets it."
+    )
+    irc_remote: int = _setting(
+        0,
+        "With 1, other machines may connect to the IRC door, with TLS only. 'pal up --irc-remote' sets it.",
+        1,
+    )
+    irc_tls_cert: str = _setting(
+        "", "The file with the certificate of the IRC door, in PEM form; with irc_tls_key it enables TLS."
+    )
+    irc_tls_key: str = _setting("", "The file with the private key of irc_tls_cert, in PEM form.")
+    irc_guests: str = _setting(
+        "off",
+        "What IRC clients of this machine may do without a password: off, read, or talk (read and write).",
     )
     room_lease_s: int = _setting(
         2_700, "How many seconds an owner of the stick may be silent before the stick may be taken over."
@@ -192,7 +209,18 @@ class LoadedSettings:
 
 
 NEXT_START: Final = frozenset(
-    {"sql_timeout_ms", "watchdog_ms", "native_wait_s", "http", "http_hosts", "http_remote"}
+    {
+        "sql_timeout_ms",
+        "watchdog_ms",
+        "native_wait_s",
+        "http",
+        "http_hosts",
+        "http_remote",
+        "irc",
+        "irc_remote",
+        "irc_tls_cert",
+        "irc_tls_key",
+    }
 )
 """Settings whose new value counts from the next start. All others act at once."""
 
@@ -287,6 +315,8 @@ def typed(key: str, value: object) -> str | int:
         raise BadRequest(f"the setting 'log_level' must be debug, info, warning or error, not {value!r}")
     if key == "agent_commands" and value not in _CONSENTS:
         raise BadRequest(f"the setting 'agent_commands' must be ask, yes or no, not {value!r}")
+    if key == "irc_guests" and value not in _IRC_GUESTS:
+        raise BadRequest(f"the setting 'irc_guests' must be off, read or talk, not {value!r}")
     if key == "window" and value and COMMAND_SLOT not in split_command(value):
         raise BadRequest(
             "the setting 'window' must be a command with the word {command}, such as 'xterm -T {name} -e "

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadName
-from palaver.protocol.agents import ROLES, Agent, Seat, Standing, standing_of_role
+from palaver.protocol.agents import GUEST_ROLE, ROLES, Agent, Seat, Standing, standing_of_role
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 seats = st.builds(Seat, pid=st.integers(1, 2**22), start=st.integers(0, 2**53), boot=texts, key=texts)
@@ -35,12 +35,12 @@ def test_standings_are_in_order() -> None:
     assert words == ["human", "operator", "orchestrator", "worker", "guest", "observer", "external"]
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, GUEST_ROLE])
 def test_role_has_the_standing_of_its_name(role: str) -> None:
     assert standing_of_role(role).word == role
 
 
-@pytest.mark.parametrize("role", ["human", "guest", "", "Worker"])
+@pytest.mark.parametrize("role", ["human", "", "Worker", "Guest"])
 def test_other_word_is_not_a_role(role: str) -> None:
     with pytest.raises(BadName):
         standing_of_role(role)

@@ -10,10 +10,11 @@ import msgspec
 
 from palaver.broker.context import Context, Joined, Written
 from palaver.broker.rooms import leave_all_rooms
-from palaver.errors import BadName, BadRequest, NameTaken, NotFound, NotPerson, WhoAreYou
+from palaver.errors import BadName, BadRequest, NameTaken, NotFound, NotPerson, NotYou, WhoAreYou
 from palaver.harness.hooks import THINKING
 from palaver.ids import derived_id
 from palaver.protocol.agents import (
+    GUEST_ROLE,
     INSTANCE,
     ROLES,
     SCRIPT_NAME,
@@ -44,7 +45,6 @@ from palaver.protocol.events import (
     AgentState,
     parse_state,
 )
-from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import LEFT, DaemonStarted, Gone, Join, Leave, Register, SetStatus
 from palaver.protocol.text import check_text
 from palaver.state.agents import read_agent, read_last_subagent, read_session, read_subagent
@@ -119,6 +119,12 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
     for what in ("harness", "runtime", "version", "session"):
         check_text(getattr(request, what), f"the {what}", _LIMIT_WORD_BYTES)
     standing_of_role(request.role)
+    if request.has_token and caller.name != (claimed := full_name(request.name, request.tag)):
+        raise NotYou(claimed, caller.name)
+    if caller.is_guest and not request.has_token:
+        raise NotPerson("a guest cannot join or start agents; a person can, at a terminal")
+    if request.role == GUEST_ROLE and not request.has_token and not (caller.is_person and caller.by is None):
+        raise NotPerson("only a person can register a person: pal agent register NAME --person")
     taken: set[str] = set()
     while True:
         wanted = _WantedName.of(context, caller, request, taken)
@@ -182,7 +188,9 @@ class _WantedName:
         """Return the event to write: a hello, a resume, or None if nothing has changed."""
         known = read_agent(rows, self.agent.name)
         standing = standing_of_role(self.request.role)
-        is_same = known is not None and _is_same(known, self.agent)
+        if self.request.has_token and known is not None and not known.left:
+            return None
+        is_same = known is not None and (self.request.has_token or _is_same(known, self.agent))
         if known is not None and is_same and standing <= standing_of_role(known.role):
             return self._back(known)
         self._check_standing(standing)
@@ -215,7 +223,7 @@ class _WantedName:
             raise NameTaken(known.name, _IN_USE)
         back = msgspec.structs.replace(
             known,
-            role=known.role if _is_proven(known, new) else self._role_of(known),
+            role=known.role if self.request.has_token or _is_proven(known, new) else self._role_of(known),
             seat=new.seat,
             link=new.link,
             session=new.session or known.session,
@@ -251,7 +259,7 @@ class _WantedName:
                 f"you cannot create an agent with the role {self.request.role}, which is above your own: "
                 f"{self.caller.standing.word}"
             )
-        if standing > Standing.WORKER and self.caller.kind != HUMAN and not self.request.has_link:
+        if standing > Standing.WORKER and not self.caller.is_person and not self.request.has_link:
             raise NotPerson(f"only a person can assign the role {self.request.role}; join as a worker")
 
     def _check_free(self, known: Agent) -> None:
@@ -259,8 +267,10 @@ class _WantedName:
         is_newer = self.before is None or self.before.seq != known.seq
         if not known.left and (self.is_here or is_newer):
             raise NameTaken(known.name, _IN_USE)
-        if self.caller.kind == HUMAN or known.by == self.caller.name != SCRIPT_NAME:
+        if self.caller.is_person or known.by == self.caller.name != SCRIPT_NAME:
             return
+        if known.role == GUEST_ROLE:
+            raise NameTaken(known.name, "it is the name of a person; choose another name with --name")
         is_its_session = (known.session, known.harness) == (self.request.session, self.request.harness)
         if known.left and known.session and is_its_session:
             return  # the same session continues with another holder
@@ -294,7 +304,7 @@ def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Ag
         seat=request.seat,
         link=request.has_link,
         session=request.session,
-        by="" if caller.kind == HUMAN else caller.name,
+        by="" if caller.is_person else caller.name,
         holder=request.holder,
         argv=request.argv,
         cwd=request.cwd,
@@ -383,6 +393,8 @@ async def gone(context: Context, caller: Caller, request: Gone, key: bytes | Non
     known = context.directory.get(request.name)
     if known is None:
         return Written(event=None)
+    if known.link and request.seat is None and context.is_present(known.name):
+        return Written(event=None)  # It has a new connection by now.
     return await leave_bus(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
 
 

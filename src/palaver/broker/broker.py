@@ -118,16 +118,18 @@ class Row:
     outcome_of: Callable[[Context, Event], Outcome | None] = _written_by
     """Returns the outcome of a request from the event it wrote earlier; None if that outcome has expired."""
     is_internal: bool = False
+    is_for_guests: bool = False
+    """Callers that may only read and write messages can make it, too."""
 
 
 TABLE: Final[Mapping[type, Row]] = {
-    Send: Row("send", Standing.GUEST, messages.send, messages.sent_by),
-    Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by),
-    CreateBundle: Row("bundle create", Standing.GUEST, bundles.create),
-    CreateTask: Row("task create", Standing.GUEST, tasks.ask, messages.sent_by),
-    UpdateTask: Row("task update", Standing.GUEST, tasks.ask, messages.sent_by),
-    CompleteTask: Row("task complete", Standing.GUEST, tasks.ask, messages.sent_by),
-    JoinRoom: Row("room join", Standing.OBSERVER, rooms.join_room, rooms.seated_by),
+    Send: Row("send", Standing.GUEST, messages.send, messages.sent_by, is_for_guests=True),
+    Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by, is_for_guests=True),
+    CreateBundle: Row("bundle create", Standing.GUEST, bundles.create, is_for_guests=True),
+    CreateTask: Row("task create", Standing.GUEST, tasks.ask, messages.sent_by, is_for_guests=True),
+    UpdateTask: Row("task update", Standing.GUEST, tasks.ask, messages.sent_by, is_for_guests=True),
+    CompleteTask: Row("task complete", Standing.GUEST, tasks.ask, messages.sent_by, is_for_guests=True),
+    JoinRoom: Row("room join", Standing.OBSERVER, rooms.join_room, rooms.seated_by, is_for_guests=True),
     LeaveRoom: Row("room leave", Standing.OBSERVER, rooms.leave_room),
     KickMember: Row("room kick", Standing.WORKER, rooms.kick_member),
     CloseRoom: Row("room close", Standing.OPERATOR, rooms.close_room),
@@ -135,18 +137,18 @@ TABLE: Final[Mapping[type, Row]] = {
     ReleaseStick: Row("stick release", Standing.OBSERVER, rooms.release),
     PassStick: Row("stick pass", Standing.OBSERVER, rooms.pass_on),
     TakeOver: Row("stick takeover", Standing.OBSERVER, rooms.take_over, rooms.turn_by),
-    AddNote: Row("note add", Standing.GUEST, rooms.add_note),
-    ResolveNote: Row("note resolve", Standing.GUEST, rooms.resolve_note),
+    AddNote: Row("note add", Standing.GUEST, rooms.add_note, is_for_guests=True),
+    ResolveNote: Row("note resolve", Standing.GUEST, rooms.resolve_note, is_for_guests=True),
     HandOn: Row("hand on", Standing.HUMAN, rooms.hand_on, is_internal=True),
     ExpireReservation: Row("expire", Standing.HUMAN, rooms.expire, is_internal=True),
     RetireMember: Row("retire member", Standing.HUMAN, rooms.retire_member, is_internal=True),
     TellKick: Row("tell kick", Standing.HUMAN, rooms.tell_kick, is_internal=True),
-    Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by),
+    Join: Row("join", Standing.OBSERVER, agents.join, agents.joined_by, is_for_guests=True),
     Register: Row("join --remote", Standing.HUMAN, agents.register, agents.joined_by),
     Leave: Row("leave", Standing.OBSERVER, agents.leave),
     BeginSubagent: Row("begin", Standing.HUMAN, agents.begin_subagent, agents.joined_by, is_internal=True),
     SetStatus: Row("status set", Standing.OBSERVER, agents.set_status),
-    Acknowledge: Row("ack", Standing.OBSERVER, ledger.acknowledge),
+    Acknowledge: Row("ack", Standing.OBSERVER, ledger.acknowledge, is_for_guests=True),
     Redeliver: Row("redeliver", Standing.HUMAN, ledger.redeliver),
     Release: Row("release", Standing.HUMAN, ledger.release),
     ChangeSetting: Row("config set", Standing.HUMAN, permissions.change_setting),
@@ -182,6 +184,13 @@ TABLE: Final[Mapping[type, Row]] = {
     Migrate: Row("import messages", Standing.HUMAN, paths.migrate),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }
+
+
+def _admit(caller: Caller, row: Row) -> None:
+    """Refuse a request above the standing of the caller, and one that is not for guests."""
+    require(caller, row.needs, row.verb)
+    if caller.is_guest and not row.is_for_guests:
+        raise NotAllowed(row.verb, caller.standing.word, Standing.WORKER.word)
 
 
 class Broker:
@@ -233,7 +242,7 @@ class Broker:
         row = TABLE[type(request)]
         if row.is_internal and caller.kind != SYSTEM:
             raise NotAllowed(row.verb, caller.standing.word, "the bus itself")
-        require(caller, row.needs, row.verb)
+        _admit(caller, row)
         try:
             return await row.handler(self._context, caller, request, key)
         except RequestError:
@@ -250,9 +259,7 @@ class Broker:
         events are durable. None of the messages may be a dry run.
         """
         row = TABLE[Send]
-        return await messages.send_all(
-            self._context, requests, admit=lambda caller: require(caller, row.needs, row.verb)
-        )
+        return await messages.send_all(self._context, requests, admit=lambda caller: _admit(caller, row))
 
     async def outcome(self, kind: type[Request], key: bytes) -> Outcome | None:
         """Return the outcome of a request if this key has written an event before; else None."""

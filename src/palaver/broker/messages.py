@@ -16,7 +16,7 @@ from palaver.broker.rooms import stick_key
 from palaver.domain.brakes import Chain, chain_of
 from palaver.domain.lease import ALL_WAKE, PERSONS_WAKE
 from palaver.domain.paths import has_wildcard
-from palaver.domain.rights import is_foreign_type, may_resume
+from palaver.domain.rights import is_foreign_type, may_resume, require_person
 from palaver.domain.routing import Directory, Resolved, is_recipient, resolve
 from palaver.errors import (
     AmbiguousRecipient,
@@ -24,9 +24,7 @@ from palaver.errors import (
     IdTaken,
     InvalidBody,
     MessageTooLarge,
-    NotAllowed,
     NotFound,
-    NotPerson,
     PalaverError,
     RateLimited,
     RoomClosed,
@@ -397,11 +395,7 @@ def check_sender(caller: Caller, request: Send) -> None:
         raise WhoAreYou("a script has no mailbox for the reply; join first with 'pal join'")
     if not request.raw and not request.is_bare:
         return
-    what = "typing raw keys" if request.raw else "typing without a header"
-    if caller.kind != HUMAN:
-        raise NotAllowed(what, caller.standing.word, "a person")
-    if caller.by is not None:
-        raise NotPerson(f"{what} requires a person, and is not possible with --as")
+    require_person(caller, "typing raw keys" if request.raw else "typing without a header")
 
 
 def as_keys(request: Send) -> dict[str, object]:

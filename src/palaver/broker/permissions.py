@@ -31,7 +31,7 @@ from palaver.state.rows import Rows
 
 def check_person(caller: Caller) -> None:
     """Refuse every caller but the human, and the human acting as another agent."""
-    if caller.kind != HUMAN:
+    if not caller.is_person:
         raise NotAllowed("answering a permission request", caller.standing.word, "a person")
     if caller.by is not None:
         raise NotPerson("only a person can answer a permission request, and not with --as")

@@ -13,13 +13,12 @@ from typing import Final, TypeAlias
 
 from palaver.broker.context import Context, Outcome, Redacted
 from palaver.broker.messages import fetch_event
-from palaver.domain.rights import is_foreign_type
-from palaver.errors import BadRequest, NotAllowed, NotPerson, StorageFailed
+from palaver.domain.rights import is_foreign_type, require_person
+from palaver.errors import BadRequest, StorageFailed
 from palaver.log.api import Log
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event, body_as
 from palaver.protocol.events import DeliveryReport, MessageSent, TextRemoved
-from palaver.protocol.message import HUMAN
 from palaver.protocol.query import Query
 from palaver.protocol.redaction import (
     FOLDED_TYPES,
@@ -41,10 +40,7 @@ _AT_ONCE: Final = 1000
 
 async def redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
     """Write that a text is removed, then remove it. A repeat writes nothing, also at the same time."""
-    if caller.kind != HUMAN:
-        raise NotAllowed("redact", caller.standing.word, "a person")
-    if caller.by is not None:
-        raise NotPerson("redact requires a person, and is not possible with --as")
+    require_person(caller, "redact")
     async with context.redacting:
         return await _redact(context, caller, request, key)
 

@@ -361,8 +361,8 @@ async def _retire(
 
 def check_may_write(room: Room, caller: Caller) -> None:
     """Refuse a caller that is not a member, unless it is the human or a guest."""
-    is_guest = caller.kind == HUMAN or caller.standing == Standing.GUEST
-    if room.member(caller.name) is None and not is_guest:
+    may_write = caller.is_person or caller.standing is Standing.GUEST
+    if room.member(caller.name) is None and not may_write:
         raise UnknownMember(caller.name, room.id)
 
 

@@ -13,7 +13,7 @@ from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, RequestE
 from palaver.ids import derived_id
 from palaver.log.api import Decide
 from palaver.protocol.address import find_mentions
-from palaver.protocol.agents import INSTANCE, Caller, Standing, caller_for, standing_of_role
+from palaver.protocol.agents import GUEST_ROLE, INSTANCE, Caller, Standing, caller_for, standing_of_role
 from palaver.protocol.envelope import Draft
 from palaver.protocol.events import AgentState, SubscriptionAdded, SubscriptionRemoved
 from palaver.protocol.message import (
@@ -156,8 +156,9 @@ def _owner(context: Context, caller: Caller, name: str) -> str:
             f"did you mean {', '.join(near)}?" if near else "'pal list' shows the agents",
         )
     is_child = caller.kind == INSTANCE and agent.by == caller.name
-    is_for_worker = caller.kind == EXTERNAL and standing_of_role(agent.role) <= Standing.WORKER
-    if caller.kind == HUMAN or is_child or is_for_worker:
+    is_worker = standing_of_role(agent.role) <= Standing.WORKER and agent.role != GUEST_ROLE
+    is_for_worker = caller.kind == EXTERNAL and is_worker
+    if caller.is_person or is_child or is_for_worker:
         return agent.name
     raise NotPerson(
         f"{caller.name} can subscribe only for itself and the agents it started; {agent.name} is not one "
@@ -195,7 +196,7 @@ async def unsubscribe(context: Context, caller: Caller, request: Unsubscribe, ke
             raise NotFound(
                 f"subscription {cut_name(request.id)}", "'pal events subs' shows yours, --all shows all"
             )
-        if caller.kind != HUMAN and caller.name != owner:
+        if not caller.is_person and caller.name != owner:
             raise NotAllowed("events unsub", caller.standing.word, "its owner or a person")
         return draft
 

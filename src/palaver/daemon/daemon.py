@@ -32,6 +32,7 @@ from palaver.doors.caller_forwarding import AdoptedDoor
 from palaver.doors.cli.bus import require_person, write_wanted
 from palaver.doors.hooks.handler import HookHandler, run_hook
 from palaver.doors.http.server import HttpDoor
+from palaver.doors.irc.server import IrcDoor
 from palaver.doors.lines_holders import take_up_reports
 from palaver.doors.unix import UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
@@ -47,6 +48,7 @@ from palaver.home import (
     trace_path,
     wait_for_successor,
 )
+from palaver.identity.accounts import Accounts
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
@@ -57,7 +59,7 @@ from palaver.log.api import Log
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import damaged
 from palaver.protocol.agents import Agent, Seat, caller_for
-from palaver.protocol.events import AgentState
+from palaver.protocol.events import HELLO, AgentState
 from palaver.protocol.requests import DaemonStarted, Gone, Request, SetStatus
 from palaver.reactors.files import DeadSockets, MessageFiles, WorkspaceCleanup, remove_files
 from palaver.reactors.subscriptions import Watches
@@ -471,7 +473,8 @@ class Daemon:
         if not is_read_only:
             tasks.create_task(take_up_reports(doors.services))
             tasks.create_task(self._finish_redactions(middle.broker))
-        await doors.http.open(doors.services, self._live.now)
+        for door in (doors.http, doors.irc):
+            await door.open(doors.services, self._live.now)
         tasks.create_task(DeliveryTimer(reactors.delivery).run())
         call_later = asyncio.get_running_loop().call_later
         look_after: list[Callable[[], object]] = [
@@ -523,6 +526,7 @@ class Daemon:
         if self._reason == REPLACED:
             await wait_for_successor(self._home)
         await doors.http.close()
+        await doors.irc.close()
         await doors.unix.close(_STOPPED_TEXT if self._reason == DOWN else None)
 
     def _make_middle(self, log: SqliteLog, tasks: GuardedTasks, closing: ExitStack) -> "_Middle":
@@ -593,7 +597,8 @@ class Daemon:
     ) -> "_Doors":
         """Create the doors, which turn bytes into requests, and the services that they use."""
         delivery = reactors.delivery
-        agent_index, broker, http = middle.agent_index, middle.broker, HttpDoor(tasks)
+        agent_index, broker = middle.agent_index, middle.broker
+        http, irc = HttpDoor(tasks), IrcDoor(tasks)
         queries = Queries(log)
         conversations, transcripts = Conversations(delivery, queries, tasks), TranscriptBook()
         closing.callback(conversations.close)
@@ -620,6 +625,16 @@ class Daemon:
             tasks=tasks,
         )
         tickets = Tickets(self._clock)
+        accounts = Accounts(
+            tokens=middle.tokens,
+            directory=broker.directory,
+            presence=agent_index.presence,
+            submit=broker.submit,
+            live=self._live,
+            clock=self._clock,
+        )
+        # A guest may not keep a nick that is now the name of an agent.
+        closing.callback(log.subscribe(lambda _: accounts.notify(), {HELLO}))
         turns = TurnService(
             broker=broker,
             queries=queries,
@@ -641,6 +656,7 @@ class Daemon:
                 started_ms=self._clock.now_ms(),
                 stop=self.stop,
                 http=http,
+                irc=irc,
                 run_hook=partial(run_hook, hooks),
             ),
             queries=queries,
@@ -652,6 +668,7 @@ class Daemon:
                 member_presence=middle.member_presence,
                 tickets=tickets,
                 tokens=middle.tokens,
+                accounts=accounts,
                 webhooks=WebhookBook(self._home, self._clock),
             ),
             agents=AgentBooks(
@@ -667,7 +684,7 @@ class Daemon:
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)
         unix = UnixDoor(services, middle.identifier, hooks, tasks)
-        return _Doors(services=services, unix=unix, adopted=adopted, http=http, hooks=hooks)
+        return _Doors(services=services, unix=unix, adopted=adopted, http=http, irc=irc, hooks=hooks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -689,4 +706,5 @@ class _Doors:
     unix: UnixDoor
     adopted: AdoptedDoor
     http: HttpDoor
+    irc: IrcDoor
     hooks: HookHandler

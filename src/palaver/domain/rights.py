@@ -5,7 +5,7 @@ from typing import Final
 
 from palaver.errors import BadRequest, NotAllowed, NotPerson, ReservedType, WhoAreYou
 from palaver.protocol.address import AGENT, MANY, ONE, split_path
-from palaver.protocol.agents import INSTANCE, ROLES, SCRIPT_NAME, Agent, Caller, Standing
+from palaver.protocol.agents import GUEST_ROLE, INSTANCE, ROLES, SCRIPT_NAME, Agent, Caller, Standing
 from palaver.protocol.message import EXTERNAL, HUMAN
 
 RESERVED_TYPES: Final = frozenset(
@@ -89,7 +89,12 @@ def require_mailbox(caller: Caller) -> None:
 
 
 def require_own_mail(caller: Caller) -> None:
-    """Refuse an orphan that would take the messages of an agent: its origin is unknown."""
+    """Refuse an orphan that would take the messages of an agent, and a guest that would take a person's.
+
+    The origin of an orphan is unknown. A person on IRC reads copies of the messages to `human`.
+    """
+    if caller.is_guest and caller.name == HUMAN:
+        raise NotPerson("the messages to human can be marked as read only at a person's terminal: pal inbox")
     if caller.is_orphan:
         raise NotPerson(
             "the process that started this one has exited, so it may not read the messages of "
@@ -105,8 +110,8 @@ def require(caller: Caller, needed: Standing, request: str) -> None:
 
 
 def require_person(caller: Caller, request: str) -> None:
-    """Refuse every caller that is not a person, and a person that acts as an agent."""
-    if caller.kind != HUMAN:
+    """Refuse every caller that is not a person at a terminal, and a person that acts as an agent."""
+    if not caller.is_person:
         raise NotAllowed(request, caller.standing.word, "a person")
     if caller.by is not None:
         raise NotPerson(f"{request} requires a person, and is not possible with --as")
@@ -126,8 +131,10 @@ def require_turns_of(caller: Caller, agent: Agent) -> None:
     """Refuse a caller that may not configure or start the automatic turns of an agent.
 
     An agent may for itself, an operator for all, and a script for workers, as with --as. An automatic turn
-    may not for its own agent: no person has read the messages that started it.
+    may not for its own agent: no person has read the messages that started it. A registered person has none.
     """
+    if agent.role == GUEST_ROLE:
+        raise BadRequest(f"{agent.name} is a person and has no automatic turns")
     if can(caller.standing, Standing.OPERATOR) or (caller.name == agent.name and not caller.turn):
         return
     is_script = caller.name == SCRIPT_NAME and caller.seat is None and not caller.is_orphan

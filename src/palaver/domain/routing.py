@@ -22,7 +22,7 @@ from palaver.protocol.address import (
     format_address,
     parse_address,
 )
-from palaver.protocol.agents import LAUNCHED, LIMIT_NAME, Agent
+from palaver.protocol.agents import GUEST_ROLE, LAUNCHED, LIMIT_NAME, Agent
 from palaver.protocol.message import BROADCAST, HUMAN, MENTIONS, PATH
 from palaver.protocol.paths import split_mailbox
 
@@ -60,6 +60,7 @@ class Directory:
         self._paths: PathIndex[_Subscriber] = PathIndex()
         self._patterns: dict[str, set[str]] = {}
         self._auto_run: set[str] = set()
+        self._persons: set[str] = set()
         self.named: dict[tuple[tuple[str, ...], str], Resolved] = {}
         """Recipients of names, by the tokens and the sender. Valid until an agent is added or removed."""
         for agent in agents:
@@ -85,6 +86,8 @@ class Directory:
         if agent.tag:
             self._by_tag.setdefault(agent.tag, {})[agent.name] = None
         self._by_role.setdefault(agent.role, {})[agent.name] = None
+        if agent.role == GUEST_ROLE:
+            self._persons.add(agent.name)
         insort(self._names, agent.name)
         for path in own_paths(agent.name, agent.parent):
             self._paths.add(path, _Subscriber(agent.name, is_own=True))
@@ -105,6 +108,7 @@ class Directory:
         if agent.tag:
             del self._by_tag[agent.tag][agent.name]
         del self._by_role[agent.role][agent.name]
+        self._persons.discard(agent.name)
         del self._names[bisect_left(self._names, agent.name)]
         for path in own_paths(agent.name, agent.parent):
             self._paths.remove(path, _Subscriber(agent.name, is_own=True))
@@ -191,14 +195,17 @@ class Directory:
         """Return the mailboxes that a delivery path reaches.
 
         A path with wildcards reaches present agents by their own paths, and absent ones with automatic turns.
-        Subscriptions also count for all absent ones.
+        Subscriptions also count for all absent ones. A registered person is reached by its exact path only.
         """
         is_direct = not has_wildcard(path)
-        return {
-            one.mailbox
-            for one in self._paths.match(path)
-            if is_direct or not one.is_own or one.mailbox in self._auto_run or is_present(one.mailbox)
-        }
+
+        def is_reached(one: _Subscriber) -> bool:
+            if is_direct or not one.is_own:
+                return True
+            is_there = one.mailbox in self._auto_run or is_present(one.mailbox)
+            return is_there and one.mailbox not in self._persons
+
+        return {one.mailbox for one in self._paths.match(path) if is_reached(one)}
 
     def bases_with(self, prefix: str, limit: int) -> list[str]:
         """Return the first base names with a prefix, sorted. An underscore stops a prefix.
@@ -267,7 +274,8 @@ def _placed(agent: Agent) -> tuple[str, ...]:
 # --------------------
 # Resolve recipients: address tokens in, names out. Pure: the same directory gives the same result.
 #
-# Groups, broadcasts and paths with wildcards reach present agents; names and other paths also absent ones.
+# Groups, broadcasts and paths with wildcards reach present agents; names and other paths also absent ones. A
+# registered person is reached only by its name.
 # A group, broadcast or base name never includes the sender. The sender's own full name does; for an agent
 # without a tag that is its base name, while no other agent shares it.
 
@@ -428,8 +436,12 @@ class _Search:
         return {agent: tuple(found) for agent, found in sessions.items()}
 
     def group(self, agents: Iterable[Agent]) -> list[str]:
-        """Return the present members of a group without the sender."""
-        return [agent.name for agent in agents if agent.name != self._sender and self._is_present(agent.name)]
+        """Return the present members of a group without the sender. A registered person is in no group."""
+        return [
+            agent.name
+            for agent in agents
+            if agent.name != self._sender and agent.role != GUEST_ROLE and self._is_present(agent.name)
+        ]
 
     def _find(self, address: Address, written: str, *, can_be_prefix: bool) -> list[str] | None:
         """Return the recipients of one token; None if the token is unknown."""

@@ -1,4 +1,4 @@
-"""The address of the HTTP door, and the host names that a request may use for it. Pure.
+"""The addresses of the HTTP and IRC doors, and the host names that a request over HTTP may use. Pure.
 
 Names are checked because a web page can make a browser call this machine under a name that the page
 controls.
@@ -13,8 +13,20 @@ from urllib.parse import urlsplit
 
 from palaver.errors import BadRequest
 
-DEFAULT: Final = "127.0.0.1:7420"
-DEFAULT_PORT: Final = 7420
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorKind:
+    """A door that listens at an address."""
+
+    key: str
+    """The setting with its address, and the option of `pal up`. With `_remote`: those for other machines."""
+    title: str
+    default: str
+    """The address of `pal up` without one."""
+
+
+HTTP: Final = DoorKind(key="http", title="HTTP", default="127.0.0.1:7420")
+IRC: Final = DoorKind(key="irc", title="IRC", default="127.0.0.1:6667")
 
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _WRITTEN: Final = re.compile(
@@ -40,13 +52,13 @@ class Address:
             return False
 
 
-def parse_address(written: str) -> Address:
+def parse_address(written: str, kind: DoorKind = HTTP) -> Address:
     """Parse `HOST:PORT`, `HOST` or `PORT`. Raise BadRequest."""
     found = _WRITTEN.fullmatch(written.strip())
     if found is None or int(found[2] or 0) > 65_535:
-        raise BadRequest(f"{written[:100]!r} is not an address: write HOST:PORT, such as {DEFAULT}")
+        raise BadRequest(f"{written[:100]!r} is not an address: write HOST:PORT, such as {kind.default}")
     host = (found[1] or found[3] or "127.0.0.1").strip("[]").lower()
-    return Address(host, int(found[2]) if found[2] else DEFAULT_PORT)
+    return Address(host, int(found[2] or kind.default.rpartition(":")[2]))
 
 
 def format_address(address: Address) -> str:
@@ -54,12 +66,22 @@ def format_address(address: Address) -> str:
     return f"{_bracketed(address.host)}:{address.port}"
 
 
-def check_reach(address: Address, *, is_remote: bool) -> None:
-    """Raise BadRequest for an address that other machines can reach, unless the setting allows that."""
-    if not address.is_loopback and not is_remote:
+def check_reach(address: Address, kind: DoorKind = HTTP, *, is_remote: bool, has_tls: bool = False) -> None:
+    """Raise BadRequest for an address that other machines can reach, unless the settings allow that.
+
+    `has_tls` is whether a certificate and its key are configured. The IRC door needs them for other machines.
+    """
+    if address.is_loopback:
+        return
+    if not is_remote:
+        why = ", and the connection is not encrypted" if kind is HTTP else ""
         raise BadRequest(
-            f"{address.host} can be reached by other machines, and the connection is not encrypted: "
-            "to allow this, add --http-remote"
+            f"{address.host} can be reached by other machines{why}: to allow this, add --{kind.key}-remote"
+        )
+    if kind is IRC and not has_tls:
+        raise BadRequest(
+            f"{address.host} can be reached by other machines, and IRC accepts them only with TLS: first set "
+            "both files, with 'pal config set irc_tls_cert FILE' and 'pal config set irc_tls_key FILE'"
         )
 
 

@@ -122,8 +122,21 @@ class Outbox:
         await self._room.wait()
         return not (self._is_closed or self._is_ended)
 
-    def end(self) -> None:
-        """Accept no more lines; accepted lines are still written, and then `drain` returns."""
+    async def wait_until_low(self) -> None:
+        """Wait until at least half of the limit is free, or the peer has disconnected."""
+        if not self._is_low and not self._is_closed and not self._is_ended:
+            self._room.clear()
+            await self._room.wait()
+
+    def end(self, last: bytes = b"") -> None:
+        """Accept no more lines; accepted lines are still written, and then `drain` returns.
+
+        `last` is written after them, also if there is no room for another line.
+        """
+        if last and not self._is_closed and not self._is_ended:
+            self._lines.append(last)
+            self._lines_held += 1
+            self._bytes_held += len(last)
         self._is_ended = True
         self._something.set()
         self._room.set()
@@ -164,8 +177,12 @@ class Outbox:
             return
         self._lines_held -= count
         self._bytes_held -= size
-        if self._lines_held <= self._limit_lines // 2 and self._bytes_held <= self._limit_bytes // 2:
+        if self._is_low:
             self._room.set()
+
+    @property
+    def _is_low(self) -> bool:
+        return self._lines_held <= self._limit_lines // 2 and self._bytes_held <= self._limit_bytes // 2
 
 
 # --------------------

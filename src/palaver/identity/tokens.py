@@ -2,7 +2,8 @@
 
 Tokens are in `tokens.json` in the home, as hashes: a token is 32 random bytes, so its hash reveals nothing
 and needs no salt. A token ends when it is revoked, when its time is over, or when its agent leaves the bus. A
-token that acts for several agents has no agent of its own, and ends only in the first two ways.
+token that acts for several agents has no agent of its own, and ends only in the first two ways; so does the
+token of a registered agent, which joins again with it.
 
 Secrets of webhooks are in `webhooks.json` as they are, because a signature can be checked only with the
 secret itself. Both files have the mode 0600.
@@ -13,7 +14,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +152,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it ends, in Unix milliseconds; 0 for never."""
     acts_for: tuple[str, ...] = ()
     """The names that it acts for, or `all`; empty if it acts as one agent, which is `name`."""
+    is_kept: bool = False
+    """It stays valid when its agent leaves, which can join again with it: `pal agent register` made it."""
 
     def acts_as(self, name: str) -> bool:
         """Return whether it may act in a full name, as stored."""
@@ -216,11 +219,20 @@ class TokenBook:
             return False
 
     async def create(
-        self, name: str, *, standing: str, by: str, expires_ms: int = 0, acts_for: tuple[str, ...] = ()
+        self,
+        name: str,
+        *,
+        standing: str,
+        by: str,
+        expires_ms: int = 0,
+        acts_for: tuple[str, ...] = (),
+        is_kept: bool = False,
+        replaces: Collection[str] = (),
     ) -> tuple[str, Token]:
         """Create a token and return it with its secret, which is not stored. Raises StorageFailed.
 
-        A token with `acts_for` has an empty `name`.
+        A token with `acts_for` has an empty `name`. The tokens with the ids in `replaces` end with the same
+        write: there is no time without a valid token, or with two.
         """
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(
@@ -232,9 +244,12 @@ class TokenBook:
             hash=_hash(secret),
             expires_ms=expires_ms,
             acts_for=acts_for,
+            is_kept=is_kept,
         )
         async with self._lock:
-            await self._write((*self.all(), token))
+            await self._write((*(one for one in self.all() if one.id not in replaces), token))
+        if replaces:
+            self._notify()
         return secret, token
 
     async def revoke(self, ids: set[str]) -> None:
@@ -280,7 +295,7 @@ class TokenBook:
             for event in events
             if isinstance(event.body, AgentBye) and event.body.reason == LEFT
             for token in tokens
-            if token.name == agent_of(event) and token.ts <= event.ts
+            if token.name == agent_of(event) and token.ts <= event.ts and not token.is_kept
         }
         self._ended |= ended
         if ended:

@@ -12,12 +12,16 @@ import msgspec
 from palaver.errors import BadName
 
 INSTANCE: Final = "instance"
+_HUMAN: Final = "human"
+"""The kind of a person, as in protocol/message, which imports this module."""
 
 # --------------------
 # Agents, their seats, and callers. Values only: nothing here looks at a process.
 
 ROLES: Final = ("worker", "operator", "orchestrator", "observer")
 """The roles an agent can join with; the first is the default."""
+GUEST_ROLE: Final = "guest"
+"""The role of a registered person. It is in no group, and only a person assigns it."""
 LAUNCHED: Final = ("pal",)
 """Beginning of the command of an agent that was started with `pal claude ...` or the like."""
 
@@ -39,7 +43,7 @@ class Standing(enum.IntEnum):
         return self.name.lower()
 
 
-_STANDINGS: Final = {role: Standing[role.upper()] for role in ROLES}
+_STANDINGS: Final = {role: Standing[role.upper()] for role in (*ROLES, GUEST_ROLE)}
 
 
 def standing_of_role(role: str) -> Standing:
@@ -123,17 +127,30 @@ class Caller:
     turn: str = ""
     """The session whose automatic turn, or triage, it is part of, as `agent+session`."""
 
+    @property
+    def is_person(self) -> bool:
+        """Whether it is a person with all rights, at a terminal. A person on IRC has those of a guest."""
+        return self.kind == _HUMAN and self.standing is Standing.HUMAN
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether it may only read and write messages: a person on IRC, a webhook, or a guest."""
+        return self.kind != INSTANCE and self.standing < Standing.WORKER
+
 
 # --------------------
 # An agent as the caller. Pure: other modules decide which callers may act for it.
 
 
 def caller_for(agent: Agent, *, at_most: Standing = Standing.HUMAN) -> Caller:
-    """Return an agent as the caller, with the standing of its role, or with `at_most` if that is lower."""
+    """Return an agent as the caller, with the standing of its role, or with `at_most` if that is lower.
+
+    A registered person is a caller of the kind `human` with the standing of a guest.
+    """
     return Caller(
         name=agent.name,
         standing=min(standing_of_role(agent.role), at_most),
-        kind=INSTANCE,
+        kind=_HUMAN if agent.role == GUEST_ROLE else INSTANCE,
         harness=agent.harness,
         seat=agent.seat,
     )
@@ -170,7 +187,7 @@ RESERVED: Final = frozenset(
 )
 """Words with another meaning in an address. A base name may not be one."""
 
-_NOT_FIRST: Final = frozenset({"room", "all", "human", "system", SCRIPT_NAME, "pal", "guest", "external"})
+NOT_FIRST: Final = frozenset({"room", "all", "human", "system", SCRIPT_NAME, "pal", "guest", "external"})
 """Words that a new name may not begin with: `human-zed` would look like the person, `pal-x` like the bus."""
 
 _BASE: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -227,7 +244,7 @@ def check_name(base: str, tag: str = "") -> None:
     """Refuse a name that is not allowed, with the reason."""
     if tag and not valid_tag(tag):
         raise BadName(tag, "a tag has lowercase letters, digits, _ and -, and begins with a letter")
-    if tag.partition("-")[0] in _NOT_FIRST:
+    if tag.partition("-")[0] in NOT_FIRST:
         raise BadName(full_name(base, tag), f"no agent's name begins with {tag.partition('-')[0]}-")
     if base.startswith("human_"):
         raise BadName(full_name(base, tag), "no agent's name begins with human_")

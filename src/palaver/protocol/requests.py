@@ -331,6 +331,8 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     is_resumed: bool = False
     """An operator restarts the agent of this name."""
+    has_token: bool = False
+    """The caller has proved with a token that it is the agent of this name. Only for the bus's own doors."""
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import LiveSettings, Settings
+from palaver.identity.accounts import Accounts
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
@@ -31,8 +32,8 @@ RunHook = Callable[[Caller, str, str, Mapping[str, object]], Awaitable[dict[str,
 """Runs a hook of a caller (its harness, event and input), and returns the reply, which counts as received."""
 
 
-class HttpSwitch(Protocol):
-    """The HTTP door, as commands see it: it opens, moves and closes while the daemon runs."""
+class DoorSwitch(Protocol):
+    """The HTTP door or the IRC door, as commands see it: it opens, moves and closes while the daemon runs."""
 
     where: str
     """The URL it listens at; empty if it is closed."""
@@ -61,7 +62,8 @@ class DaemonParts:
     started_ms: int
     stop: Callable[[str], None]
     """Ends the daemon. The argument is the reason, DOWN or REPLACED."""
-    http: HttpSwitch
+    http: DoorSwitch
+    irc: DoorSwitch
     run_hook: RunHook
 
     @property
@@ -79,6 +81,7 @@ class CallerBooks:
     member_presence: MemberPresenceBook
     tickets: Tickets
     tokens: TokenBook
+    accounts: Accounts
     webhooks: WebhookBook
 
 

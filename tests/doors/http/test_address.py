@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.doors.address import (
-    DEFAULT,
+    HTTP,
     Address,
     allowed_names,
     check_reach,
@@ -28,7 +28,7 @@ def test_address_survives_being_written_and_read_back(address: Address) -> None:
 @pytest.mark.parametrize(
     ("written", "address"),
     [
-        (DEFAULT, LOOPBACK),
+        (HTTP.default, LOOPBACK),
         ("8080", Address("127.0.0.1", 8080)),
         ("localhost", Address("localhost", 7420)),
         ("[::1]:80", Address("::1", 80)),

@@ -375,7 +375,7 @@ async def _take_transcripts(call: Call) -> tuple[Excerpt, ...]:
 
 def _locate(call: Call, given: str) -> Located:
     # A human who acts for an agent (--as) named the file, so the human's rights apply.
-    is_human = HUMAN in (call.caller.kind, call.caller.by)
+    is_human = call.caller.is_person or call.caller.by == HUMAN
     roots = call.parsed.values("--root")
     if roots and not is_human:
         raise NotPerson("only a person can allow more directories with --root")

@@ -14,8 +14,7 @@ import msgspec
 
 from palaver.config import DEFAULTS, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
-from palaver.doors.address import DEFAULT as DEFAULT_HTTP
-from palaver.doors.address import check_reach, format_address, parse_address
+from palaver.doors.address import HTTP, check_reach, format_address, parse_address
 from palaver.doors.cli.agents import later_tag, state_words
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Parsed
@@ -53,9 +52,9 @@ BUS_COMMANDS: Final = (
             Option(
                 name="--http",
                 metavar="HOST:PORT",
-                default=DEFAULT_HTTP,
+                default=HTTP.default,
                 help=(
-                    f"Enable HTTP access (default: {DEFAULT_HTTP}) and store this in the settings. For a "
+                    f"Enable HTTP access (default: {HTTP.default}) and store this in the settings. For a "
                     "person only."
                 ),
             ),

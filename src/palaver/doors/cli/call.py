@@ -27,7 +27,7 @@ from palaver.protocol.display import Column, Paint, Safe, lay_out, paint_for, sa
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import error_object
-from palaver.protocol.message import EXTERNAL, HUMAN, handlers_of, readable_text, reply_reference
+from palaver.protocol.message import EXTERNAL, handlers_of, readable_text, reply_reference
 from palaver.protocol.query import Query
 from palaver.protocol.requests import LeaveRoom, Request
 from palaver.protocol.thin import ThinRequest
@@ -120,7 +120,7 @@ class Call:
 
     async def is_agreed(self, question: str) -> bool:
         """Ask a person at a terminal a question; return True without a question for any other caller."""
-        is_person = self.caller.kind == HUMAN and self.caller.by is None and self.marked is None
+        is_person = self.caller.is_person and self.caller.by is None and self.marked is None
         if not (is_person and self.asked.stdin_is_terminal and self.asked.stderr_is_terminal):
             return True
         paint = self._paint(is_terminal=True)

@@ -40,7 +40,6 @@ from palaver.protocol.agents import (
     standing_of_role,
 )
 from palaver.protocol.envelope import Event
-from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import Pause, Unpause
 from palaver.protocol.text import check_text
 from palaver.services.holders import KILL, PEEK, STOP
@@ -529,7 +528,7 @@ def _commands_of(call: Call, *, may_ask: bool) -> str:
 
 def _is_person(call: Call) -> bool:
     """Whether the caller is a person, and not an agent or script that acts for one."""
-    return call.caller.kind == HUMAN and call.caller.by is None
+    return call.caller.is_person and call.caller.by is None
 
 
 def _check_command(argv: tuple[str, ...], cwd: str) -> None:
@@ -543,7 +542,7 @@ def _check_command(argv: tuple[str, ...], cwd: str) -> None:
 
 
 def _check_role(call: Call, role: str) -> None:
-    if standing_of_role(role) > Standing.WORKER and call.caller.kind != HUMAN:
+    if standing_of_role(role) > Standing.WORKER and not call.caller.is_person:
         raise NotPerson(f"only a person can assign the role {role}; run it as a worker")
 
 
@@ -556,7 +555,7 @@ def _check_free(call: Call, name: str) -> None:
         return
     if not known.left and call.services.callers.presence.is_present(name):
         raise NameTaken(name, "it is in use now; choose another with --name")
-    if call.caller.kind != HUMAN and not has_started(call.caller, known):
+    if not call.caller.is_person and not has_started(call.caller, known):
         raise NameTaken(name, "it was used before; 'pal resume' restarts its program")
 
 

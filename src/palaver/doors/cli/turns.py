@@ -11,7 +11,6 @@ from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import AlreadyRunning, NotPerson, UsageError, WhoAreYou, nearest
 from palaver.protocol.agents import Standing
 from palaver.protocol.display import Column
-from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import MAIN
 from palaver.protocol.turns import DEFAULT_MODEL, TurnConfig
 from palaver.services.turns import TurnSessionView
@@ -207,7 +206,7 @@ async def stop(call: Call) -> int:
 
 def _check_person(call: Call, verb: str) -> None:
     """Refuse an agent that acts for a person: the runner's programs have the rights of the person."""
-    if call.caller.kind != HUMAN or call.caller.by is not None:
+    if not call.caller.is_person or call.caller.by is not None:
         raise NotPerson(f"only a person can {verb} the runner")
 
 
