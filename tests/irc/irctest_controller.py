@@ -50,9 +50,11 @@ class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest 
 
     def get_hostname_and_port(self) -> tuple[str, int]:
         """Start the daemon: only it can choose a port that no other process takes."""
-        self._home = self._ends.enter_context(new_home())
-        self._start(0)
-        self.hostname, self.port = "127.0.0.1", port_of(self._home)
+        with ExitStack() as starting:
+            self._home = starting.enter_context(new_home())
+            self._start(0)
+            self.hostname, self.port = "127.0.0.1", port_of(self._home)
+            self._ends = starting.pop_all()
         return self.hostname, self.port
 
     def run(
