@@ -1,8 +1,11 @@
 """Permission requests of agents and the decisions on them. Only the human decides, and only in person."""
 
+import re
+from typing import Final
+
 from palaver.broker.context import Context, Written
 from palaver.config import typed
-from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, cut_name
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, check_name
 from palaver.protocol.envelope import Draft
 from palaver.protocol.events import (
@@ -11,21 +14,33 @@ from palaver.protocol.events import (
     ASKED,
     DENY,
     HINTS_KEY,
+    IRC_LEVELS,
     LIFE,
     LIMIT_TEXT,
     PAUSED,
     SETTING,
     TAG_KEY,
     UNPAUSED,
+    VERBOSITY_KEY,
     AnswerPermission,
     AskPermission,
     ClosePermission,
 )
 from palaver.protocol.message import HUMAN
-from palaver.protocol.requests import TYPED, ChangeSetting, Pause, TagAgent, Typed, Unpause, secret_text
+from palaver.protocol.requests import (
+    TYPED,
+    ChangeSetting,
+    Pause,
+    SetVerbosity,
+    TagAgent,
+    Typed,
+    Unpause,
+    secret_text,
+)
 from palaver.protocol.settings_file import LIMIT_HINTS_BYTES
 from palaver.protocol.text import check_text
 from palaver.state.agents import read_agent
+from palaver.state.rooms import read_irc_level
 from palaver.state.rows import Rows
 
 
@@ -142,6 +157,37 @@ async def _change_of_agent(
         return Draft(type=SETTING, sender=caller.name, payload=payload, id=id_, ts=ts, by=caller.by)
 
     return Written(event=(await context.log.commit(f"agent/{name}", decide, request_key=key)).event)
+
+
+_LIMIT_CHANNEL_BYTES: Final = 100
+_CHANNEL: Final = re.compile(r"#[^\s,:]+")
+
+
+async def set_verbosity(
+    context: Context, caller: Caller, request: SetVerbosity, key: bytes | None
+) -> Written:
+    """Write how much the notices of an IRC channel show; nothing if they show that already."""
+    if request.level not in IRC_LEVELS:
+        raise BadRequest(f"no such level: {cut_name(request.level)!r}; use {', '.join(IRC_LEVELS)}")
+    check_text(request.channel, "the name of the channel", _LIMIT_CHANNEL_BYTES)
+    channel = request.channel.lower()
+    if not _CHANNEL.fullmatch(channel):
+        raise BadRequest(f"{cut_name(channel)!r} is not a channel: write it with #, such as '#general'")
+    id_, ts = context.ids.next(), context.clock.now_ms()
+
+    def decide(rows: Rows) -> Draft | None:
+        old = read_irc_level(rows, channel)
+        if old == request.level:
+            return None
+        payload: dict[str, object] = {
+            "key": VERBOSITY_KEY,
+            "value": request.level,
+            "old": old,
+            "channel": channel,
+        }
+        return Draft(type=SETTING, sender=caller.name, payload=payload, id=id_, ts=ts, by=caller.by)
+
+    return Written(event=(await context.log.commit(f"irc/{channel}", decide, request_key=key)).event)
 
 
 # --------------------

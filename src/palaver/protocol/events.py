@@ -39,6 +39,9 @@ PATH_TYPES: Final = frozenset({PATH_SUBSCRIBED, PATH_UNSUBSCRIBED, SESSION_CREAT
 
 TAG_KEY: Final = "tag"
 HINTS_KEY: Final = "hints"
+VERBOSITY_KEY: Final = "irc_verbosity"
+IRC_LEVELS: Final = ("minimal", "actions", "full", "debug")
+"""How much the notices of an IRC channel show; each level adds to the one before."""
 """Settings that are stored for each agent."""
 
 
@@ -434,6 +437,8 @@ class SettingChanged(EventBody, frozen=True, kw_only=True):
     """The agent whose setting it is; None for a setting of the bus."""
     session: str = ""
     """The session of the agent whose setting it is."""
+    channel: str = ""
+    """The IRC channel whose setting it is, in lower case."""
 
 
 class TextRemoved(EventBody, frozen=True, kw_only=True):

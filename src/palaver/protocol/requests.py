@@ -406,6 +406,13 @@ class TagAgent(msgspec.Struct, frozen=True, kw_only=True):
     tag: str
 
 
+class SetVerbosity(msgspec.Struct, frozen=True, kw_only=True):
+    """Set how much the notices of an IRC channel show."""
+
+    channel: str
+    level: str
+
+
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
     """Move the events before a seq out of the log, into an archive."""
 
@@ -476,6 +483,7 @@ Request = (
     | Redeliver
     | Release
     | ChangeSetting
+    | SetVerbosity
     | Archive
     | Import
     | Redact

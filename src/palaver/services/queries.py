@@ -19,6 +19,7 @@ from palaver.protocol.redaction import REDACTED, asks_secret, redact, removed_te
 from palaver.protocol.requests import TYPED
 from palaver.protocol.tasks import Task
 from palaver.services.export import Exports
+from palaver.state.rooms import read_irc_level
 from palaver.state.rows import Rows
 
 
@@ -46,6 +47,10 @@ class Queries:
     def archived(self) -> int:
         """Return the highest archived seq; 0 if nothing is archived."""
         return self._log.archived()
+
+    def irc_level(self, channel: str) -> str:
+        """Return how much the notices of an IRC channel, written in any case, show: see `IRC_LEVELS`."""
+        return read_irc_level(self.rows, channel)
 
     # One event
 

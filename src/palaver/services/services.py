@@ -67,6 +67,11 @@ class DaemonParts:
     run_hook: RunHook
 
     @property
+    def doors(self) -> Mapping[str, DoorSwitch]:
+        """The doors that a person opens, by the setting with their address."""
+        return {"http": self.http, "irc": self.irc}
+
+    @property
     def settings(self) -> Settings:
         """The present settings."""
         return self.live.now

@@ -463,7 +463,11 @@ def daemon_view(services: Services) -> DaemonView:
         version=services.daemon.version,
         home=str(services.daemon.home),
         device=services.queries.device,
-        doors={"unix": str(services.daemon.home / "daemon.sock"), **services.daemon.http.describe()},
+        doors={
+            "unix": str(services.daemon.home / "daemon.sock"),
+            **services.daemon.http.describe(),
+            **services.daemon.irc.describe(),
+        },
         started=services.daemon.started_ms,
         last=services.queries.last(),
         agents=sum(present),

@@ -34,6 +34,7 @@ from palaver.protocol.events import (
     TAG_KEY,
     TURN_SKIPPED,
     UNPAUSED,
+    VERBOSITY_KEY,
     AgentBye,
     AgentHello,
     AgentPaused,
@@ -69,7 +70,7 @@ from palaver.state.paths import (
     fold_session_created,
     fold_session_removed,
 )
-from palaver.state.rooms import add_note, fold_room, resolve_note
+from palaver.state.rooms import add_note, fold_irc_level, fold_room, resolve_note
 from palaver.state.rows import Change, Rows, decode_count, encode_row
 from palaver.state.tasks import fold_task
 from palaver.state.threads import fold_thread
@@ -182,8 +183,10 @@ def _paused(rows: Rows, event: Event) -> list[Change]:
 
 
 def _setting(rows: Rows, event: Event) -> list[Change]:
-    """Return the changes of a setting of an agent. Settings of the bus are in its file."""
+    """Return the changes of a setting of an agent or a channel. Settings of the bus are in its file."""
     setting = body_as(event, SettingChanged)
+    if setting.key == VERBOSITY_KEY:
+        return fold_irc_level(setting)
     if setting.agent is None:
         return []
     if setting.key == AUTO_RUN:

@@ -26,6 +26,7 @@ from palaver.protocol import events as payloads
 from palaver.protocol.agents import split_name
 from palaver.protocol.envelope import Event, body_as, room_id_of
 from palaver.protocol.events import (
+    IRC_LEVELS,
     Closed,
     Freed,
     Granted,
@@ -38,6 +39,7 @@ from palaver.protocol.events import (
     Released,
     ReservationExpired,
     RoomBody,
+    SettingChanged,
     TakenOver,
 )
 from palaver.protocol.text import check_text
@@ -679,3 +681,32 @@ def read_notes(
         assert note is not None  # one event wrote both
         found.append(note)
     return found
+
+
+# --------------------
+# IRC channels: how much their notices show.
+
+IRC_VERBOSITY: Final = "irc_verbosity"
+_AGENT_CHANNEL: Final = "#agent-"
+
+
+def fold_irc_level(setting: SettingChanged) -> list[Change]:
+    """Return the changes of a new level of a channel."""
+    if not setting.channel or setting.value not in IRC_LEVELS:
+        raise ValueError(setting.key)
+    return [(IRC_VERBOSITY, setting.channel, encode_row(setting.value))]
+
+
+def read_irc_level(rows: Rows, channel: str) -> str:
+    """Return how much the notices of an IRC channel, written in any case, show: one of `IRC_LEVELS`."""
+    name = channel.lower()
+    if (value := rows.get(IRC_VERBOSITY, name)) is not None:
+        return msgspec.json.decode(value, type=str)
+    if name == "#general":
+        return "minimal"
+    return "full" if name.startswith(_AGENT_CHANNEL) else "actions"
+
+
+def read_irc_levels(rows: Rows) -> dict[str, str]:
+    """Return the level of each channel that has another one than the default, or had one, by name."""
+    return {name: msgspec.json.decode(value, type=str) for name, value in walk(rows, IRC_VERBOSITY, "")}

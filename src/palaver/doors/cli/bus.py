@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from palaver.config import DEFAULTS, SETTINGS_FILE, parse_file, typed
+from palaver.config import DEFAULTS, NEXT_START, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
-from palaver.doors.address import HTTP, check_reach, format_address, parse_address
+from palaver.doors.address import HTTP, IRC, DoorKind, check_reach, format_address, parse_address
 from palaver.doors.cli.agents import later_tag, state_words
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.parser import Parsed
@@ -66,15 +66,42 @@ BUS_COMMANDS: Final = (
                 name="--no-http",
                 help="Disable HTTP access and store this in the settings. For a person only.",
             ),
+            Option(
+                name="--irc",
+                metavar="HOST:PORT",
+                default=IRC.default,
+                help=(
+                    f"Enable IRC access (default: {IRC.default}) and store this in the settings. For a "
+                    "person only."
+                ),
+            ),
+            Option(
+                name="--irc-remote",
+                help=(
+                    "With --irc: allow connections from other machines, with TLS. Set irc_tls_cert and "
+                    "irc_tls_key first."
+                ),
+            ),
+            Option(
+                name="--no-irc",
+                help="Disable IRC access and store this in the settings. For a person only.",
+            ),
         ),
-        exclusive=(("--http", "--no-http"), ("--http-remote", "--no-http")),
+        exclusive=(
+            ("--http", "--no-http"),
+            ("--http-remote", "--no-http"),
+            ("--irc", "--no-irc"),
+            ("--irc-remote", "--no-irc"),
+        ),
         examples=(
             ("pal up", "start it in the background"),
             ("pal up --http", "also accept programs over HTTP, with tokens"),
+            ("pal up --irc", "also accept IRC clients on this machine"),
             ("pal up --foreground", "run it here and watch its output"),
         ),
         see=(
             ("HTTP", "http.md"),
+            ("IRC", "irc.md"),
             ("the daemon", "daemon.md"),
         ),
     ),
@@ -95,7 +122,7 @@ BUS_COMMANDS: Final = (
         summary="Show the status of the bus or of one agent.",
         description=(
             "Without a name: process, version, home, open endpoints and the id of this device, and a problem "
-            "if the HTTP endpoint could not move to another address. With a name: the agent's state, the "
+            "if an endpoint could not move to another address. With a name: the agent's state, the "
             "time of its last change, and its waiting messages."
         ),
         positionals=(
@@ -162,17 +189,19 @@ BUS_COMMANDS: Final = (
 
 
 async def up(call: Call) -> int:
-    """Report that the bus is up: the client has started it. Open or shut the HTTP door if asked to."""
-    await change_http(call)
+    """Report that the bus is up: the client has started it. Open or shut the HTTP and IRC doors if asked."""
+    for kind in _KINDS:
+        await _change_door(call, kind)
     lift_stop(call.services.daemon.home)
     view = daemon_view(call.services)
     if call.is_json:
         await call.say_json(view)
     else:
-        where = f", {call.services.daemon.http.where}" if call.services.daemon.http.where else ""
-        await call.say(f"the bus is up (process {view.pid}, home {view.home}{where})")
-    if (trouble := call.services.daemon.http.trouble) and not call.is_json:
-        call.warn(f"{trouble}; 'pal up --http HOST:PORT' chooses another address")
+        open_at = [door.where for door in call.services.daemon.doors.values() if door.where]
+        await call.say(f"the bus is up ({', '.join([f'process {view.pid}, home {view.home}', *open_at])})")
+    for key, door in call.services.daemon.doors.items():
+        if door.trouble and not call.is_json:
+            call.warn(f"{door.trouble}; 'pal up --{key} HOST:PORT' chooses another address")
     return 0
 
 
@@ -218,8 +247,8 @@ async def status(call: Call) -> int:
     if call.is_json:
         await call.say_json(view)
         return 0
-    doors = {name: where for name, where in view.doors.items() if name != "http_problem"}
-    problem = view.doors.get("http_problem")
+    doors = {name: where for name, where in view.doors.items() if not name.endswith(_PROBLEM)}
+    problems = [what for name, what in view.doors.items() if name.endswith(_PROBLEM)]
     await call.say_lines(
         [
             f"the bus is up for {ago(now - call.services.daemon.started_ms)}",
@@ -228,7 +257,7 @@ async def status(call: Call) -> int:
             f"home     {view.home}",
             f"device   {view.device}",
             f"doors    {', '.join(f'{name} {where}' for name, where in doors.items())}",
-            *([f"problem  {problem}"] if problem else []),
+            *(f"problem  {problem}" for problem in problems),
             f"events   {view.last}",
             f"agents   {view.agents} present",
         ]
@@ -280,7 +309,7 @@ async def doctor(call: Call) -> int:
         await _check_blobs(call),
         await _check_secrets(call),
         *_check_client(call),
-        *_check_http(call),
+        *_check_doors(call),
         *_check_runner(call),
         *_check_profiles(call.services.daemon.home),
     ]
@@ -305,31 +334,34 @@ async def doctor(call: Call) -> int:
 
 
 # --------------------
-# `pal up --http` and `--no-http`: open or shut the HTTP door now, and in the settings for the next start.
+# `pal up --http` and `--irc`: open or shut a door now, and in the settings for the next start.
 #
 # Only a person may do this.
 
-_OPTIONS: Final = ("--http", "--http-remote", "--no-http")
+_KINDS: Final = (HTTP, IRC)
+_PROBLEM: Final = "_problem"
 
 
-async def change_http(call: Call) -> None:
-    """Apply the HTTP options of `pal up`; do nothing without them.
+async def _change_door(call: Call, kind: DoorKind) -> None:
+    """Apply the options of `pal up` for one door; do nothing without them.
 
     The door is opened or shut first, then the settings file is written, then the changes are stored in the
     log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
     """
-    wanted = wanted_settings(call.parsed)
+    wanted = _wanted_of(call.parsed, kind)
     if not wanted:
         return
     require_person(call.caller)
-    settings = replace(
-        call.services.daemon.settings, http=str(wanted["http"]), http_remote=int(wanted["http_remote"])
-    )
-    door = call.services.daemon.http
+    # The other settings of the door, such as its certificate, may have changed since the start.
+    home = call.services.daemon.home
+    given = parse_file(read_settings_file(home), str(home / SETTINGS_FILE))
+    own = {key: typed(key, given.get(key, DEFAULTS[key])) for key in NEXT_START if key.startswith(kind.key)}
+    settings = replace(call.services.daemon.settings, **own | wanted)  # type: ignore[arg-type]  # checked
+    door = call.services.daemon.doors[kind.key]
     await door.open(call.services, settings)
     if door.trouble:
         raise DoorShut(f"the bus is up, but {door.trouble}")
-    door.changed = dict(wanted)
+    door.changed = {key: value for key, value in own.items() if key in given} | wanted
     old = write_wanted(call.services.daemon.home, wanted)
     for key, value in wanted.items():
         if value != old[key]:
@@ -338,25 +370,31 @@ async def change_http(call: Call) -> None:
 
 
 def require_person(caller: Caller) -> None:
-    """Refuse a caller that may not open or shut the door."""
-    require(caller, Standing.HUMAN, "enabling or disabling HTTP")
+    """Refuse a caller that may not open or shut a door."""
+    require(caller, Standing.HUMAN, "enabling or disabling HTTP or IRC")
 
 
 def wanted_settings(parsed: Parsed) -> dict[str, str | int]:
-    """Return the settings that the HTTP options select; empty without such options.
+    """Return the settings that the options of the doors select; empty without such options.
 
     Raises BadRequest for an invalid address.
     """
-    if not any(name in parsed.options for name in _OPTIONS):
+    return {key: value for kind in _KINDS for key, value in _wanted_of(parsed, kind).items()}
+
+
+def _wanted_of(parsed: Parsed, kind: DoorKind) -> dict[str, str | int]:
+    at, remote, off = f"--{kind.key}", f"--{kind.key}-remote", f"--no-{kind.key}"
+    if not any(name in parsed.options for name in (at, remote, off)):
         return {}
-    if parsed.has("--no-http"):
-        return {"http": "", "http_remote": 0}
-    written = parsed.value("--http")
+    if parsed.has(off):
+        return {kind.key: "", f"{kind.key}_remote": 0}
+    written = parsed.value(at)
     if written is None:
-        raise UsageError("--http-remote requires --http")
-    address = parse_address(written)
-    check_reach(address, is_remote=parsed.has("--http-remote"))
-    return {"http": format_address(address), "http_remote": int(parsed.has("--http-remote"))}
+        raise UsageError(f"{remote} requires {at}")
+    address = parse_address(written, kind)
+    # The door itself checks the certificate, which is in the settings.
+    check_reach(address, kind, is_remote=parsed.has(remote), has_tls=True)
+    return {kind.key: format_address(address), f"{kind.key}_remote": int(parsed.has(remote))}
 
 
 def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str | int]:
@@ -507,10 +545,14 @@ def _check_runner(call: Call) -> list[Finding]:
     return [(False, what, "'pal turn start' starts it")]
 
 
-def _check_http(call: Call) -> list[Finding]:
-    door = call.services.daemon.http
-    found = [(True, f"HTTP at {door.where}", "")] if door.where else []
-    if door.trouble:
-        advice = "'pal up --http HOST:PORT' chooses another address, --no-http disables it"
-        found.append((False, door.trouble, advice))
+def _check_doors(call: Call) -> list[Finding]:
+    """Check the HTTP and IRC doors; a door that is disabled is not mentioned."""
+    found: list[Finding] = []
+    for kind in _KINDS:
+        door = call.services.daemon.doors[kind.key]
+        if door.where:
+            found.append((True, f"{kind.title} at {door.where}", ""))
+        if door.trouble:
+            advice = f"'pal up --{kind.key} HOST:PORT' chooses another address, --no-{kind.key} disables it"
+            found.append((False, door.trouble, advice))
     return found

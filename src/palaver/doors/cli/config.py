@@ -376,16 +376,16 @@ def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
     }
     if coming is not None and origin != "environment" and getattr(coming, key) != value:
         view["next"] = getattr(coming, key)
-    if key == "http" and (problem := call.services.daemon.http.trouble):
-        view["problem"] = problem
+    if (door := call.services.daemon.doors.get(key)) is not None and door.trouble:
+        view["problem"] = door.trouble
     return view
 
 
 def _now(call: Call, key: str) -> tuple[str | int, str]:
-    """Return the present value and its origin. `pal up --http` changes the values of the HTTP door itself."""
-    changed = call.services.daemon.http.changed
-    if key in changed:
-        return changed[key], "file"
+    """Return the present value and its origin. `pal up --http` and `--irc` change the values of a door."""
+    for door in call.services.daemon.doors.values():
+        if key in door.changed:
+            return door.changed[key], "file"
     value: str | int = getattr(call.services.daemon.settings, key)
     return value, call.services.daemon.live.origins[key]
 

@@ -52,6 +52,8 @@ class IrcUser:
     """The name of its account; empty for a guest."""
     prefix: str
     """`@` for an operator, `+` for any other agent, else empty."""
+    since_ms: int
+    """When its first client connected, or when the agent's state last changed."""
     away: str = ""
 
     @property
@@ -72,9 +74,12 @@ class Hub:
         self._members: dict[str, dict[Client, None]] = {}
         self._written: dict[str, str] = {}
         self._away: dict[str, str] = {}
+        # The bus as clients were last shown it: kept, so that each change is shown once.
         self._agents: dict[str, Agent] = {}
         self._rooms: dict[str, dict[str, Agent]] = {}
         self._stop: Callable[[], None] | None = None
+        self.unregistered: Callable[[], int] = lambda: 0
+        """Returns the number of connections that have not registered; set by the door."""
 
     # Who is there
 
@@ -100,6 +105,11 @@ class Hub:
         if clients:
             return _user_of_client(clients[0], agent, away)
         return None if agent is None else _user_of_agent(agent, away)
+
+    def users(self) -> list[IrcUser]:
+        """Return everyone, by nick: present agents and clients."""
+        found = (self.user(nick) for nick in sorted(self._agents.keys() | self._at.keys()))
+        return [user for user in found if user is not None]
 
     def away(self, nick: str) -> str:
         """Return the text of a user that is away; empty if it is not."""
@@ -157,8 +167,11 @@ class Hub:
 
     # Changes by clients
 
-    def add(self, client: Client) -> None:
-        """Add a client that has registered. It gets the channels of the other clients with its nick."""
+    def add(self, client: Client, greet: Callable[[], None] = lambda: None) -> None:
+        """Add a client that has registered. It gets the channels of the other clients with its nick.
+
+        `greet` is called when the client is in all lists, and before it gets any other line.
+        """
         folded = fold(client.nick)
         is_first = not self._at
         others = list(self._at.get(folded, ()))
@@ -166,6 +179,7 @@ class Hub:
         self._at.setdefault(folded, []).append(client)
         if is_first:
             self._begin()
+        greet()
         for channel in others[0].joined.values() if others else ():
             self._enter(client, channel)
         if not was_there:
@@ -433,6 +447,7 @@ def _user_of_client(client: Client, agent: Agent | None, away: str) -> IrcUser:
         realname=client.realname,
         account="" if client.account.is_guest else client.account.name,
         prefix=_prefix(agent),
+        since_ms=client.since_ms,
         away=away,
     )
 
@@ -444,6 +459,7 @@ def _user_of_agent(agent: Agent, away: str) -> IrcUser:
         realname=safe(" ".join(filter(None, (agent.harness, agent.role)))),
         account=agent.name,
         prefix=_prefix(agent),
+        since_ms=agent.since,
         away=away,
     )
 

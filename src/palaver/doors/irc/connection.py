@@ -228,6 +228,11 @@ class Client:
         """Send a numeric reply. `text` replaces the last parameter of the table; a long parameter is cut."""
         self.send(numeric(code, self.nick, *params, text=text))
 
+    def send_text(self, code: str, *params: str, text: str) -> None:
+        """Send a numeric reply whose last parameter may be empty."""
+        line = Line(source=SERVER, command=code, params=(self.nick or "*", *params, text))
+        self.send(fit_line(line))
+
     def fail(self, command: str, code: str, *context: str, text: str) -> None:
         """Send the standard reply FAIL."""
         self.send(standard_reply("FAIL", command, code, *context, text=text))
