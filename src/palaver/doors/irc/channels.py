@@ -70,6 +70,14 @@ class Hub:
         """Called when the first client has registered."""
         self.on_last: list[Callable[[], None]] = []
         """Called when the last client has left."""
+        self.on_open: list[Callable[[Client], None]] = []
+        """Called with each client that has registered and was greeted."""
+        self.on_close: list[Callable[[Client], None]] = []
+        """Called with each client that is removed."""
+        self.writing: dict[str, tuple[Client, str]] = {}
+        """The client that is writing an event, and the folded channel it writes in, by the event's id.
+
+        The event is shown to it as the reply to its command, after it is stored."""
         self._at: dict[str, list[Client]] = {}
         self._members: dict[str, dict[Client, None]] = {}
         self._written: dict[str, str] = {}
@@ -184,6 +192,8 @@ class Hub:
             self._enter(client, channel)
         if not was_there:
             self._online(client.nick)
+        for opened in self.on_open:
+            opened(client)
 
     def join(self, client: Client, channel: str) -> None:
         """Put all connections of a client's account in a channel. A repeat changes nothing."""
@@ -222,6 +232,8 @@ class Hub:
         for channel in channels:
             self._leave(client, channel)
         clients.remove(client)
+        for closed in self.on_close:
+            closed(client)
         if not clients:
             del self._at[folded]
             self._away.pop(folded, None)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
+from palaver.domain.rights import require
 from palaver.doors.irc.channels import Hub, IrcUser
 from palaver.doors.irc.connection import Client
 from palaver.doors.irc.irc_wire import (
@@ -39,13 +40,11 @@ from palaver.doors.irc.irc_wire import (
     is_channel,
     is_nick,
     isupport_lines,
-    join_exactly,
     name_of,
     nick_of,
     pack_words,
     parse_line,
 )
-from palaver.domain.rights import require
 from palaver.errors import NotAllowed, PalaverError, WhoAreYou
 from palaver.identity.accounts import HOW_TO_LOG_IN, Account
 from palaver.protocol.agents import Standing
@@ -68,24 +67,29 @@ class Say(Protocol):
     """Sends a text of a client to a channel or nick, or refuses it with a reply to the client."""
 
     def __call__(
-        self, hub: Hub, client: Client, target: str, text: str, /, *, tags: Mapping[str, str]
-    ) -> Awaitable[None]: ...
+        self, hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[str, str]
+    ) -> Awaitable[None] | None: ...
 
 
 class SayMany(Protocol):
-    """Sends a text of several lines. The command is PRIVMSG or NOTICE."""
+    """Sends a text of several lines, in pieces as they came. The command is PRIVMSG or NOTICE."""
 
     def __call__(
-        self, hub: Hub, client: Client, command: str, target: str, text: str, /, *, tags: Mapping[str, str]
+        self,
+        hub: Hub,
+        client: Client,
+        target: str,
+        pieces: Sequence[tuple[str, bool]],
+        *,
+        tags: Mapping[str, str],
+        command: str = "PRIVMSG",
     ) -> Awaitable[None]: ...
 
 
 class SayTags(Protocol):
     """Sends only tags."""
 
-    def __call__(
-        self, hub: Hub, client: Client, target: str, /, *, tags: Mapping[str, str]
-    ) -> Awaitable[None]: ...
+    def __call__(self, hub: Hub, client: Client, target: str, *, tags: Mapping[str, str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,7 +454,8 @@ class IrcSession:
             return
         client.set_account(account)
         mask = f"{self._nick or '*'}!{client.user or '*'}@{NETWORK}"
-        client.send(Line(source=SERVER, command="900", params=(self._nick or "*", mask, account.name, "ok")))
+        said = (self._nick or "*", mask, account.name, f"You are now logged in as {account.name}")
+        client.send(Line(source=SERVER, command="900", params=said))
         client.numeric("903")
 
     def _log_in_plain(self, encoded: str) -> Account:
@@ -490,20 +495,21 @@ class IrcSession:
 
     async def _say(self, line: Line, say: Say) -> None:
         client = self.client
-        if not line.params or not line.params[0]:
-            client.numeric("411", text=f"No recipient given ({line.command})")
-        elif len(line.params) < 2 or not line.params[1]:
-            client.numeric("412")
-        else:
-            for target in self._targets(line):
-                await say(self.hub, client, target, line.params[1], tags=self._tags(line))
+        target, text = (*line.params, "", "")[:2]
+        if target and text:
+            for one in self._targets(line):
+                waiting = say(self.hub, client, one, text, tags=self._tags(line))
+                if waiting is not None:
+                    await waiting
+        elif line.command != "NOTICE":  # a NOTICE never has a reply
+            client.numeric("412" if target else "411")
 
-    async def tagmsg(self, line: Line) -> None:
+    def tagmsg(self, line: Line) -> None:
         if "message-tags" not in self.client.caps:
             self.client.numeric("421", line.command)
             return
         for target in self._targets(line):
-            await self._talk.tagmsg(self.hub, self.client, target, tags=self._tags(line))
+            self._talk.tagmsg(self.hub, self.client, target, tags=self._tags(line))
 
     def _targets(self, line: Line) -> Sequence[str]:
         """Return the targets of a line, each once; none after a reply that there are too many."""
@@ -579,12 +585,12 @@ class IrcSession:
     async def _close_multiline(self, batch: _Multiline) -> None:
         if batch.is_refused:
             return
-        text = join_exactly(batch.pieces)
-        if not text.strip("\n"):
+        if not any(text for text, _ in batch.pieces):
             self.client.fail("BATCH", "MULTILINE_INVALID", text="The batch has no text; nothing was sent")
             return
         say = self._talk.multiline
-        await say(self.hub, self.client, batch.command, batch.target, text, tags=batch.tags)
+        pieces, command = batch.pieces, batch.command
+        await say(self.hub, self.client, batch.target, pieces, tags=batch.tags, command=command)
 
     # Channels
 
@@ -599,7 +605,7 @@ class IrcSession:
                 client.numeric("403", safe(channel) or "*")
             elif fold(channel) not in client.joined and len(client.joined) >= client.limits.channels:
                 text = f"You are in {client.limits.channels} channels, which is the limit: leave one first"
-                client.numeric("405", safe(channel), text=text)
+                client.send_text("405", safe(channel), text=text)
             else:
                 self.hub.join(client, channel)
 

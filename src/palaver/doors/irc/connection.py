@@ -34,6 +34,8 @@ _logger: Final = logging.getLogger("palaver.doors")
 NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _READ_BYTES: Final = 65_536
+_LONGEST_TIMER_S: Final = 86_400.0
+"""Timers of a loop cannot be months long."""
 _TIMED: Final = frozenset({"PRIVMSG", "NOTICE", "TAGMSG", "JOIN", "PART", "QUIT", "NICK", "AWAY", "SETNAME"})
 """Lines that get the present time as a tag, if they have none of their own."""
 _CAP_OF_TAG: Final = {
@@ -149,6 +151,7 @@ class Client:
         self._pings = count(1)
         self._pongs: dict[str, Callable[[], None]] = {}
         self._timer: Timer | None = None
+        self._expiry: Timer | None = None
         self._heard_s = clock.monotonic_s()
         self._flood = FloodMeter(at_once=limits.lines_at_once, a_second=limits.lines_a_second)
         self._flood.take(self._heard_s)
@@ -170,8 +173,10 @@ class Client:
         return self._account is not None
 
     def set_account(self, account: Account) -> None:
-        """Record who this is."""
+        """Record who this is. The connection ends with the token of the account."""
         self._account = account
+        if account.token is not None and account.token.expires_ms and self._expiry is None:
+            self._check_expiry()
 
     @property
     def is_program(self) -> bool:
@@ -416,9 +421,33 @@ class Client:
             self._cut_later()
         self._ended(self, reason)
 
+    def cut(self) -> None:
+        """Close the connection without writing anything more."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check_account(self, is_valid: Callable[[Account], bool]) -> None:
+        """End the connection if its account is not valid any more."""
+        if not is_valid(self.account):
+            what = (
+                "guests may not connect like this any more"
+                if self.account.is_guest
+                else "your token has ended"
+            )
+            self.end(f"{what}: log in again with a token that is valid, see 'pal agent list'")
+
+    def _check_expiry(self) -> None:
+        self._expiry = None
+        token = self.account.token
+        assert token is not None  # only a token has a time
+        wait_s = (token.expires_ms - self.clock.now_ms()) / 1000
+        if wait_s <= 0:
+            self.check_account(lambda account: False)
+        else:
+            self._expiry = self._call_later(min(wait_s, _LONGEST_TIMER_S), self._check_expiry)
+
     def _cut_later(self) -> None:
-        assert self._transport is not None
-        self._timer = self._call_later(self.limits.close_s, self._transport.abort)
+        self._timer = self._call_later(self.limits.close_s, self.cut)
 
     def _watch_registration(self) -> None:
         self._timer = self._call_later(self.limits.register_s, self._end_unless_registered)
@@ -443,9 +472,10 @@ class Client:
         self._timer = self._call_later(max(wait_s, 0.001), self._check_idle)
 
     def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._expiry):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._expiry = None
 
 
 def _tagged(line: Line, tags: Mapping[str, str]) -> Line:

@@ -1,15 +1,36 @@
-"""The IRC door: listens at the configured address in the daemon's loop, and reports when it cannot."""
+"""The IRC door: listens at the configured address in the daemon's loop, and reports when it cannot.
+
+The commands and the TLS files are loaded in a thread when the door opens, because this takes a while.
+"""
 
 import asyncio
+import errno
+import ipaddress
 import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from palaver.clock import CallLater
 from palaver.config import Settings
 from palaver.doors.address import IRC, Address, check_reach, format_address, parse_address
-from palaver.errors import PalaverError
+from palaver.errors import BadRequest, PalaverError
+from palaver.home import first_reserved_file
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from palaver.doors.irc.channels import Hub
+    from palaver.doors.irc.commands import IrcSession, Talk
+    from palaver.doors.irc.connection import Client, IrcLimits
     from palaver.services.services import Services
+
+_BACKLOG: Final = 128
+_STOP_S: Final = 1.0
+"""Seconds in which clients must read that the door closes."""
+_TRY_AGAIN_S: Final = 1.0
 
 _logger: Final = logging.getLogger("palaver.doors")
 
@@ -17,53 +38,263 @@ _logger: Final = logging.getLogger("palaver.doors")
 class IrcDoor:
     """The IRC door, open or closed. Use it only on the event loop's thread."""
 
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        *,
+        limits: "IrcLimits | None" = None,
+        call_later: CallLater | None = None,
+    ) -> None:
+        """`call_later` runs the timers of connections; without it, the loop does."""
         self._tasks = tasks
+        self._limits = limits
+        self._call_later = call_later
         self._lock = asyncio.Lock()
-        self._server: asyncio.Server | None = None
+        self._listening: IrcListening | None = None
+        self._address: Address | None = None
         self.where = ""
+        """The URL it listens at; empty if it is closed."""
         self.trouble = ""
+        """Why it cannot listen as configured, as a sentence; empty if there is no problem."""
         self.changed: dict[str, str | int] = {}
+        """Settings changed since the daemon started; they replace those of the start."""
 
     def describe(self) -> dict[str, str]:
-        """Return its entry in the list of doors; empty if it is closed and should be."""
+        """Return its entry in the list of doors; empty if it is closed and should be.
+
+        A door that could not move to another address has a second entry that says so.
+        """
         shown = self.where or self.trouble
         moved = {"irc_problem": self.trouble} if self.where and self.trouble else {}
         return ({"irc": shown} if shown else {}) | moved
 
     async def open(self, services: "Services", settings: Settings) -> None:
-        """Listen at the configured address instead of the current one; close the door if none is set."""
+        """Listen at the configured address instead of the current one; close the door if none is set.
+
+        A failure is in `trouble` and in the daemon's log. The door then keeps its current address, unless it
+        had to give it up to try the new one.
+        """
         async with self._lock:
             if not settings.irc:
                 await self._shut()
                 return
             try:
-                wanted = parse_address(settings.irc, IRC)
-                has_tls = bool(settings.irc_tls_cert and settings.irc_tls_key)
-                check_reach(wanted, IRC, is_remote=bool(settings.irc_remote), has_tls=has_tls)
-                server = await asyncio.start_server(self._serve, wanted.host, wanted.port)
+                await self._listen(services, settings)
             except (PalaverError, OSError) as error:
                 reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
                 still = f"; it listens at {self.where} as before" if self.where else ""
                 self.trouble = f"the IRC door cannot listen at {settings.irc}: {reason}{still}"
                 _logger.error("%s", self.trouble)
-                return
-            await self._shut()
-            self._server = server
-            self.where = f"irc://{format_address(Address(wanted.host, server.sockets[0].getsockname()[1]))}"
-            _logger.info("listening at %s", self.where)
 
     async def close(self) -> None:
         """Stop listening and close all connections."""
         async with self._lock:
             await self._shut()
 
+    async def _listen(self, services: "Services", settings: Settings) -> None:
+        wanted = parse_address(settings.irc, IRC)
+        has_tls = bool(settings.irc_tls_cert and settings.irc_tls_key)
+        check_reach(wanted, IRC, is_remote=bool(settings.irc_remote), has_tls=has_tls)
+        tls = await asyncio.to_thread(_load_tls, settings) if has_tls else None
+        try:
+            listener = await asyncio.to_thread(_prepare, wanted)
+        except OSError as error:
+            is_own = self._address is not None and wanted.port == self._address.port
+            if not is_own or error.errno != errno.EADDRINUSE:
+                raise
+            await self._shut()  # its own listener may be in the way
+            listener = await asyncio.to_thread(_prepare, wanted)
+        await self._shut()
+        self._address = Address(wanted.host, listener.getsockname()[1])
+        call_later = self._call_later or asyncio.get_running_loop().call_later
+        self._listening = IrcListening(
+            services, listener, tls, self._tasks, call_later=call_later, limits=self._limits
+        )
+        self._listening.start()
+        self.where = f"{'ircs' if tls else 'irc'}://{format_address(self._address)}"
+        _logger.info("listening at %s", self.where)
+
     async def _shut(self) -> None:
         self.where = self.trouble = ""
-        if self._server is not None:
-            server, self._server = self._server, None
-            server.close()
-            await server.wait_closed()
+        self._address = None
+        if self._listening is not None:
+            listening, self._listening = self._listening, None
+            await listening.stop("the IRC door closes, because the bus stops or its settings changed")
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
+
+class IrcListening:
+    """The server on one socket, until it is stopped."""
+
+    def __init__(
+        self,
+        services: "Services",
+        listener: socket.socket,
+        tls: "SSLContext | None",
+        tasks: asyncio.TaskGroup,
+        *,
+        call_later: CallLater,
+        limits: "IrcLimits | None",
+    ) -> None:
+        from palaver.doors.irc.channels import Hub
+        from palaver.doors.irc.connection import IrcLimits
+
+        self._services = services
+        self._listener = listener
+        self._tls = tls
+        self._tasks = tasks
+        self._call_later = call_later
+        self._limits = limits or IrcLimits()
+        self._sessions: dict[Client, IrcSession] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._ids = count(1)
+        self.hub = Hub(services)
+        self.hub.unregistered = self._count_unregistered
+        self._talk = make_talk(self.hub, tasks)
+        self._accepting: asyncio.Task[None] | None = None
+        self._stop_watching: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        self._stop_watching = self._services.callers.accounts.watch(self._end_invalid)
+        self._accepting = self._tasks.create_task(self._accept_all())
+
+    async def stop(self, reason: str) -> None:
+        """Close all connections. A client that does not read the reason at once is cut off."""
+        self._stop_watching()
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait([self._accepting])
+        self._listener.close()
+        for client in tuple(self._sessions):
+            client.end(reason)
+        if self._running:
+            await asyncio.wait(tuple(self._running), timeout=_STOP_S)
+        for client in tuple(self._sessions):
+            client.cut()
+        if self._running:
+            await asyncio.wait(tuple(self._running))
+
+    # Connections
+
+    async def _accept_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connected, peer = await loop.sock_accept(self._listener)
+            except OSError as error:  # such as a client that is gone already
+                _logger.warning("an IRC connection could not be accepted: %s", error)
+                await asyncio.sleep(_TRY_AGAIN_S)
+                continue
+            self._take(connected, str(peer[0]))
+
+    def _take(self, connected: socket.socket, host: str) -> None:
+        """Serve a new connection, or refuse it. Connections in a TLS handshake count as well."""
+        from palaver.doors.irc.commands import IrcSession
+        from palaver.doors.irc.connection import Client
+
+        limits = self._limits
+        is_full = (
+            connected.fileno() >= first_reserved_file()
+            or len(self._sessions) >= limits.connections
+            or self._count_unregistered() >= limits.unregistered
+        )
+        if is_full:
+            with suppress(OSError):
+                connected.setblocking(False)
+                if self._tls is None:
+                    connected.send(b"ERROR :too many connections wait here: try again later\r\n")
+            connected.close()
+            return
+        client = Client(
+            id=f"irc-{next(self._ids)}",
+            clock=self._services.clock,
+            call_later=self._call_later,
+            limits=limits,
+            is_local=_is_local(host),
+            ended=self._ended,
+        )
+        self._sessions[client] = IrcSession(self.hub, client, self._talk)
+        task = self._tasks.create_task(self._serve(client, connected))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _serve(self, client: "Client", connected: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        session = self._sessions[client]
+        try:
+            reader = asyncio.StreamReader()
+            protocol = asyncio.StreamReaderProtocol(reader)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                connected,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._limits.register_s if self._tls is not None else None,
+            )
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+            await client.run(reader, writer, session.handle)
+        except OSError as error:  # such as a failed TLS handshake
+            _logger.info("an IRC connection failed: %s", error)
+            connected.close()
+        finally:
+            client.end("the connection was closed")
+            del self._sessions[client]
+
+    def _count_unregistered(self) -> int:
+        return sum(1 for client in self._sessions if not client.has_welcome)
+
+    def _ended(self, client: "Client", reason: str) -> None:
+        self._sessions[client].ended(reason)
+
+    def _end_invalid(self) -> None:
+        """End the connections whose accounts are not valid any more."""
+        for client in tuple(self._sessions):
+            if client.has_account and not client.is_ended:
+                client.check_account(self._services.callers.accounts.is_valid)
+
+
+def make_talk(hub: "Hub", tasks: asyncio.TaskGroup) -> "Talk":
+    """Return the commands that carry messages, and begin to show the events of the bus."""
+    from palaver.doors.irc.commands import Talk
+    from palaver.doors.irc.history import chathistory
+    from palaver.doors.irc.showing import Shown
+    from palaver.doors.irc.speaking import multiline, notice, speak, tagmsg
+
+    shown = Shown(hub, tasks=tasks)
+    hub.on_open.append(shown.opened)
+    hub.on_close.append(shown.closed)
+    return Talk(speak=speak, notice=notice, tagmsg=tagmsg, multiline=multiline, chathistory=chathistory)
+
+
+def _prepare(address: Address) -> socket.socket:
+    """Import the commands and bind the socket. Runs in a thread, because resolving a name may be slow."""
+    from palaver.doors.irc import commands  # noqa: F401 - imported here, so that the loop does not wait
+
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def _load_tls(settings: Settings) -> "SSLContext":
+    """Read the certificate and its key. Raises BadRequest."""
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(settings.irc_tls_cert, settings.irc_tls_key, password="")
+    except (OSError, ValueError) as error:
+        raise BadRequest(
+            f"the TLS files cannot be used ({error}): check the settings irc_tls_cert and irc_tls_key"
+        ) from None
+    return context
+
+
+def _is_local(host: str) -> bool:
+    """Return whether a peer is on this machine."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
