@@ -155,7 +155,9 @@ class Play:
         await self.join("mila", has_link=True, session="s", runtime="python")
         hello = Draft(type="agent.hello", id="h", sender="mila", payload={"runtime": "x", "version": "2"})
         await self.ask(mila, Put(envelope=hello))
-        await self.ask(mila, SetStatus(state="idle", detail="all ears", tool="Edit", file="a.py"))
+        await self.ask(
+            mila, SetStatus(state="idle", detail="all ears", tool="Edit", command="ls", file="a.py")
+        )
         await self.ask(mila, Leave())
         await self.join("lena", seat=seat(3))
         await self.join("lena", seat=seat(3), session="s2")
@@ -193,7 +195,7 @@ class Play:
         await self.ask(
             luna, Acknowledge(messages=(asked.seq,), lane="recv", grade="flushed", tips=("request",))
         )
-        await self.ask(luna, Send(text="so", to=("@nova",)))
+        await self.ask(luna, Send(text="so", to=("@nova",), channel="#general"))
         await self.ask(luna, Send(text="so", reply_to=str(asked.seq)))
         for _ in range(LIMIT_A_MINUTE):
             mail = await self.bus.log.read(Query(types=("message",), senders=("luna",), last=1))

@@ -16,7 +16,7 @@ from palaver.broker.agents import leave_bus
 from palaver.broker.context import Context, Imported, Sent
 from palaver.broker.messages import send_with_id, store
 from palaver.broker.rooms import leave_all_rooms
-from palaver.broker.tasks import ask_telling
+from palaver.broker.tasks import ask_telling, members_of
 from palaver.domain.rights import check_foreign_type, require_person
 from palaver.domain.routing import Resolved, resolve
 from palaver.errors import BadRequest, IdTaken, NotYou, UnknownRecipient, WhoAreYou
@@ -42,18 +42,23 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     check_foreign_type(envelope.type)
     check_text(envelope.type, "the type", _LIMIT_TYPE_BYTES)
     if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
-        return await send_with_id(context, caller, _send_from(envelope), key)
+        return await send_with_id(context, caller, _send_from(envelope, request), key)
     if envelope.type == BYE:
         return await _bye(context, caller, envelope, key)
     if (asked := task_request_from(envelope)) is not None:
-        recipients = resolve_exactly(context, caller, envelope.to)
+        recipients = _resolve(context, caller, request)
         return await ask_telling(context, caller, asked, recipients, key)
     if envelope.type == HELLO:
         payload, resolved = _hello(caller, envelope), Resolved(to=envelope.to)
     else:
-        payload, resolved = envelope.payload, resolve_exactly(context, caller, envelope.to)
+        payload, resolved = envelope.payload, _resolve(context, caller, request)
     draft = replace(
-        envelope, payload=payload, ts=context.clock.now_ms(), by=caller.by, delivered_to=resolved.recipients
+        envelope,
+        payload=payload,
+        to=resolved.to,
+        ts=context.clock.now_ms(),
+        by=caller.by,
+        delivered_to=resolved.recipients,
     )
     return await store(context, draft, resolved, key)
 
@@ -81,6 +86,19 @@ async def import_events(context: Context, caller: Caller, request: Import, key: 
 def _always(event: Event) -> Decide:
     draft = draft_of_import(event)
     return lambda rows: draft
+
+
+def _resolve(context: Context, caller: Caller, request: Put) -> Resolved:
+    """Return the recipients of an envelope: of its `to`, else those of the channel it was written in."""
+    if request.envelope.to or not request.at:
+        return resolve_exactly(context, caller, request.envelope.to)
+    return resolve(
+        (request.at,),
+        context.directory,
+        sender=caller.name,
+        is_present=context.is_present,
+        rooms=lambda name: members_of(context, caller, name),
+    )
 
 
 def resolve_exactly(context: Context, caller: Caller, tokens: Sequence[str]) -> Resolved:
@@ -146,13 +164,14 @@ async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | N
     return Sent(event=written.event, to=(), delivered_to=())
 
 
-def _send_from(envelope: Draft) -> Send:
+def _send_from(envelope: Draft, request: Put) -> Send:
     asked = _fields(envelope)
+    to = envelope.to or ((request.at,) if request.at else ())
     if not isinstance(asked.text, str):
         raise BadRequest("a message envelope needs its text in payload.text")
     return Send(
         text=asked.text,
-        to=envelope.to,
+        to=to,
         intent=_word(asked.intent),
         thread=_word(asked.thread),
         reply_to=_word(asked.reply_to),
@@ -160,6 +179,7 @@ def _send_from(envelope: Draft) -> Send:
         priority=_word(asked.priority),
         id=envelope.id,
         is_broadcast=True,  # on the wire, an envelope without `to` is for everyone
+        channel=request.channel,
     )
 
 

@@ -643,8 +643,12 @@ async def _prepare(
     payload |= keys_payload(request)
     if resolved.handled:
         payload["handled"] = {agent: list(sessions) for agent, sessions in resolved.handled.items()}
+    original = reply.original
     if not reply.place and (answered := _implied_request(context, caller, resolved, now, open_requests)):
         payload["answers"] = answered
+        original = context.log.event(answered)
+    if channel := request.channel or _channel_of(original):
+        payload["channel"] = channel
     if in_room is not None:
         payload |= in_room.payload
     if resolved.dead:
@@ -1033,6 +1037,11 @@ def _check_reply(context: Context, request: Send) -> _Reply:
         author=original.sender,
         original=original,
     )
+
+
+def _channel_of(original: Event | None) -> str | None:
+    """Return the IRC channel that a message was written in: a reply is shown there too."""
+    return original.body.channel if original is not None and isinstance(original.body, MessageSent) else None
 
 
 def _topic(original: Event) -> tuple[str | None, str | None]:

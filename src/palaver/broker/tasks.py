@@ -169,11 +169,11 @@ def _resolve(context: Context, caller: Caller, *tokens: str) -> Resolved:
         context.directory,
         sender=caller.name,
         is_present=context.is_present,
-        rooms=lambda name: _members(context, caller, name),
+        rooms=lambda name: members_of(context, caller, name),
     )
 
 
-def _members(context: Context, caller: Caller, name: str | None) -> Sequence[str] | None:
+def members_of(context: Context, caller: Caller, name: str | None) -> Sequence[str] | None:
     """Return the members of a room, or of the caller's only one; None if there is no such open room."""
     rows = context.log.rows
     if name is None:

@@ -10,6 +10,7 @@ from palaver.domain.paths import PathIndex, has_wildcard
 from palaver.errors import AmbiguousRecipient, BadRequest, UnknownRecipient, nearest
 from palaver.protocol.address import (
     AGENT,
+    IRC_LOCAL,
     Address,
     Everyone,
     Glob,
@@ -393,7 +394,9 @@ class _Search:
             is_room = isinstance(address, RoomAddress)
             self._unknown[written] = [] if is_room else self._directory.nearest(token.strip("@-"))
         elif isinstance(address, Path):
-            self._dead[address.path] = None
+            # People read these on IRC, so a message there without a subscriber is not lost.
+            if not address.path.startswith(IRC_LOCAL):
+                self._dead[address.path] = None
         else:
             self._empty[token] = None
 

@@ -225,6 +225,13 @@ class Log(Protocol):
         """
         ...
 
+    async def read_shown(self, query: Query) -> list[Event]:
+        """Return messages in the places of `query.shown`, archived or not, as `read` returns events.
+
+        The cost depends on the number of returned events, not on the size of the log or of the archives.
+        """
+        ...
+
     async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
         """Replace events with the result of `scrub`, wherever they are stored. Return how many there were.
 

@@ -5,7 +5,8 @@ import threading
 from bisect import bisect_left
 from collections.abc import Collection, Generator
 from contextlib import closing
-from itertools import islice, zip_longest
+from functools import partial
+from itertools import islice, takewhile, zip_longest
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from palaver.log.records import (
     COLUMNS,
     Blobs,
     EventRow,
+    add_archived_places,
     read_indexed,
     readable_events,
     remove_from_indexes,
@@ -101,6 +103,19 @@ class Archives:
         ]
         return found, some[-1].seq if len(some) == _LOOKED_AT_ONCE else last
 
+    def between(self, after: int, before: int, *, is_newest_first: bool) -> Generator[Event, None, None]:
+        """Yield the archived events between two seqs, also newest first. Reads a few lines at once."""
+        if not is_newest_first:
+            with closing(self.events(after)) as events:
+                yield from takewhile(partial(_is_before, before), events)
+            return
+        before = min(before, self.last() + 1)
+        while before > after + 1:
+            start = max(after, before - 1 - _LOOKED_AT_ONCE)
+            with closing(self.events(start)) as events:
+                yield from reversed(list(takewhile(partial(_is_before, before), events)))
+            before = start + 1
+
     @property
     def files(self) -> tuple[ArchiveFile, ...]:
         """The files, lowest seqs first."""
@@ -109,6 +124,10 @@ class Archives:
     def add(self, file: ArchiveFile) -> None:
         """Add a new file, above all others."""
         self._files = (*self._files, file)
+
+
+def _is_before(seq: int, event: Event) -> bool:
+    return event.seq < seq
 
 
 class Copier:
@@ -228,6 +247,7 @@ def _check_archived(archives: Archives, events: list[Event]) -> None:
 def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: list[bytes | None]) -> None:
     last_indexed = read_indexed(connection)
     remove_from_indexes(connection, [event for event in events if event.seq <= last_indexed])
+    add_archived_places(connection, events)
     names = [
         (event.seq, event.id, event.sender, key) for event, key in zip(events, request_keys, strict=True)
     ]

@@ -32,7 +32,7 @@ from palaver.log.api import (
     Scrub,
 )
 from palaver.log.records import decode_payload, encode_payload, prefix_end, searched_text
-from palaver.log.search import check_search, is_found, parse_search, wanted
+from palaver.log.search import check_search, in_order, is_found, parse_search, wanted
 from palaver.log.writer import Newest
 from palaver.protocol.envelope import Draft, Event, check_draft, event_from
 from palaver.protocol.query import Query, matches
@@ -208,6 +208,11 @@ class MemoryLog:
         some = self._archive[behind : behind + _LOOKED_AT_ONCE]
         last = some[-1].seq if len(some) == _LOOKED_AT_ONCE else self.archived()
         return ArchivedPage(list(_matching(query, some)), last)
+
+    async def read_shown(self, query: Query) -> list[Event]:
+        await asyncio.sleep(0)
+        self._check_open()
+        return in_order(query, _matching(query, self._all()))
 
     async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
         await asyncio.sleep(0)

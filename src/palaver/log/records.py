@@ -20,7 +20,7 @@ from palaver.home import sync
 from palaver.log.api import BlobCount
 from palaver.log.storage import connect_reader
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import index_words
+from palaver.protocol.query import index_words, place_words
 from palaver.state.rows import Change
 
 # --------------------
@@ -486,6 +486,25 @@ def remove_from_indexes(connection: sqlite3.Connection, events: Sequence[Event])
     head = "INSERT INTO {0} ({0}, rowid, {1}) VALUES ('delete', ?, ?)"
     connection.executemany(head.format("events_fts", "text"), texts)
     connection.executemany(head.format("events_terms", "terms"), terms)
+
+
+def add_archived_places(connection: sqlite3.Connection, events: Iterable[Event]) -> None:
+    """Add the places of archived events to the index of terms, in the open transaction.
+
+    The words of an event whose blob is lost have stayed in the index.
+    """
+    terms = [
+        (event.seq, " ".join(map(term_of, words)))
+        for event in events
+        if event.missing_blob is None and (words := place_words(event))
+    ]
+    insert_many(connection, "INSERT INTO events_terms (rowid, terms)", terms)
+
+
+def read_unplaced(connection: sqlite3.Connection) -> int:
+    """Return the seq up to which archived events have no places in the index: from an older version."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'unplaced'").fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def _indexed(events: Sequence[Event]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:

@@ -22,7 +22,14 @@ from palaver.errors import BadRequest, DiskFull, NewerSchema, PalaverError, Stor
 from palaver.home import file_id, sync
 from palaver.log.api import Apply
 from palaver.log.archive_file import ArchiveFile, archive_files, write_archive
-from palaver.log.records import COLUMNS, Blobs, EventRow, decode_event_row, insert_many
+from palaver.log.records import (
+    COLUMNS,
+    Blobs,
+    EventRow,
+    add_archived_places,
+    decode_event_row,
+    insert_many,
+)
 from palaver.log.sqlite import SqliteLog, put_saved_back
 from palaver.log.storage import (
     FILE_NAME,
@@ -315,6 +322,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
                 connection.execute(
                     "INSERT OR IGNORE INTO archived (seq, id, sender) VALUES (?, ?, ?)", remembered
                 )
+                add_archived_places(connection, [event])
         kept = [rows[seq] for seq in sorted(rows)]
         highest = max([highest, *rows])
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)

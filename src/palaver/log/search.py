@@ -10,6 +10,7 @@ import sqlite3
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from msgspec import structs
@@ -233,6 +234,17 @@ def _by_terms(query: Query, words: Sequence[str], last_indexed: int) -> tuple[st
     return f"SELECT {COLUMNS} FROM {source} WHERE {where} ORDER BY events_terms.rowid {order}", made.values  # noqa: S608
 
 
+def archived_places_statement(query: Query, after: int, before: int) -> tuple[str, list[object]]:
+    """Return the statement that finds the seqs of archived events in the places of a query.
+
+    They are between two seqs, newest first if the query asks for `last`.
+    """
+    order = "DESC" if query.last is not None else "ASC"
+    match = " OR ".join(map(term_of, wanted_words(Query(shown=query.shown))))
+    where = "events_terms MATCH ? AND rowid > ? AND rowid < ?"
+    return f"SELECT rowid FROM events_terms WHERE {where} ORDER BY rowid {order}", [match, after, before]  # noqa: S608
+
+
 def check_search(query: Query) -> None:
     """Refuse, with BadQuery, a search without a word."""
     if query.search and not parse_search(query.search):
@@ -242,6 +254,13 @@ def check_search(query: Query) -> None:
 def wanted(query: Query) -> int:
     """Return the maximum number of events that a query wants."""
     return max(0, query.limit if query.last is None else min(query.last, query.limit))
+
+
+def in_order(query: Query, events: Iterable[Event]) -> list[Event]:
+    """Return the events that a query wants of those found, each once, in seq order."""
+    found = sorted({event.seq: event for event in events}.values(), key=attrgetter("seq"))
+    count = wanted(query)
+    return found[:count] if query.last is None else found[max(0, len(found) - count) :]
 
 
 class _Conditions:

@@ -11,7 +11,8 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -41,10 +42,17 @@ from palaver.log.records import (
     count_blobs,
     count_unreadable,
     read_indexed,
+    read_unplaced,
     readable_events,
 )
 from palaver.log.redaction import find_containing, read_mark, read_unfinished
-from palaver.log.search import check_search, statements_from, wanted
+from palaver.log.search import (
+    archived_places_statement,
+    check_search,
+    in_order,
+    statements_from,
+    wanted,
+)
 from palaver.log.sql_guard import TIME_LIMIT_S, GuardProcess
 from palaver.log.storage import (
     FILE_NAME,
@@ -110,6 +118,12 @@ class Reader:
         finally:
             self._sql_in_line -= 1
 
+    async def read_archived_places(self, query: Query, archives: Archives) -> list[Event]:
+        """Return archived events in the places of a query, in seq order: as many as it wants."""
+        if self._is_closed:
+            raise ShuttingDown("the log is closed")
+        return await self._run(self._threads, partial(self._find_archived, archives), query)
+
     async def close(self) -> None:
         """Let running queries finish, stop SQL conditions at once, and close the connections."""
         self._is_closed = True
@@ -137,6 +151,10 @@ class Reader:
     def _find_with_sql(self, query: Query) -> list[Event]:
         with self._connection() as connection:
             return _in_seq_order(query, self._matching_sql(connection, query))
+
+    def _find_archived(self, archives: Archives, query: Query) -> list[Event]:
+        with self._connection() as connection:
+            return _in_seq_order(query, _archived_in_places(connection, archives, query))
 
     def _matching_sql(self, connection: sqlite3.Connection, query: Query) -> Generator[Event, None, None]:
         before = _ABOVE_ALL_SEQS if query.before is None else query.before
@@ -169,6 +187,28 @@ class Reader:
             yield connection
         finally:
             self._connections.append(connection)
+
+
+def _archived_in_places(
+    connection: sqlite3.Connection, archives: Archives, query: Query
+) -> Generator[Event, None, None]:
+    """Yield archived events in the places of a query, from the end at which it begins.
+
+    Those without places in the index are read one by one.
+    """
+    last = archives.last() + 1
+    before = last if query.before is None else min(query.before, last)
+    unplaced = read_unplaced(connection)
+    is_newest_first = query.last is not None
+    statement, values = archived_places_statement(query, max(query.after, unplaced), before)
+    with contextlib.closing(connection.execute(statement, values)) as cursor:
+        placed = (archives.event(seq) for (seq,) in cursor)
+        with contextlib.closing(
+            archives.between(query.after, min(before, unplaced + 1), is_newest_first=is_newest_first)
+        ) as read:
+            for event in chain(placed, read) if is_newest_first else chain(read, placed):
+                if event is not None and matches(query, event):
+                    yield event
 
 
 def _in_seq_order(query: Query, found: Generator[Event, None, None]) -> list[Event]:
@@ -400,6 +440,13 @@ class SqliteLog:
 
     async def read_archived(self, query: Query) -> ArchivedPage:
         return ArchivedPage(*await asyncio.to_thread(self._archives.look, query))
+
+    async def read_shown(self, query: Query) -> list[Event]:
+        # The log first: an event that is archived meanwhile is then found twice, and not missed.
+        found = await self._reader.read(query)
+        if query.after < self._archives.last():
+            found += await self._reader.read_archived_places(query, self._archives)
+        return in_order(query, found)
 
     async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
         try:

@@ -318,7 +318,15 @@ APPLICATION_ID: Final = 0x50616C21
 
 MIGRATIONS: Final[tuple[str, ...]] = tuple(
     resources.files("palaver.log").joinpath(name).read_text(encoding="utf-8")
-    for name in ("schema.sql", "archived.sql", "rooms.sql", "imported.sql", "words.sql", "terms.sql")
+    for name in (
+        "schema.sql",
+        "archived.sql",
+        "rooms.sql",
+        "imported.sql",
+        "words.sql",
+        "terms.sql",
+        "places.sql",
+    )
 )
 """Step n leads from schema n to schema n + 1."""
 

@@ -27,6 +27,9 @@ from palaver.protocol.text import LIMIT_PATH_BYTES, LIMIT_PATH_MANY, LIMIT_PATH_
 AGENT: Final = "agent"
 """The first segment of every agent's own path."""
 
+IRC_LOCAL: Final = "irc/local/"
+"""Begin of the paths of this bus's own IRC door: its channels (`irc/local/#dev`) and its guests."""
+
 ONE: Final = "*"
 MANY: Final = "**"
 

@@ -134,6 +134,8 @@ class MessageSent(EventBody, frozen=True, kw_only=True):
     priority: str | None = None
     expires: int = 0
     path: str | None = None
+    channel: str | None = None
+    """The IRC channel that it was written in, or that the message it replies to was written in."""
     dead: tuple[str, ...] = ()
     chain: str | None = None
     """The id of the first message of a chain of replies."""
@@ -230,6 +232,8 @@ class StatusChanged(EventBody, frozen=True, kw_only=True):
     state: Always[str | None] = None
     detail: str = ""
     tool: str = ""
+    command: str = ""
+    """The command that the tool runs."""
     file: str = ""
     agent: Unwritten[str | None] = None
     """The agent, if it is not the sender."""

@@ -1,6 +1,6 @@
 """A query to the log. Values, and the test of one event; the engines find events fast."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -9,14 +9,17 @@ from typing import Final
 import msgspec
 
 from palaver.errors import AgentIdRequired, InvalidEventTypeFilter
+from palaver.protocol.address import IRC_LOCAL
 from palaver.protocol.envelope import Event, common_fields, from_agent, words_of
 from palaver.protocol.events import (
+    BODIES,
     BYE,
     Filter,
     MessageSent,
 )
-from palaver.protocol.message import MESSAGE, readable_text
+from palaver.protocol.message import BROADCAST, MENTIONS, MESSAGE, readable_text
 from palaver.protocol.paths import PLUS, mailbox_of, split_mailbox
+from palaver.protocol.tasks import TASK_TYPES
 
 Passes = Callable[[Event], bool]
 """Returns whether a reader wants an event."""
@@ -64,6 +67,109 @@ def is_concerned(event: Event, name: str) -> bool:
 
 
 # --------------------
+# Where a message is shown on IRC: the words by which the history of one channel or conversation is found.
+
+GENERAL: Final = "#general"
+"""The channel of broadcasts."""
+
+_LIMIT_DIRECT: Final = 50
+"""A message to more recipients than this is in no conversation of two."""
+
+
+def fold_channel(name: str) -> str:
+    """Return the name of a channel or a nick in lower case; only ASCII letters are folded."""
+    if name.isascii():
+        return name.lower()
+    return "".join(char.lower() if char.isascii() else char for char in name)
+
+
+def channel_place(channel: str) -> str:
+    """Return the word for the messages of a channel: broadcasts, a room, or its path."""
+    return fold_channel(channel)
+
+
+def thread_place(thread: str) -> str:
+    """Return the word for the messages of a thread, in which case matters."""
+    return f"thread/{thread}"
+
+
+def agent_place(name: str) -> str:
+    """Return the word for the messages from and to an agent."""
+    return f"@{_fold(name)}"
+
+
+def pair_place(one: str, other: str) -> str:
+    """Return the word for the direct messages between two parties."""
+    return "".join(sorted((agent_place(one), agent_place(other))))
+
+
+def is_envelope(event: Event) -> bool:
+    """Return whether an event is an envelope of a program: of a foreign type, or about a task."""
+    return event.type not in BODIES or event.type in TASK_TYPES
+
+
+def places_of(event: Event) -> frozenset[str]:
+    """Return the words for the places where a message or an envelope is shown; none for other events.
+
+    Raw keys are shown nowhere.
+    """
+    body = event.body
+    if isinstance(body, MessageSent):
+        if body.raw is not None:
+            return frozenset()
+        found = set(_message_places(body))
+        is_direct = _is_direct_message(event, body)
+    elif is_envelope(event):
+        found = set() if event.to and "@all" not in event.to else {GENERAL}
+        is_direct = not found and not any("#" in token for token in event.to)
+    else:
+        return frozenset()
+    sender, parties = _fold(event.sender), _parties(event)
+    found.update(f"@{name}" for name in (sender, *parties))
+    found.update(channel for token in event.to if (channel := _channel_of_token(token)))
+    if is_direct and len(parties) <= _LIMIT_DIRECT:
+        found.update(pair_place(sender, name) for name in parties)
+    return frozenset(found)
+
+
+def _message_places(message: MessageSent) -> Iterator[str]:
+    if message.channel:
+        yield fold_channel(message.channel)
+    if message.thread:
+        yield thread_place(message.thread)
+    if message.room:
+        yield fold_channel(f"#{message.room}")
+    elif message.scope == BROADCAST:
+        yield GENERAL
+
+
+def _channel_of_token(token: str) -> str:
+    """Return the channel that an address stands for: a room, or the path of a channel; empty for others."""
+    name = token.removeprefix(IRC_LOCAL)
+    # A channel is one segment of a path: a slash in its name is escaped there.
+    return fold_channel(name).replace("%2f", "/").replace("%25", "%") if name.startswith("#") else ""
+
+
+def _parties(event: Event) -> frozenset[str]:
+    """Return the agents, persons and guests that an event is for; a session counts as its agent."""
+    names = (*event.delivered_to, *words_of(event, "delivered_to"))
+    agents = (split_mailbox(name)[0] if PLUS in name else name for name in names)
+    guests = (token for token in event.to if is_guest(token))
+    return _folded((*agents, *guests))
+
+
+def is_guest(name: str) -> bool:
+    """Return whether a name or a path is that of a guest on IRC: `irc/local/bob`."""
+    return name.startswith(IRC_LOCAL) and "/" not in (nick := name[len(IRC_LOCAL) :]) and nick[:1] not in "#*"
+
+
+def _is_direct_message(event: Event, message: MessageSent) -> bool:
+    """Return whether a message was written for its recipients by name, and not in a channel or a room."""
+    is_named = message.scope == MENTIONS or any(map(is_guest, event.to))
+    return is_named and not message.room and not message.channel
+
+
+# --------------------
 # A query, and the test whether one event matches it.
 
 
@@ -81,6 +187,8 @@ class Query(Filter, frozen=True, kw_only=True):
     """Unix milliseconds, both ends included."""
     is_dead: bool = False
     """Only messages with a path that no subscription matched."""
+    shown: tuple[str, ...] = ()
+    """Words of `places_of`: only messages that are shown in one of these places on IRC."""
     search: str = ""
     sql: str = ""
     last: int | None = None
@@ -135,6 +243,7 @@ def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iter
         (frozenset(query.replies_to), replied_to),
         (_folded(query.participants), participants_of),
         (_DEAD if query.is_dead else frozenset(), _dead),
+        (frozenset(query.shown), places_of),
     )
     return tuple((wanted, found) for wanted, found in filters if wanted)
 
@@ -245,7 +354,11 @@ def index_words(event: Event) -> list[str]:
     recipients = _recipients(event)
     if event.type == MESSAGE and _OTHER_FIELDS.isdisjoint(event.payload):  # As in most events.
         agents = recipients | {_fold(event.sender)}
-        return [*[f"a{name}" for name in agents], *[f"o{name}" for name in recipients | _mentions(event)]]
+        return [
+            *[f"a{name}" for name in agents],
+            *[f"o{name}" for name in recipients | _mentions(event)],
+            *place_words(event),
+        ]
     kinds = (
         ("a", recipients | _folded((*writers(event), *_named(event)))),  # `_agents` and `participants_of`
         ("o", recipients | _mentions(event)),
@@ -255,8 +368,17 @@ def index_words(event: Event) -> list[str]:
         ("s", states_of(event)),
         ("f", words_of(event, "file")),
         ("d", _dead(event)),
+        (_PLACE, places_of(event)),
     )
     return [f"{kind}{word}" for kind, words in kinds for word in words]
+
+
+_PLACE: Final = "c"
+
+
+def place_words(event: Event) -> list[str]:
+    """Return the words by which an event is found in the places where it is shown, archived or not."""
+    return [f"{_PLACE}{place}" for place in places_of(event)]
 
 
 def wanted_words(query: Query) -> list[str]:
@@ -267,6 +389,7 @@ def wanted_words(query: Query) -> list[str]:
     files = () if any(map(is_file_pattern, query.files)) else query.files
     kinds: tuple[tuple[str, Iterable[str]], ...] = (
         ("d", _DEAD if query.is_dead else ()),
+        (_PLACE, query.shown),
         ("r", query.replies_to),
         ("f", files),
         ("t", _folded(query.tools)),

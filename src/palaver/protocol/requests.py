@@ -308,6 +308,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """A person wrote it at the agent's terminal: it is typed as it is, without a head."""
     content: Content | None = None
     """A command with a payload, for a message that is routed by a path. Then `text` is empty."""
+    channel: str = ""
+    """The IRC channel that it was written in; replies are shown there too. From the IRC door only."""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -361,6 +363,10 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     """Store a foreign envelope and route it without reading its payload."""
 
     envelope: Draft
+    at: str = ""
+    """The address of the IRC channel it was written in: for an envelope without `to`. From that door only."""
+    channel: str = ""
+    """The IRC channel that a message was written in, as in `Send`."""
 
 
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,6 +88,33 @@ class Queries:
         """Return matching events in seq order: the first `limit`, or with `last` the newest `last`."""
         return await self._log.read(query)
 
+    async def shown(self, query: Query) -> list[Event]:
+        """Return messages in the places of `query.shown`, archived or not, as `read` returns events."""
+        return await self._log.read_shown(query)
+
+    async def seq_at(self, ts: int) -> int:
+        """Return the seq of the first event from a time on; that after the last one if there is none.
+
+        Found by bisection: times rise with the seqs of a log, except in imported events.
+        """
+        low, high = 1, self._log.last() + 1
+        while low < high:
+            middle = (low + high) // 2
+            event = await self._first_from(middle)
+            if event is None or event.ts >= ts:
+                high = middle
+            else:
+                low = event.seq + 1
+        return low
+
+    async def _first_from(self, seq: int) -> Event | None:
+        event = self._log.event(seq)
+        if event is not None:
+            return event
+        query = Query(after=seq - 1, limit=1, with_imported=True)
+        archived = (await self._log.read_archived(query)).events if seq <= self._log.archived() else ()
+        return next(iter([*archived, *await self._log.read(query)]), None)
+
     def pages(self, query: Query, *, with_archives: bool = True) -> AsyncGenerator[Sequence[Event], None]:
         """Yield the matching events that are stored by now, in seq order, never an empty page."""
         return pages(self._log, query, with_archives=with_archives)

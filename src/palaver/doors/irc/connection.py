@@ -307,7 +307,9 @@ class Client:
         id = self._next_batch()
         begin = Line(source=source, command="BATCH", params=(f"+{id}", kind, *params), tags=tags)
         end = Line(source=source, command="BATCH", params=(f"-{id}",))
-        return (begin, *(_tagged(line, {"batch": id}) for line in lines), end)
+        # The lines inside an inner batch name that batch.
+        inside = (line if "batch" in line.tags else _tagged(line, {"batch": id}) for line in lines)
+        return (begin, *inside, end)
 
     def _send(self, unit: Unit) -> None:
         if self._response is not None:

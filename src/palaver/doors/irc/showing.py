@@ -1,0 +1,653 @@
+"""Events of the bus as lines for the clients of the IRC door: texts and notices for people, envelopes for
+programs.
+
+The first part is pure. `Shown` hears each new event once, for all clients, and looks up only the clients that
+see it. A body is data: no text can become a second line, a command or CTCP.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from palaver.doors.irc.channels import Hub
+from palaver.doors.irc.connection import Client
+from palaver.doors.irc.irc_wire import (
+    GENERAL,
+    LIMIT_MULTILINE_BYTES,
+    LIMIT_MULTILINE_LINES,
+    SERVER,
+    Line,
+    channel_of_agent,
+    channel_of_thread,
+    fit_line,
+    fold,
+    format_time,
+    nick_of,
+    room_for_text,
+    source_of,
+    split_exactly,
+    split_text,
+)
+from palaver.errors import PalaverError
+from palaver.protocol.address import IRC_LOCAL
+from palaver.protocol.agents import LIMIT_NAME, Agent
+from palaver.protocol.display import safe
+from palaver.protocol.envelope import Draft, Event, is_migrated
+from palaver.protocol.events import (
+    AgentBye,
+    AgentHello,
+    AgentState,
+    Closed,
+    DeliveryReport,
+    Freed,
+    Grade,
+    Granted,
+    Kicked,
+    LifeChanged,
+    MemberJoined,
+    MemberLeft,
+    MessageSent,
+    NoteAdded,
+    NoteResolved,
+    PermissionAsked,
+    RoomBody,
+    State,
+    StatusChanged,
+    TakenOver,
+)
+from palaver.protocol.message import HUMAN, MENTIONS, readable_text
+from palaver.protocol.paths import split_mailbox
+from palaver.protocol.query import fold_channel, is_envelope, is_guest, places_of
+from palaver.protocol.redaction import redact
+from palaver.protocol.requests import Acknowledge
+from palaver.protocol.summary import summary
+from palaver.protocol.tasks import TASK_TYPES
+from palaver.services.messages import MailboxReader
+from palaver.services.paths import RELEASED
+from palaver.state.rooms import read_rooms_of
+from palaver.state.rows import deliverable
+
+_logger: Final = logging.getLogger("palaver.doors")
+
+# --------------------
+# Texts for people. Pure.
+
+MULTILINE: Final = "draft/multiline"
+CONCAT: Final = "draft/multiline-concat"
+_MULTILINE_CAPS: Final = frozenset({"batch", MULTILINE})
+
+LIMIT_LINES: Final = 20
+"""Lines of a message for a person whose client cannot read more as one message."""
+LIMIT_TEXT_BYTES: Final = 400
+"""Bytes of one such line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IrcMessage:
+    """One message as a client gets it: its lines, which may be one batch."""
+
+    lines: tuple[Line, ...]
+    is_batch: bool = False
+    target: str = ""
+    source: str = SERVER
+    tags: Mapping[str, str] | None = None
+
+    def send(self, client: Client) -> None:
+        """Send it as the reply to the running command."""
+        if self.is_batch:
+            client.send_batch(MULTILINE, (self.target,), self.lines, source=self.source, tags=self.tags or {})
+        else:
+            for line in self.lines:
+                client.send(line)
+
+    def push(self, client: Client) -> None:
+        """Send it at any other time."""
+        if self.is_batch:
+            client.push_batch(MULTILINE, (self.target,), self.lines, source=self.source, tags=self.tags or {})
+        else:
+            for line in self.lines:
+                client.push(line)
+
+
+def text_for_people(event: Event) -> str:
+    """Return the text of a message or an envelope. Every control character except line ends is visible."""
+    if is_envelope(event):
+        text = f"{event.type} {summary(event)}".rstrip() if event.type in TASK_TYPES else readable_text(event)
+    else:
+        text = readable_text(event)
+    return safe(text, keep_lines=True)
+
+
+def text_message(
+    event: Event, *, source: str, target: str, caps: frozenset[str], tags: Mapping[str, str], before: str = ""
+) -> IrcMessage:
+    """Return the lines of a message for a person. `before` is put in front of the text."""
+    text = before + text_for_people(event).strip("\n")
+    room_bytes = room_for_text(source, "PRIVMSG", target)
+    if "\n" not in text and len(text.encode()) <= min(room_bytes, LIMIT_TEXT_BYTES):
+        return IrcMessage(lines=(_privmsg(source, target, text or " ", tags),))
+    if caps >= _MULTILINE_CAPS and (batch := _batch(text, source, target, tags)) is not None:
+        return batch
+    lines = split_text(text, min(room_bytes, LIMIT_TEXT_BYTES)) or [" "]
+    if len(lines) > LIMIT_LINES:
+        lines = [*lines[:LIMIT_LINES], f"… pal show {event.seq}"]
+    # Only the first line has the id: a client may show one line for each id.
+    first, *others = lines
+    rest = {name: value for name, value in tags.items() if name != "msgid"}
+    return IrcMessage(
+        lines=(
+            _privmsg(source, target, first, tags),
+            *(_privmsg(source, target, line, rest) for line in others),
+        )
+    )
+
+
+def _privmsg(source: str, target: str, text: str, tags: Mapping[str, str]) -> Line:
+    return Line(source=source, command="PRIVMSG", params=(target, text), tags=tags)
+
+
+def _batch(text: str, source: str, target: str, tags: Mapping[str, str]) -> IrcMessage | None:
+    """Return a text as one multiline batch; None if it is too long for one."""
+    if len(text.encode()) > LIMIT_MULTILINE_BYTES:
+        return None
+    pieces = split_exactly(text, room_for_text(source, "PRIVMSG", target))
+    if len(pieces) > LIMIT_MULTILINE_LINES:
+        return None
+    lines = tuple(
+        Line(
+            source=source,
+            command="PRIVMSG",
+            params=(target, piece),
+            tags={CONCAT: ""} if is_continued else {},
+        )
+        for piece, is_continued in pieces
+    )
+    return IrcMessage(lines=lines, is_batch=True, target=target, source=source, tags=tags)
+
+
+def tags_of(event: Event) -> dict[str, str]:
+    """Return the tags of every line of an event: its id, its time, and its sender if that has an account."""
+    tags = {"msgid": event.id, "time": format_time(event.ts)}
+    if "/" not in event.sender and not event.sender.startswith("["):
+        tags["account"] = event.sender
+    # A foreign id can be anything. One that is no msgid is left out: the envelope has it.
+    return tags if is_msgid(event.id) else {name: tags[name] for name in tags if name != "msgid"}
+
+
+_MSGID: Final = re.compile(r"[!-9;-~]{1,200}", re.ASCII)
+
+
+def is_msgid(id: str) -> bool:
+    """Return whether an id can be a tag and a parameter: short, visible, and without a space or colon."""
+    return _MSGID.fullmatch(id) is not None
+
+
+# --------------------
+# Envelopes for programs. Pure.
+
+TOO_LONG: Final = "palaver.too_long"
+_MESSAGE_FIELDS: Final = frozenset(
+    {
+        "text",
+        "intent",
+        "thread",
+        "reply_to",
+        "bundle_id",
+        "priority",
+        "room",
+        "channel",
+        "path",
+        "command",
+        "payload",
+        "source",
+        "external_id",
+        "expects_reply",
+    }
+)
+"""The fields of a message's payload that programs get. The others are the bus's own."""
+
+
+def envelope_of(event: Event) -> Draft:
+    """Return an event as an envelope for programs: the fields that its sender wrote.
+
+    A channel is no part of `to`: an envelope without `to` that was written in a channel has none.
+    """
+    match event.body:
+        case MessageSent():
+            payload = {name: value for name, value in event.payload.items() if name in _MESSAGE_FIELDS}
+        case AgentHello() as hello:
+            payload = {"runtime": hello.runtime, "version": hello.version}
+            payload = {name: value for name, value in payload.items() if value}
+        case AgentBye():
+            payload = {}
+        case _:
+            hidden = "assignees" if event.type in TASK_TYPES else ""
+            payload = {name: value for name, value in event.payload.items() if name != hidden}
+    to = tuple(token for token in event.to if not token.startswith((IRC_LOCAL, "#")))
+    return Draft(type=event.type, id=event.id, sender=event.sender, to=to, ts=event.ts, payload=payload)
+
+
+def envelope_message(
+    event: Event, *, source: str, target: str, name: str, caps: frozenset[str], tags: Mapping[str, str]
+) -> IrcMessage:
+    """Return an event for a program with this name: one envelope, in one line or in one batch."""
+    envelope = envelope_of(event)
+    text = envelope.to_json()
+    room_bytes = room_for_text(source, "PRIVMSG", target)
+    size_bytes = len(text.encode())
+    if size_bytes > room_bytes:
+        if caps >= _MULTILINE_CAPS and (batch := _batch(text, source, target, tags)) is not None:
+            return batch
+        text = _too_long(envelope, size_bytes, name, room_bytes)
+    return IrcMessage(lines=(_privmsg(source, target, text, tags),))
+
+
+def _too_long(envelope: Draft, size_bytes: int, name: str, room_bytes: int) -> str:
+    """Return an envelope of one line that stands for a longer one: the same id, and its size."""
+    short = replace(envelope, payload={TOO_LONG: size_bytes})
+    # The recipients or the type may be too long for a line themselves.
+    for one in (short, replace(short, to=(name,)), replace(short, to=(name,), type=TOO_LONG)):
+        if len((text := one.to_json()).encode()) <= room_bytes:
+            return text
+    return replace(short, to=(name,), type=TOO_LONG, id=TOO_LONG).to_json()
+
+
+# --------------------
+# Notices for people. Pure.
+
+MINIMAL: Final = "minimal"
+ACTIONS: Final = "actions"
+FULL: Final = "full"
+DEBUG: Final = "debug"
+LEVELS: Final = (MINIMAL, ACTIONS, FULL, DEBUG)
+"""Each level adds to the one before."""
+
+LIMIT_NOTICE: Final = 140
+"""Characters of a notice."""
+
+LevelOf = Callable[[str], str]
+"""Returns the level of a channel."""
+
+_DIRECTORY: Final = re.compile(r"cd +[^;&|]+? *&& *")
+
+
+def default_level(channel: str) -> str:
+    """Return the level of a channel for which no level is set."""
+    folded = fold(channel)
+    if folded == GENERAL:
+        return MINIMAL
+    return FULL if folded.startswith("#agent-") else ACTIONS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IrcNotice:
+    """A line about an agent: from which level on it is shown, and in which room, if it is about one."""
+
+    level: str
+    agent: str
+    text: str
+    room: str = ""
+
+
+def compact_command(command: str) -> str:
+    """Return a command on one short line, without a change of directory before it."""
+    line = " ".join(command.split())
+    line = _DIRECTORY.sub("", line, count=1) if line.startswith("cd ") else line
+    return line if len(line) <= LIMIT_NOTICE else f"{line[:LIMIT_NOTICE]}..."
+
+
+def notice_line(text: str) -> str:
+    """Return the text of a notice: one line of at most 140 characters, without secrets."""
+    line = safe(" ".join(redact(text).split()))
+    return line if len(line) <= LIMIT_NOTICE else f"{line[: LIMIT_NOTICE - 1]}…"
+
+
+def notice_of(event: Event) -> IrcNotice | None:
+    """Return the notice about an event; None for an event without one, such as a message."""
+    who = event.sender
+    match event.body:
+        case AgentHello(agent=Agent() as agent):
+            text = f"{agent.name} joined" + (f" ({agent.harness})" if agent.harness else "")
+            return IrcNotice(level=MINIMAL, agent=agent.name, text=text)
+        case AgentBye(reason=reason):
+            text = f"{who} left" + (f": {reason}" if reason else "")
+            return IrcNotice(level=MINIMAL, agent=who, text=text)
+        case LifeChanged(is_return=True, agent=Agent() as agent):
+            return IrcNotice(level=MINIMAL, agent=agent.name, text=f"{agent.name} is back")
+        case PermissionAsked() as asked:
+            text = f"{who} is blocked: it asks for permission to use {asked.tool}: {asked.text}"
+            return IrcNotice(level=MINIMAL, agent=who, text=text)
+        case StatusChanged() as status:
+            return _status_notice(who, status)
+        case DeliveryReport() as report:
+            messages = ", ".join(f"#{seq}" for seq in report.messages)
+            how = " ".join(filter(None, (report.lane, report.grade, report.reason)))
+            owner = split_mailbox(report.agent)[0]
+            text = f"{messages} for {owner}: {report.state}" + (f" ({how})" if how else "")
+            return IrcNotice(level=FULL, agent=owner, text=text)
+        case RoomBody() as body:
+            return _room_notice(event, body)
+    return None
+
+
+def _status_notice(who: str, status: StatusChanged) -> IrcNotice:
+    if status.state == AgentState.BLOCKED:
+        text = f"{who} is blocked" + (f": {status.detail}" if status.detail else "")
+        return IrcNotice(level=MINIMAL, agent=who, text=text)
+    if status.state == AgentState.ACTIVE and status.tool:
+        tool = status.tool.lower()
+        if status.command:
+            use = f"{tool}: {compact_command(redact(status.command))}"
+        elif status.file:
+            use = f"{tool} {status.file}"
+        else:
+            use = f"{tool}: {status.detail}" if status.detail else tool
+        return IrcNotice(level=ACTIONS, agent=who, text=f"{who} › {use}")
+    text = f"{who} is {status.state}" + (f": {status.detail}" if status.detail else "")
+    return IrcNotice(level=DEBUG, agent=who, text=text)
+
+
+def _room_notice(event: Event, body: RoomBody) -> IrcNotice:
+    """Return the notice about an event of a room: joins and leaves at the lowest level, the rest above."""
+    level, who = ACTIONS, event.sender
+    other = ", ".join(event.to)
+    match body:
+        case MemberJoined():
+            level, text = MINIMAL, f"{who} joined the room"
+        case MemberLeft(member=member, reason=reason):
+            who = member or who
+            level, text = MINIMAL, f"{who} left the room: {reason}"
+        case Kicked(reason=reason):
+            level, text = MINIMAL, f"{who} removed {other} from the room" + (f": {reason}" if reason else "")
+        case Closed():
+            level, text = MINIMAL, f"{who} closed the room"
+        case Granted():
+            text = f"{other} has the stick"
+        case TakenOver():
+            text = f"{who} took the stick from {other}"
+        case Freed(reserved_for=reserved):
+            text = f"{who} released the stick" + (f" for {reserved}" if reserved else "")
+        case NoteAdded(text=note):
+            text = f"{who} noted: {note}"
+        case NoteResolved(note=note):
+            text = f"{who} resolved the note {note}"
+        case _:
+            text = f"{event.type} of {who}"
+    return IrcNotice(level=level, agent=who, text=text, room=body.room)
+
+
+# --------------------
+# Which clients see an event, and what they get.
+
+_WINDOW: Final = 50
+"""Messages of one mailbox that a client may have without having confirmed them."""
+
+
+def channels_of_places(event: Event, places: Iterable[str]) -> list[str]:
+    """Return the folded channels that show an event; first the one that it was written in."""
+    written = event.body.channel if isinstance(event.body, MessageSent) else None
+    found: dict[str, None] = {fold_channel(written): None} if written else {}
+    words = sorted(places)
+    found |= {word: None for word in words if word.startswith("#")}
+    found |= {fold(channel_of_thread(word[7:])): None for word in words if word.startswith("thread/")}
+    names = (word[1:] for word in words if word.startswith("@"))
+    # The word for a conversation of two has a second `@`; only an agent has a channel.
+    found |= {
+        fold(channel_of_agent(name)): None
+        for name in names
+        if "@" not in name and "/" not in name and len(name) <= LIMIT_NAME + 16
+    }
+    return list(found)
+
+
+def message_for(hub: Hub, event: Event, client: Client, target: str) -> IrcMessage:
+    """Return an event as one client gets it: in a channel, or as a direct message to a nick."""
+    nick, tags = nick_of(event.sender), tags_of(event)
+    user = hub.user(nick)
+    source = source_of(nick, nick) if user is None else user.source
+    if client.is_program:
+        name = client.account.caller.name
+        return envelope_message(event, source=source, target=target, name=name, caps=client.caps, tags=tags)
+    before = _recipients_before(event, target)
+    return text_message(event, source=source, target=target, caps=client.caps, tags=tags, before=before)
+
+
+class Shown:
+    """Shows new events to all clients, and passes on the mail of those that have a mailbox.
+
+    One subscription for all clients. The cost of an event depends on the clients that see it.
+    """
+
+    def __init__(
+        self, hub: Hub, *, tasks: asyncio.TaskGroup | None = None, level_of: LevelOf = default_level
+    ) -> None:
+        """Begin with the first client. `tasks` runs the mailboxes of programs and registered persons."""
+        self._hub = hub
+        self._level_of = level_of
+        self._tasks = tasks
+        self._stop: Callable[[], None] | None = None
+        self._mailboxes: dict[str, _IrcMailbox] = {}
+        hub.on_first.append(self._begin)
+        hub.on_last.append(self._end)
+
+    def _begin(self) -> None:
+        if self._stop is None:
+            self._stop = self._hub.services.queries.subscribe(self._hear)
+
+    def _end(self) -> None:
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+
+    # Clients that have a mailbox
+
+    def opened(self, client: Client) -> None:
+        """Begin to pass on the mail of a registered client's account, if it has a mailbox."""
+        name = client.account.name
+        if not has_mailbox(client) or self._tasks is None:
+            return
+        if name not in self._mailboxes:
+            self._mailboxes[name] = _IrcMailbox(self, self._hub, name)
+            self._mailboxes[name].task = self._tasks.create_task(self._mailboxes[name].run())
+
+    def closed(self, client: Client) -> None:
+        """End this with the last connection of the account. Mail that was not confirmed is open again."""
+        if not has_mailbox(client):
+            return
+        name = client.account.name
+        others = [one for one in self._hub.by_nick(client.nick) if one is not client and not one.is_ended]
+        if not others and (mailbox := self._mailboxes.pop(name, None)) is not None:
+            mailbox.close()
+
+    # Events
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        for event in events:
+            try:
+                self._show(event)
+            except Exception:  # one event must not stop the others, nor the log
+                _logger.exception("#%d could not be shown on IRC", event.seq)
+
+    def _show(self, event: Event) -> None:
+        if event.imported or is_migrated(event):
+            return
+        if places := places_of(event):
+            if not (isinstance(event.body, MessageSent) and event.body.held):
+                self.show_message(event, places)
+            return
+        if isinstance(report := event.body, DeliveryReport):
+            self._show_released(report)
+        notice = notice_of(event)
+        if notice is not None:
+            self._show_notice(event, notice)
+
+    def _show_released(self, report: DeliveryReport) -> None:
+        """Show a message that a brake held, now that it is released. It has one report for each recipient."""
+        if report.state != State.QUEUED or not report.reason.startswith(RELEASED):
+            return
+        for seq in report.messages:
+            event = self._hub.services.queries.event(seq)
+            held = event is not None and isinstance(event.body, MessageSent) and event.body.held
+            if event is not None and held and _recipients(event)[:1] == (report.agent,):
+                self.show_message(event, places_of(event))
+
+    def show_message(self, event: Event, places: Iterable[str]) -> None:
+        """Show a message or an envelope in its channels, and to the clients that it is for."""
+        recipients = frozenset(split_mailbox(name)[0] for name in _recipients(event))
+        origin, written_in = self._hub.writing.get(event.id, (None, ""))
+        reached: set[Client] = set() if origin is None else {origin}
+        for channel in dict.fromkeys(
+            (*([written_in] if written_in else ()), *channels_of_places(event, places))
+        ):
+            for client in self._hub.members(channel):
+                is_again = client.is_program and client in reached
+                is_mail = has_mailbox(client) and client.account.name in recipients
+                if client is origin or is_again or is_mail or _is_own_without_echo(event, client):
+                    continue
+                reached.add(client)
+                message_for(self._hub, event, client, client.joined.get(channel, channel)).push(client)
+        self._show_direct(event, recipients, reached)
+
+    def _show_direct(self, event: Event, recipients: frozenset[str], reached: set[Client]) -> None:
+        """Show a message to the clients of its recipients that have not seen it in a channel."""
+        guests = (token for token in event.to if is_guest(token))
+        for name in (*recipients, *guests):
+            for client in self._hub.by_nick(nick_of(name)):
+                is_own = client.account.caller.name == name
+                if is_own and client not in reached and not has_mailbox(client):
+                    reached.add(client)
+                    message_for(self._hub, event, client, client.nick).push(client)
+        if not recipients or (isinstance(event.body, MessageSent) and event.body.scope != MENTIONS):
+            return
+        # The other connections of the sender see what it wrote, if they can tell it from a message to them.
+        for client in self._hub.by_nick(nick_of(event.sender)):
+            is_own = client.account.caller.name == event.sender
+            if is_own and client not in reached and "echo-message" in client.caps:
+                reached.add(client)
+                message_for(self._hub, event, client, nick_of(min(recipients))).push(client)
+
+    def _show_notice(self, event: Event, notice: IrcNotice) -> None:
+        rank = LEVELS.index(notice.level)
+        text = ""
+        for channel in self._notice_channels(notice):
+            members = self._hub.members(channel)
+            if not members:
+                continue
+            is_wanted = LEVELS.index(self._level_of(channel)) >= rank
+            for client in members:
+                if client.is_program:
+                    self._show_event(event, notice, client, channel)
+                elif is_wanted:
+                    text = text or notice_line(notice.text)
+                    target = client.joined.get(channel, channel)
+                    tags = {"time": format_time(event.ts)}
+                    line = Line(source=SERVER, command="NOTICE", params=(target, text), tags=tags)
+                    client.push(fit_line(line))
+
+    def _show_event(self, event: Event, notice: IrcNotice, client: Client, channel: str) -> None:
+        """Show an event to a program: hellos and byes in `#general`, and events of a room in its channel."""
+        is_life = isinstance(event.body, AgentHello | AgentBye) and channel == GENERAL
+        if (is_life or notice.room) and client.account.caller.name != event.sender:
+            message_for(self._hub, event, client, client.joined.get(channel, channel)).push(client)
+
+    def _notice_channels(self, notice: IrcNotice) -> Iterator[str]:
+        if notice.room:
+            yield fold_channel(f"#{notice.room}")
+            return
+        yield GENERAL
+        yield fold(channel_of_agent(notice.agent))
+        for room in read_rooms_of(self._hub.services.queries.rows, notice.agent):
+            yield fold_channel(f"#{room.id}")
+
+    # Mail
+
+    def deliver(self, event: Event, clients: Sequence[Client]) -> None:
+        """Show a message of a mailbox to the clients of its account: in a channel, or to their nick."""
+        channels = channels_of_places(event, places_of(event))
+        for client in clients:
+            where = [channel for channel in channels if channel in client.joined]
+            targets = [client.joined[channel] for channel in where] or [client.nick]
+            for target in targets[:1] if client.is_program else targets:
+                message_for(self._hub, event, client, target).push(client)
+
+
+def _is_own_without_echo(event: Event, client: Client) -> bool:
+    """Return whether a program would get its own envelope, and has not asked for that."""
+    is_own = client.account.caller.name == event.sender
+    return client.is_program and is_own and "echo-message" not in client.caps
+
+
+def has_mailbox(client: Client) -> bool:
+    """Return whether the account of a client has mail to take: an agent, or a registered person."""
+    return client.account.token is not None
+
+
+def _recipients(event: Event) -> tuple[str, ...]:
+    try:
+        return deliverable(event).delivered_to
+    except (ValueError, PalaverError):
+        return ()
+
+
+def _recipients_before(event: Event, target: str) -> str:
+    """Return `→ nova: ` for the channel of an agent that wrote to other agents elsewhere, else nothing."""
+    message = event.body
+    is_own = fold(target) == fold(channel_of_agent(event.sender))
+    if not is_own or not isinstance(message, MessageSent) or message.scope != MENTIONS or message.channel:
+        return ""
+    names = [name for name in message.delivered_to if name not in (HUMAN, event.sender)]
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"→ {', '.join(map(nick_of, names[:3]))}{more}: "
+
+
+class _IrcMailbox:
+    """Passes on the mail of one account to its clients, and acknowledges what they have read.
+
+    A PONG proves that the lines before its PING were read. Until then the messages stay claimed; if the last
+    connection ends first, they are open again.
+    """
+
+    def __init__(self, shown: Shown, hub: Hub, name: str) -> None:
+        self._shown = shown
+        self._hub = hub
+        self._name = name
+        self._reader: MailboxReader = hub.services.delivery.take(name, window=_WINDOW, is_pushed=True)
+        self._acking: set[asyncio.Task[None]] = set()
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Pass on messages until the mailbox is closed."""
+        while events := await self._reader.wait(_WINDOW):
+            clients = [one for one in self._hub.by_nick(nick_of(self._name)) if not one.is_ended]
+            for event in events:
+                self._shown.deliver(event, clients)
+            seqs = tuple(event.seq for event in events)
+            for client in clients:
+                client.ping(lambda client=client, seqs=seqs: self._read(client, seqs))  # type: ignore[misc]
+
+    def _read(self, client: Client, seqs: tuple[int, ...]) -> None:
+        task = asyncio.get_running_loop().create_task(self._acknowledge(client, seqs))
+        self._acking.add(task)
+        task.add_done_callback(self._acking.discard)
+
+    async def _acknowledge(self, client: Client, seqs: tuple[int, ...]) -> None:
+        request = Acknowledge(messages=seqs, lane="irc", grade=Grade.ACKED)
+        try:
+            await self._hub.services.broker.submit(client.account.caller, request)
+        except PalaverError as error:
+            _logger.warning("mail of %s could not be acknowledged: %s", self._name, error)
+        finally:
+            self._reader.settled(seqs)
+
+    def close(self) -> None:
+        """Stop. Messages that were not read are open again."""
+        self._reader.close()
+        if self.task is not None:
+            self.task.cancel()
