@@ -630,6 +630,7 @@ class Daemon:
             directory=broker.directory,
             presence=agent_index.presence,
             submit=broker.submit,
+            gone=lambda name, reason: broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason)),
             live=self._live,
             clock=self._clock,
         )

@@ -15,9 +15,18 @@ from typing import Final, Protocol
 from palaver.clock import Clock
 from palaver.config import LiveSettings
 from palaver.domain.routing import Directory
-from palaver.errors import WhoAreYou, cut_name
+from palaver.errors import BadName, NameTaken, NotFound, WhoAreYou, cut_name
 from palaver.identity.tokens import Token, TokenBook
-from palaver.protocol.agents import GUEST_ROLE, NOT_FIRST, Caller, Standing, caller_for, split_name
+from palaver.protocol.agents import (
+    GUEST_ROLE,
+    NOT_FIRST,
+    ROLES,
+    Caller,
+    Standing,
+    caller_for,
+    split_name,
+    standing_of_role,
+)
 from palaver.protocol.message import EXTERNAL, HUMAN
 from palaver.protocol.requests import Join
 
@@ -154,6 +163,9 @@ class LinkBook(Protocol):
 SubmitAs = Callable[[Caller, Join], Awaitable[object]]
 """Submits a request to the broker in the name of a caller."""
 
+REGISTERED: Final = "registered, and never connected"
+"""The reason for which a new registered agent is offline."""
+
 
 class Accounts:
     """Logs connections in, and says when they must end. Belongs to the loop's thread."""
@@ -165,18 +177,67 @@ class Accounts:
         directory: Directory,
         presence: LinkBook,
         submit: SubmitAs,
+        gone: Callable[[str, str], Awaitable[object]],
         live: LiveSettings,
         clock: Clock,
     ) -> None:
+        """`gone` records that an agent, which it gets with the reason, is offline."""
         self._tokens = tokens
         self._directory = directory
         self._presence = presence
         self._submit = submit
+        self._gone = gone
         self._live = live
         self._watchers: list[Callable[[], None]] = []
         self.codes = OneTimeCodes(clock)
         tokens.watch(self.notify)
         live.watch(lambda _: self.notify())
+
+    # Registered agents and persons
+
+    async def register(self, caller: Caller, name: str, role: str) -> tuple[str, Token]:
+        """Create a name and a token for it, and return the token with its secret, which is not stored.
+
+        The agent is offline until it connects. The door has checked that the caller may do this. Raises
+        NameTaken, BadName, NotPerson and StorageFailed.
+        """
+        if self.registered(name):
+            raise NameTaken(name, f"it is registered; 'pal agent rotate {name}' makes a new token for it")
+        parts = split_name(name)
+        if parts.device:
+            raise BadName(name, "an agent that logs in here has no device suffix")
+        await self._submit(caller, Join(name=parts.base, tag=parts.tag, role=role, has_link=True))
+        await self._gone(name, REGISTERED)
+        standing = min(standing_of_role(role), caller.standing)
+        return await self._tokens.create(name, standing=standing.word, by=caller.name, is_kept=True)
+
+    async def rotate(self, caller: Caller, name: str) -> tuple[str, Token]:
+        """Replace the token of a registered agent, and return the new one with its secret.
+
+        The old one ends at once, with its connections. The new one has at most the rights of the old one and
+        of the caller, unless a person makes it. Raises NotFound and StorageFailed.
+        """
+        old = self.registered(name)
+        if not old:
+            raise NotFound(f"registered agent {cut_name(name)}", "'pal agent list' shows them")
+        agent = self._directory.get(name)
+        role = ROLES[0] if agent is None else agent.role
+        standing = min(caller.standing, standing_of_role(role))
+        if not caller.is_person:
+            standing = min(standing, *(Standing[token.standing.upper()] for token in old))
+        return await self._tokens.create(
+            name,
+            standing=standing.word,
+            by=caller.name,
+            is_kept=True,
+            replaces={token.id for token in old},
+        )
+
+    def registered(self, name: str) -> list[Token]:
+        """Return the tokens with which a registered agent logs in; none if it is not registered."""
+        return [token for token in self._tokens.all() if token.is_kept and token.name == name]
+
+    # Connections
 
     def log_in(self, name: str, secret: str) -> Account:
         """Return the account with this name and password. A code is used up.

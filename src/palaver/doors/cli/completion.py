@@ -105,6 +105,8 @@ async def complete_words(call: Call) -> int:
             return [
                 f"{token.id}\t{token.name or ' '.join(token.acts_for)}, {token.standing}" for token in tokens
             ]
+        if kind == "registered":
+            return sorted({one.name for one in call.services.callers.tokens.all() if one.name})
         if kind == "webhooks":
             return [f"{one.service}\t{one.scheme}" for one in call.services.callers.webhooks.all()]
         if kind == "subscriptions":

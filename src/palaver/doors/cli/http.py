@@ -207,13 +207,13 @@ async def create_token(call: Call) -> int:
     if name.removeprefix("@").lower() == "human":
         raise NotPerson("a token for a person is never created: agents could read it")
     agent = call.agent(name)
-    _check_whose(call, agent.name, "token create")
+    check_whose(call, agent.name, "token create")
     standing = min(standing_of_role(agent.role), call.caller.standing)
     secret, token = await _book(call).create(
         agent.name, standing=standing.word, by=call.caller.name, expires_ms=_expires_ms(call)
     )
     if call.is_json:
-        await call.say_json({**_view(token), "token": secret})
+        await call.say_json({**token_view(token), "token": secret})
         return 0
     await call.say(secret)
     call.warn(
@@ -236,7 +236,7 @@ async def _create_for_several(call: Call, written: str) -> int:
         "", standing=standing.word, by=call.caller.name, expires_ms=_expires_ms(call), acts_for=names
     )
     if call.is_json:
-        await call.say_json({**_view(token), "token": secret})
+        await call.say_json({**token_view(token), "token": secret})
         return 0
     await call.say(secret)
     call.warn(
@@ -268,7 +268,7 @@ async def list_tokens(call: Call) -> int:
     tokens = _book(call).all()
     for token in tokens:
         if call.is_json:
-            await call.say_json(_view(token))
+            await call.say_json(token_view(token))
         else:
             ends = f", expires {relative_time(token.expires_ms - now)}" if token.expires_ms else ""
             rights = f"{token.standing}, by {token.by}, {ago(now - token.ts)} ago{ends}"
@@ -285,7 +285,7 @@ async def revoke_token(call: Call) -> int:
     if not meant:
         raise NotFound(f"token {word}", "'pal token list' shows them")
     for token in meant:
-        _check_whose(call, token.name, "token revoke")
+        check_whose(call, token.name, "token revoke")
     await _book(call).revoke({token.id for token in meant})
     for token in meant:
         if call.is_json:
@@ -295,7 +295,7 @@ async def revoke_token(call: Call) -> int:
     return 0
 
 
-def _check_whose(call: Call, name: str, verb: str) -> None:
+def check_whose(call: Call, name: str, verb: str) -> None:
     """Allow an agent its own tokens and a person all tokens; refuse everything else."""
     if call.caller.standing is not Standing.HUMAN and (call.caller.name != name or call.caller.by):
         raise NotAllowed(f"{verb} for {name}", call.caller.standing.word, Standing.HUMAN.word)
@@ -417,7 +417,7 @@ def _acts_for(token: Token) -> dict[str, object]:
     return {"acts_for": list(token.acts_for)} if token.acts_for else {}
 
 
-def _view(token: Token) -> dict[str, object]:
+def token_view(token: Token) -> dict[str, object]:
     """Return a token for programs. A token that never expires has no `expires`."""
     ends = {"expires": token.expires_ms} if token.expires_ms else {}
     return {

@@ -28,6 +28,7 @@ Completes = Literal[
     "bundles",
     "tokens",
     "webhooks",
+    "registered",
     "subscriptions",
     "sessions",
     "path subscriptions",

@@ -260,7 +260,7 @@ def make_talk(hub: "Hub", tasks: asyncio.TaskGroup) -> "Talk":
     from palaver.doors.irc.showing import Shown
     from palaver.doors.irc.speaking import multiline, notice, speak, tagmsg
 
-    shown = Shown(hub, tasks=tasks)
+    shown = Shown(hub, tasks=tasks, level_of=hub.services.queries.irc_level)
     hub.on_open.append(shown.opened)
     hub.on_close.append(shown.closed)
     return Talk(speak=speak, notice=notice, tagmsg=tagmsg, multiline=multiline, chathistory=chathistory)
