@@ -5,7 +5,7 @@ in its own channel, also without a client. All connections of one account have t
 same channels; others see a JOIN for the first one and a QUIT for the last one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +61,17 @@ class IrcUser:
         return source_of(self.nick, self.user)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """An event that a client is writing: it is shown to it as the reply to its command, once it is stored."""
+
+    client: Client
+    channel: str
+    """The folded channel that it is written in; empty for a direct message."""
+    tags: Mapping[str, str]
+    """The client's own tags, which others get with the line and which are not stored."""
+
+
 class Hub:
     """All registered clients, and the agents that they see. Belongs to the loop's thread."""
 
@@ -74,10 +85,8 @@ class Hub:
         """Called with each client that has registered and was greeted."""
         self.on_close: list[Callable[[Client], None]] = []
         """Called with each client that is removed."""
-        self.writing: dict[str, tuple[Client, str]] = {}
-        """The client that is writing an event, and the folded channel it writes in, by the event's id.
-
-        The event is shown to it as the reply to its command, after it is stored."""
+        self.writing: dict[str, Writing] = {}
+        """The events that clients are writing now, by their ids."""
         self._at: dict[str, list[Client]] = {}
         self._members: dict[str, dict[Client, None]] = {}
         self._written: dict[str, str] = {}

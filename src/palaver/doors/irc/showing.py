@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from palaver.doors.irc.channels import Hub
-from palaver.doors.irc.connection import Client
+from palaver.doors.irc.connection import NO_TAGS, Client
 from palaver.doors.irc.irc_wire import (
     GENERAL,
     LIMIT_MULTILINE_BYTES,
@@ -39,6 +39,7 @@ from palaver.protocol.agents import LIMIT_NAME, Agent
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Draft, Event, is_migrated
 from palaver.protocol.events import (
+    IRC_LEVELS,
     AgentBye,
     AgentHello,
     AgentState,
@@ -260,12 +261,7 @@ def _too_long(envelope: Draft, size_bytes: int, name: str, room_bytes: int) -> s
 # --------------------
 # Notices for people. Pure.
 
-MINIMAL: Final = "minimal"
-ACTIONS: Final = "actions"
-FULL: Final = "full"
-DEBUG: Final = "debug"
-LEVELS: Final = (MINIMAL, ACTIONS, FULL, DEBUG)
-"""Each level adds to the one before."""
+MINIMAL, ACTIONS, FULL, DEBUG = IRC_LEVELS
 
 LIMIT_NOTICE: Final = 140
 """Characters of a notice."""
@@ -274,14 +270,6 @@ LevelOf = Callable[[str], str]
 """Returns the level of a channel."""
 
 _DIRECTORY: Final = re.compile(r"cd +[^;&|]+? *&& *")
-
-
-def default_level(channel: str) -> str:
-    """Return the level of a channel for which no level is set."""
-    folded = fold(channel)
-    if folded == GENERAL:
-        return MINIMAL
-    return FULL if folded.startswith("#agent-") else ACTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,9 +393,11 @@ def channels_of_places(event: Event, places: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def message_for(hub: Hub, event: Event, client: Client, target: str) -> IrcMessage:
+def message_for(
+    hub: Hub, event: Event, client: Client, target: str, tags_of_client: Mapping[str, str] = NO_TAGS
+) -> IrcMessage:
     """Return an event as one client gets it: in a channel, or as a direct message to a nick."""
-    nick, tags = nick_of(event.sender), tags_of(event)
+    nick, tags = nick_of(event.sender), {**tags_of_client, **tags_of(event)}
     user = hub.user(nick)
     source = source_of(nick, nick) if user is None else user.source
     if client.is_program:
@@ -423,12 +413,10 @@ class Shown:
     One subscription for all clients. The cost of an event depends on the clients that see it.
     """
 
-    def __init__(
-        self, hub: Hub, *, tasks: asyncio.TaskGroup | None = None, level_of: LevelOf = default_level
-    ) -> None:
+    def __init__(self, hub: Hub, *, tasks: asyncio.TaskGroup, level_of: LevelOf | None = None) -> None:
         """Begin with the first client. `tasks` runs the mailboxes of programs and registered persons."""
         self._hub = hub
-        self._level_of = level_of
+        self._level_of = level_of or hub.services.queries.irc_level
         self._tasks = tasks
         self._stop: Callable[[], None] | None = None
         self._mailboxes: dict[str, _IrcMailbox] = {}
@@ -449,11 +437,9 @@ class Shown:
     def opened(self, client: Client) -> None:
         """Begin to pass on the mail of a registered client's account, if it has a mailbox."""
         name = client.account.name
-        if not has_mailbox(client) or self._tasks is None:
-            return
-        if name not in self._mailboxes:
-            self._mailboxes[name] = _IrcMailbox(self, self._hub, name)
-            self._mailboxes[name].task = self._tasks.create_task(self._mailboxes[name].run())
+        if has_mailbox(client) and name not in self._mailboxes:
+            mailbox = self._mailboxes[name] = _IrcMailbox(self, self._hub, name)
+            mailbox.task = self._tasks.create_task(mailbox.run())
 
     def closed(self, client: Client) -> None:
         """End this with the last connection of the account. Mail that was not confirmed is open again."""
@@ -499,7 +485,12 @@ class Shown:
     def show_message(self, event: Event, places: Iterable[str]) -> None:
         """Show a message or an envelope in its channels, and to the clients that it is for."""
         recipients = frozenset(split_mailbox(name)[0] for name in _recipients(event))
-        origin, written_in = self._hub.writing.get(event.id, (None, ""))
+        writing = self._hub.writing.get(event.id)
+        if writing is not None and writing.client.account.caller.name != event.sender:
+            writing = None  # another sender has used the same id
+        origin = None if writing is None else writing.client
+        written_in = "" if writing is None else writing.channel
+        tags = NO_TAGS if writing is None else writing.tags
         reached: set[Client] = set() if origin is None else {origin}
         for channel in dict.fromkeys(
             (*([written_in] if written_in else ()), *channels_of_places(event, places))
@@ -510,10 +501,13 @@ class Shown:
                 if client is origin or is_again or is_mail or _is_own_without_echo(event, client):
                     continue
                 reached.add(client)
-                message_for(self._hub, event, client, client.joined.get(channel, channel)).push(client)
-        self._show_direct(event, recipients, reached)
+                target = client.joined.get(channel, channel)
+                message_for(self._hub, event, client, target, tags).push(client)
+        self._show_direct(event, recipients, reached, tags)
 
-    def _show_direct(self, event: Event, recipients: frozenset[str], reached: set[Client]) -> None:
+    def _show_direct(
+        self, event: Event, recipients: frozenset[str], reached: set[Client], tags: Mapping[str, str]
+    ) -> None:
         """Show a message to the clients of its recipients that have not seen it in a channel."""
         guests = (token for token in event.to if is_guest(token))
         for name in (*recipients, *guests):
@@ -521,7 +515,7 @@ class Shown:
                 is_own = client.account.caller.name == name
                 if is_own and client not in reached and not has_mailbox(client):
                     reached.add(client)
-                    message_for(self._hub, event, client, client.nick).push(client)
+                    message_for(self._hub, event, client, client.nick, tags).push(client)
         if not recipients or (isinstance(event.body, MessageSent) and event.body.scope != MENTIONS):
             return
         # The other connections of the sender see what it wrote, if they can tell it from a message to them.
@@ -529,16 +523,16 @@ class Shown:
             is_own = client.account.caller.name == event.sender
             if is_own and client not in reached and "echo-message" in client.caps:
                 reached.add(client)
-                message_for(self._hub, event, client, nick_of(min(recipients))).push(client)
+                message_for(self._hub, event, client, nick_of(min(recipients)), tags).push(client)
 
     def _show_notice(self, event: Event, notice: IrcNotice) -> None:
-        rank = LEVELS.index(notice.level)
+        rank = IRC_LEVELS.index(notice.level)
         text = ""
         for channel in self._notice_channels(notice):
             members = self._hub.members(channel)
             if not members:
                 continue
-            is_wanted = LEVELS.index(self._level_of(channel)) >= rank
+            is_wanted = IRC_LEVELS.index(self._level_of(channel)) >= rank
             for client in members:
                 if client.is_program:
                     self._show_event(event, notice, client, channel)
@@ -623,7 +617,13 @@ class _IrcMailbox:
         self.task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Pass on messages until the mailbox is closed."""
+        """Pass on messages until the mailbox is closed. Never raises: the task belongs to the daemon."""
+        try:
+            await self._run()
+        except Exception:
+            _logger.exception("the mail of %s cannot be passed on", self._name)
+
+    async def _run(self) -> None:
         while events := await self._reader.wait(_WINDOW):
             clients = [one for one in self._hub.by_nick(nick_of(self._name)) if not one.is_ended]
             for event in events:

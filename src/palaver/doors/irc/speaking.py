@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec import structs
+
 from palaver.broker.context import Sent
 from palaver.domain.routing import Directory
-from palaver.doors.irc.channels import Hub
+from palaver.doors.irc.channels import Hub, Writing
 from palaver.doors.irc.connection import Client
 from palaver.doors.irc.irc_wire import (
     ChannelRef,
@@ -19,6 +21,7 @@ from palaver.doors.irc.irc_wire import (
     clean_text,
     client_tags,
     ctcp_of,
+    fit_line,
     fold,
     is_channel,
     join_exactly,
@@ -45,7 +48,7 @@ from palaver.protocol.address import (
     parse_address,
 )
 from palaver.protocol.envelope import decode_draft
-from palaver.protocol.message import HUMAN
+from palaver.protocol.message import HUMAN, MESSAGE
 from palaver.protocol.requests import Put, Send
 
 ACTION: Final = "ACTION"
@@ -128,7 +131,7 @@ async def speak(hub: Hub, client: Client, target: str, text: str, *, tags: Mappi
         if ctcp[0] != ACTION:
             return
         text = f"* {client.nick} {ctcp[1]}"
-    await _say(hub, client, target, text)
+    await _say(hub, client, target, text, tags)
 
 
 async def multiline(
@@ -141,15 +144,14 @@ async def multiline(
     command: str = "PRIVMSG",
 ) -> None:
     """Handle a complete `draft/multiline` batch: pieces, and whether each continues the line before it."""
-    text = join_exactly(pieces)
     if command == "NOTICE":
-        for line in text.splitlines():
-            notice(hub, client, target, line, tags=tags)
+        for piece, _ in pieces:
+            notice(hub, client, target, piece, tags=tags)
     else:
-        await _say(hub, client, target, text)
+        await _say(hub, client, target, join_exactly(pieces), tags)
 
 
-async def _say(hub: Hub, client: Client, target: str, written: str) -> None:
+async def _say(hub: Hub, client: Client, target: str, written: str, tags: Mapping[str, str]) -> None:
     text = clean_text(written)
     if not text.strip():
         client.numeric("412")
@@ -160,14 +162,14 @@ async def _say(hub: Hub, client: Client, target: str, written: str) -> None:
     else:
         channel = ""
     try:
-        request = _request(hub, client, target, channel, text)
+        request = _request(hub, client, target, channel, text, _reply_to(hub, tags))
     except (UnknownRecipient, AmbiguousRecipient, BadRequest) as error:
         client.tell(str(error))
         return
     if request is None:
         return
     id = request.envelope.id if isinstance(request, Put) else request.id
-    hub.writing[id] = (client, fold(channel))
+    hub.writing[id] = Writing(client=client, channel=fold(channel), tags=tags)
     try:
         sent = await hub.services.broker.submit(client.account.caller, request)
     except PalaverError as error:
@@ -178,7 +180,7 @@ async def _say(hub: Hub, client: Client, target: str, written: str) -> None:
     assert isinstance(sent, Sent)
     # Only now: an echo proves that the message is stored.
     if sent.event is not None and "echo-message" in client.caps:
-        message_for(hub, sent.event, client, channel or target).send(client)
+        message_for(hub, sent.event, client, channel or target, tags).send(client)
     if not channel and (away := hub.away(target)):
         client.numeric("301", target, text=away)
 
@@ -194,21 +196,41 @@ def _channel(hub: Hub, client: Client, target: str) -> str | None:
     return client.joined[fold(target)]
 
 
-def _request(hub: Hub, client: Client, target: str, channel: str, text: str) -> Send | Put | None:
+def _reply_to(hub: Hub, tags: Mapping[str, str]) -> str:
+    """Return the id of the message that a line replies to by its tag, if its sender has a mailbox."""
+    id = tags.get("+draft/reply") or tags.get("+reply") or ""
+    for event in hub.services.queries.with_id(id) if id else ():
+        has_mailbox = event.sender == HUMAN or hub.services.broker.directory.get(event.sender) is not None
+        if event.id == id and event.type == MESSAGE and has_mailbox:
+            return id
+    return ""
+
+
+def _request(
+    hub: Hub, client: Client, target: str, channel: str, text: str, reply_to: str
+) -> Send | Put | None:
     """Return the request that a line stands for, or None after a refusal."""
     if client.is_program and text.startswith("{"):
         return _envelope(hub, client, target, channel, text)
     if channel:
-        return _in_channel(hub, hub.ref(channel), channel, text)
+        return structs.replace(
+            _in_channel(hub, hub.ref(channel), channel, text, is_reply=bool(reply_to)), reply_to=reply_to
+        )
     at = _address(hub, target)
     if at is None:
         client.numeric("401", target)
         return None
     is_exact = at != HUMAN and "/" not in at
-    return Send(text=text, id=system_ulid(), recipient=at if is_exact else "", to=() if is_exact else (at,))
+    return Send(
+        text=text,
+        id=system_ulid(),
+        recipient=at if is_exact else "",
+        to=() if is_exact else (at,),
+        reply_to=reply_to,
+    )
 
 
-def _in_channel(hub: Hub, ref: ChannelRef, channel: str, text: str) -> Send:
+def _in_channel(hub: Hub, ref: ChannelRef, channel: str, text: str, *, is_reply: bool) -> Send:
     """Return the message that a line in a channel is."""
     id, path = system_ulid(), path_of_channel(channel)
     directory = hub.services.broker.directory
@@ -219,7 +241,8 @@ def _in_channel(hub: Hub, ref: ChannelRef, channel: str, text: str) -> Send:
             return Send(text=text, id=id, room=ref.name, to=tuple(names_in(text, directory)), channel=channel)
     named = names_in(text, directory)
     # Without a name a message is kept on the path of the channel, and wakes only the agents subscribed to it.
-    is_kept = not named or ref.kind == "other"
+    # A reply goes to the sender of the message that it replies to.
+    is_kept = (not named and not is_reply) or ref.kind == "other"
     return Send(
         text=text,
         id=id,
@@ -325,7 +348,7 @@ def _show(
     for other in others:
         if command == "TAGMSG" and "message-tags" not in other.caps:
             continue
-        line = Line(source=client.source, command=command, params=(target, *params), tags=sent)
+        line = fit_line(Line(source=client.source, command=command, params=(target, *params), tags=sent))
         if other is client:
             if "echo-message" in client.caps:
                 client.send(line)
