@@ -8,7 +8,9 @@ user.
 
 import hashlib
 import json
+import signal
 import socket
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from irctest.basecontrollers import BaseServerController  # type: ignore[import-not-found]
@@ -24,6 +26,9 @@ _OURS = (
     "account-notify account-tag away-notify batch echo-message extended-join labeled-response message-tags "
     "draft/multiline multi-prefix server-time setname"
 )
+
+_EARLY = {"jilles": "sesame"}
+"""An account that tests register while clients are connected, and that must therefore exist before."""
 
 
 class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest has no types here
@@ -47,6 +52,7 @@ class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest 
         self._ends = ExitStack()
         self._home: Home | None = None
         self._guests = "talk"
+        self._has_early = False
 
     def get_hostname_and_port(self) -> tuple[str, int]:
         """Start the daemon: only it can choose a port that no other process takes."""
@@ -78,20 +84,34 @@ class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest 
             raise NotImplementedByController("IRC over WebSocket, and TLS, which our own tests cover")
         if password is not None:
             self._guests = "off"
-            self.registerUser(None, "foo", password)
+            self._register({"foo": password})
+        if run_services:
+            self._register(_EARLY)
+            self._has_early = True
 
     def registerUser(self, case: object, username: str, password: str | None = None) -> None:  # noqa: N802  # name of irctest
         """Register a person, and let the password of the test be its token."""
-        assert self._home is not None
         assert password is not None
-        register(self._home, username, "--person")
-        self._home.kill(15)
+        if _EARLY.get(username) != password or not self._has_early:
+            self._register({username: password})
+
+    def _register(self, accounts: Mapping[str, str]) -> None:
+        """Register persons, and restart the daemon with the passwords of the test as their tokens.
+
+        A token belongs to one person, so the second one with the same password keeps its own token.
+        """
+        assert self._home is not None
+        for name in accounts:
+            register(self._home, name, "--person")
+        self._home.kill(signal.SIGTERM)
         file = self._home.path / "tokens.json"
         tokens = json.loads(file.read_text())
-        tokens[-1]["hash"] = hashlib.sha256(password.encode()).hexdigest()
+        for token, password in zip(tokens[-len(accounts) :], accounts.values(), strict=True):
+            hashed = hashlib.sha256(password.encode()).hexdigest()
+            if hashed not in [one["hash"] for one in tokens]:
+                token["hash"] = hashed
         file.write_text(json.dumps(tokens))
         self._start(self.port)
-        self.wait_for_port()
 
     def check_is_alive(self) -> None:
         """A daemon that has ended refuses connections, which fails the test anyway."""
