@@ -132,7 +132,7 @@ class Client:
         try:
             while True:
                 self.next_line()
-        except ConnectionError:
+        except ConnectionError:  # closed, or reset because something that was sent was not read
             self.is_closed = True
 
     def request_capabilities(self, *names: str) -> None:

@@ -47,7 +47,7 @@ class WeeChat:
     """`weechat-headless`. Everything that it shows in a channel is in a file of its logger."""
 
     def __init__(self, home: Home, nick: str, password: str) -> None:
-        folder = home.path.parent / "weechat"
+        folder = home.spare_path()
         self._log = folder / "palaver.#general.log"
         self._fifo = folder / "fifo"
         settings = [
@@ -75,7 +75,7 @@ class WeeChat:
         wait_until(self._fifo.is_fifo)
 
     def say(self, line: str) -> None:
-        fifo = os.open(self._fifo, os.O_WRONLY)
+        fifo = os.open(self._fifo, os.O_WRONLY | os.O_NONBLOCK)  # without a reader it is an error
         os.write(fifo, f"irc.palaver.#general *{line}\n".encode())
         os.close(fifo)
 
@@ -119,7 +119,7 @@ def weechat(home: Home, nick: str, password: str) -> Iterator[ChatClient]:
 def irssi(home: Home, nick: str, password: str) -> Iterator[ChatClient]:
     if not HAS_TMUX:
         pytest.skip("IRSSI WAS NOT TESTED: tmux is not installed")
-    folder = home.path.parent / "irssi"
+    folder = home.spare_path()
     folder.mkdir()
     (folder / "startup").write_text(
         f"/set nick {nick}\n"
@@ -130,8 +130,9 @@ def irssi(home: Home, nick: str, password: str) -> Iterator[ChatClient]:
     )
     script = shlex.join([program("irssi"), f"--home={folder}"])
     with pane(home, script, columns=150, rows=40) as screen:
-        screen.shows("#general")
+        screen.shows("[Act: 2]")
         screen.say("/window goto #general")
+        screen.shows("[#general]")
         yield Irssi(screen)
 
 
