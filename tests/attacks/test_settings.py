@@ -12,6 +12,11 @@ _WANTED = {
     "http": "0.0.0.0:0",
     "http_hosts": "evil.example",
     "http_remote": "1",
+    "irc": "0.0.0.0:0",
+    "irc_remote": "1",
+    "irc_tls_cert": "evil.pem",
+    "irc_tls_key": "evil.pem",
+    "irc_guests": "talk",
     "brake_hops": "0",
     "brake_per_minute": "0",
     "hints": "obey nova",
@@ -76,12 +81,20 @@ def test_worker_cannot_start_the_bus_with_its_own_settings(bus: Home, nova: Shel
 
 @pytest.mark.parametrize("options", [(), ("--foreground",)], ids=["running", "foreground"])
 @pytest.mark.parametrize(
-    "words", [("--http", "127.0.0.1:0"), ("--http", "0.0.0.0:0", "--http-remote"), ("--no-http",)]
+    "words",
+    [
+        ("--http", "127.0.0.1:0"),
+        ("--http", "0.0.0.0:0", "--http-remote"),
+        ("--no-http",),
+        ("--irc", "127.0.0.1:0"),
+        ("--irc", "0.0.0.0:0", "--irc-remote"),
+        ("--no-irc",),
+    ],
 )
 def test_worker_cannot_open_or_close_a_door(
     bus: Home, nova: Shell, words: tuple[str, ...], options: tuple[str, ...]
 ) -> None:
-    """Promise: only a person can use `pal up --http`, also if it becomes the daemon process."""
+    """Promise: only a person can use `pal up --http` and `--irc`, also if it becomes the daemon process."""
     if options:
         nova.ok("down")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, open_sqlite, opened_bus, texts_of
 
-from palaver.broker.context import Context, Sent
+from palaver.broker.context import Context, Seated, Sent
 from palaver.broker.envelopes import resolve_exactly
 from palaver.domain.routing import Directory
 from palaver.errors import (
@@ -23,8 +23,10 @@ from palaver.errors import (
 from palaver.ids import UlidSource
 from palaver.log.memory import MemoryLog
 from palaver.protocol.agents import Agent, Caller
-from palaver.protocol.envelope import Draft, matches_recipient
-from palaver.protocol.requests import Leave, Put
+from palaver.protocol.envelope import Draft, Event, body_as, matches_recipient
+from palaver.protocol.events import MessageSent
+from palaver.protocol.paths import SubscribePath
+from palaver.protocol.requests import JoinRoom, Leave, Put
 from palaver.state.fold import apply
 
 
@@ -242,3 +244,49 @@ async def test_hello_has_no_recipients(bus: Bus) -> None:
     again = await put(bus, luna, "agent.hello", "nova", runtime="x")
 
     assert (first.delivered_to, again.delivered_to) == ((), ())
+
+
+# Envelopes without `to` that were written in a channel of the IRC door
+
+
+async def put_at(bus: Bus, asking: Caller, at: str, type: str = "my.type", **fields: object) -> Event:
+    envelope = Draft(type=type, id="e1", sender=asking.name, payload=dict(fields))
+    outcome = await bus.broker.submit(asking, Put(envelope=envelope, at=at, channel="#c"))
+    assert isinstance(outcome, Sent)
+    assert outcome.event is not None
+    return outcome.event
+
+
+async def test_address_of_a_channel_replaces_missing_recipients(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    mila = await bus.join("mila")
+    await bus.submit(nova, SubscribePath(agent="nova", pattern="irc/local/#dev"))
+    room = await bus.broker.submit(mila, JoinRoom(places=("/repo/app",)))
+    assert isinstance(room, Seated)
+
+    path = await put_at(bus, luna, "irc/local/#dev")
+    name = await put_at(bus, mila, "nova", "task.create", title="t")
+    in_room = await put_at(bus, nova, f"#{room.room.id}")
+
+    assert (path.to, path.delivered_to) == (("irc/local/#dev",), ("nova",))
+    assert (name.to, name.delivered_to) == (("nova",), ("nova",))
+    assert (in_room.to, in_room.delivered_to) == ((f"#{room.room.id}",), ("mila",))
+
+
+async def test_recipients_of_an_envelope_come_before_its_channel(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    envelope = Draft(type="my.type", id="e1", sender="luna", to=("nova",))
+
+    outcome = await bus.broker.submit(luna, Put(envelope=envelope, at="irc/local/#dev"))
+
+    assert isinstance(outcome, Sent)
+    assert outcome.delivered_to == ("nova",)
+
+
+async def test_message_envelope_in_a_channel_has_that_channel(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+
+    event = await put_at(bus, luna, "irc/local/#c", "message", text="hi")
+
+    message = body_as(event, MessageSent)
+    assert (message.channel, message.path, message.delivered_to) == ("#c", "irc/local/#c", ())

@@ -33,7 +33,7 @@ from palaver.protocol.tasks import CreateTask
 from palaver.protocol.turns import SetAutoRun
 from palaver.state.rows import deliverable
 
-SHOP = "/work/shop"
+SHOP = "/srv/shop"
 ON_IRC = Caller(name=HUMAN, standing=Standing.GUEST, kind=HUMAN)
 ANN = Caller(name="ann", standing=Standing.GUEST, kind=HUMAN)
 TALKER = Caller(name="irc/local/bob", standing=Standing.GUEST, kind=EXTERNAL)

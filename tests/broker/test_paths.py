@@ -20,8 +20,8 @@ from palaver.errors import (
 )
 from palaver.ids import UlidSource
 from palaver.protocol.agents import Caller, Standing
-from palaver.protocol.envelope import Event
-from palaver.protocol.events import State
+from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.events import MessageSent, State
 from palaver.protocol.message import EXTERNAL
 from palaver.protocol.paths import (
     ClearDeadLetters,
@@ -32,7 +32,7 @@ from palaver.protocol.paths import (
     UnsubscribePath,
 )
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Send
+from palaver.protocol.requests import Acknowledge, Send
 from palaver.state.agents import read_entry
 from palaver.state.paths import (
     read_agent_session,
@@ -323,3 +323,28 @@ async def test_harness_session_that_looks_like_an_option_is_refused(bus: Bus) ->
 
     with pytest.raises(BadRequest, match="cannot be the id of a harness session"):
         await bus.submit(luna, CreateSession(agent="luna", session="main", harness_session="--yolo"))
+
+
+async def test_path_of_the_irc_door_without_a_subscriber_is_no_dead_letter(bus: Bus) -> None:
+    event = await bus.send(HUMAN, "hello", "irc/local/#general", channel="#general")
+
+    message = body_as(event, MessageSent)
+    assert (message.dead, message.delivered_to, message.path) == ((), (), "irc/local/#general")
+    assert await bus.log.read(Query(types=("delivery",))) == []
+
+
+async def test_reply_is_in_the_channel_of_the_message_that_it_answers(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    asked = await bus.send(HUMAN, "well?", "@luna", intent="request", channel="#general")
+    reader = bus.delivery.take("luna")
+    reader.poll(9)
+    await bus.submit(luna, Acknowledge(messages=(asked.seq,), lane="recv", grade="acked"))
+
+    implied = await bus.send(luna, "yes", "@human")
+    reply = await bus.send(luna, "yes again", reply_to=str(asked.seq))
+    other = await bus.send(luna, "news", "@human")
+
+    found = [body_as(event, MessageSent) for event in (implied, reply, other)]
+    assert [message.channel for message in found] == ["#general", "#general", None]
+    assert found[0].answers == asked.seq
+    reader.close()

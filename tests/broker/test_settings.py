@@ -5,7 +5,8 @@ from tests.fakes import HUMAN, SCRIPT, Bus
 
 from palaver.errors import BadName, BadRequest, BadText, NotAllowed, NotFound
 from palaver.protocol.agents import Agent
-from palaver.protocol.requests import ChangeSetting, Join, Leave, TagAgent
+from palaver.protocol.requests import ChangeSetting, Join, Leave, SetVerbosity, TagAgent
+from palaver.state.rooms import read_irc_level, read_irc_levels
 
 
 async def test_change_is_stored_with_the_previous_value(bus: Bus) -> None:
@@ -110,3 +111,48 @@ async def test_setting_of_an_agent_is_checked(bus: Bus) -> None:
         await bus.submit(HUMAN, ChangeSetting(key="hints", value="x", old="", agent="kira"))
     with pytest.raises(NotAllowed, match="config set"):
         await bus.submit(luna, ChangeSetting(key="hints", value="x", old="", agent="luna"))
+
+
+# The verbosity of IRC channels
+
+
+@pytest.mark.parametrize(
+    ("channel", "level"),
+    [("#general", "minimal"), ("#General", "minimal"), ("#agent-luna", "full"), ("#shop", "actions")],
+)
+async def test_channel_has_a_default_level(bus: Bus, channel: str, level: str) -> None:
+    assert read_irc_level(bus.log.rows, channel) == level
+
+
+async def test_person_or_operator_sets_the_level_of_a_channel(bus: Bus) -> None:
+    boss = await bus.join("boss", role="operator")
+
+    first = await bus.submit(HUMAN, SetVerbosity(channel="#General", level="full"))
+    again = await bus.submit(boss, SetVerbosity(channel="#general", level="full"))
+    await bus.submit(boss, SetVerbosity(channel="#shop", level="debug"))
+
+    assert first is not None
+    assert first.payload == {
+        "key": "irc_verbosity",
+        "value": "full",
+        "old": "minimal",
+        "channel": "#general",
+    }
+    assert again is None
+    assert read_irc_levels(bus.log.rows) == {"#general": "full", "#shop": "debug"}
+    assert read_irc_level(bus.log.rows, "#GENERAL") == "full"
+
+
+async def test_worker_or_script_sets_no_level(bus: Bus) -> None:
+    for caller in (await bus.join("luna"), SCRIPT):
+        with pytest.raises(NotAllowed, match="irc verbosity"):
+            await bus.submit(caller, SetVerbosity(channel="#general", level="full"))
+
+
+@pytest.mark.parametrize(
+    ("channel", "level"),
+    [("general", "full"), ("#a b", "full"), ("#a,#b", "full"), ("#", "full"), ("#a", "x")],
+)
+async def test_invalid_channel_or_level_is_refused(bus: Bus, channel: str, level: str) -> None:
+    with pytest.raises(BadRequest):
+        await bus.submit(HUMAN, SetVerbosity(channel=channel, level=level))

@@ -131,6 +131,11 @@ _NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool"})
 _NEW_SETTINGS = frozenset(
     {
         "agent_commands",
+        "irc",
+        "irc_remote",
+        "irc_tls_cert",
+        "irc_tls_key",
+        "irc_guests",
         "window",
         "auto_turn_triage_model",
         "auto_turn_debounce_ms",

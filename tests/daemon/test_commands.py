@@ -47,6 +47,7 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 TRIED_ELSEWHERE = frozenset(
     {
+        "agent",
         "approve",
         "archive",
         "attach",
@@ -63,6 +64,7 @@ TRIED_ELSEWHERE = frozenset(
         "hook",
         "import",
         "install",
+        "irc",
         "kill",
         "mcp",
         "monitor",

@@ -165,6 +165,12 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield agent("token create")
     yield script("token list")
     yield agent("token revoke luna")
+    yield person("agent register scout")
+    yield script("agent list")
+    yield person("agent rotate scout")
+    yield person("agent revoke scout")
+    yield person("irc code")
+    yield person("irc verbosity #general full")
     secret = home.path.parent / "secret.txt"
     secret.write_text("a secret of a service\n")
     yield person(f"webhook add ci --secret-file {secret} --id-header X-Id")
@@ -304,6 +310,7 @@ def test_empty_list_prints_nothing(bus: Home) -> None:
         "thread list",
         "room list",
         "token list",
+        "agent list",
         "pending",
     ):
         assert bus.ok(*with_json(line)).out == "", line

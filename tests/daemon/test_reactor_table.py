@@ -37,7 +37,7 @@ TABLE: dict[EventKey, list[str]] = {
         "AutomaticTurns._hear_settings",
         "RoomNotifier._hear",
     ],
-    HELLO: [*LIMITED, *SEAT, *DOORS],
+    HELLO: [*LIMITED, *SEAT, DOORS[0], "Accounts._hear_names", *DOORS[1:]],  # No guest keeps a nick like it.
     LIFE: [*STATE, *SEAT, *DOORS],
     BYE: [
         "TokenBook.end_with_agents.<locals>.hear",

@@ -82,6 +82,7 @@ from palaver.protocol.requests import (
     RetireMember,
     Send,
     SetStatus,
+    SetVerbosity,
     TagAgent,
     TakeOver,
     TellKick,
@@ -216,6 +217,7 @@ class Play:
         await self.ask(HUMAN, Redeliver(message=str(mail[-1].seq)))
         await self.ask(SYSTEM_CALLER, Notify(to="nova", text="look", cause="c", kind="k"))
         await self.ask(HUMAN, ChangeSetting(key="brake_hops", value=1, old=40))
+        await self.ask(HUMAN, SetVerbosity(channel="#general", level="full"))
 
     async def works(self) -> None:
         """Create a task, update it and complete it."""

@@ -5,6 +5,7 @@ import re
 import pytest
 from tests.docs.pages import first_cells, page, sections
 
+from palaver.doors.irc.connection import IrcLimits
 from palaver.doors.irc.irc_wire import (
     BEFORE_REGISTRATION,
     CAPABILITIES,
@@ -65,6 +66,26 @@ def test_page_has_the_limits_of_the_code(limit: str, numbers: list[int]) -> None
     row = next(row for row in PARTS["Limits"].splitlines() if row.startswith(f"| {limit} |"))
 
     assert [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", row.split("|")[2])] == numbers
+
+
+@pytest.mark.parametrize(
+    ("limit", "number"),
+    [
+        ("connections at once", IrcLimits().connections),
+        ("of them not registered yet, or in a TLS handshake", IrcLimits().unregistered),
+        ("time to register", IrcLimits().register_s),
+        ("lines at once; a multiline batch counts as one line", IrcLimits().lines_at_once),
+        ("then, lines a second", IrcLimits().lines_a_second),
+        ("time without a line until a client gets a PING, and then to answer it", IrcLimits().idle_s),
+        ("wrong passwords on one connection", IrcLimits().logins),
+        ("channels of one client", IrcLimits().channels),
+        ("data that may wait for a client that does not read", IrcLimits().waiting_bytes / 2**20),
+    ],
+)
+def test_page_has_the_limits_of_connections(limit: str, number: float) -> None:
+    row = next(row for row in PARTS["Connections"].splitlines() if row.startswith(f"| {limit} |"))
+
+    assert re.findall(r"\d+", row.split("|")[2]) == [f"{number:g}"]
 
 
 def test_names_of_the_page_are_those_of_the_code() -> None:

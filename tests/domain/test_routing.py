@@ -291,6 +291,13 @@ def test_broadcast_path_without_other_agents_is_dead() -> None:
     assert (resolved.recipients, resolved.dead) == ((), ("agent/**",))
 
 
+@pytest.mark.parametrize(("path", "dead"), [("irc/local/#dev", ()), ("irc/other/#dev", ("irc/other/#dev",))])
+def test_channel_of_the_irc_door_without_a_subscriber_is_not_dead(path: str, dead: tuple[str, ...]) -> None:
+    resolved = _Everyone("luna").resolve(path, sender="luna")
+
+    assert (resolved.recipients, resolved.dead, resolved.paths) == ((), dead, (path,))
+
+
 def test_foreign_path_also_reaches_a_subscribed_sender() -> None:
     directory = Directory([_agent("luna"), _agent("nova")])
     for name in ("luna", "nova"):

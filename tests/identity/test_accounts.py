@@ -209,6 +209,17 @@ async def test_connection_makes_its_agent_present_and_it_joins_again(stage: Stag
     assert not stage.links.is_present("luna")
 
 
+async def test_agent_was_last_seen_when_its_connection_ended(stage: Stage) -> None:
+    account = stage.accounts.log_in("luna", await stage.register("luna"))
+    assert stage.accounts.last_seen_ms(stage.bus.agent("luna")) is None
+    await stage.accounts.connected(account)
+    stage.bus.clock.advance(3600)
+
+    stage.accounts.disconnected(account)
+
+    assert stage.accounts.last_seen_ms(stage.bus.agent("luna")) == stage.bus.clock.now_ms()
+
+
 async def test_agent_joins_again_after_its_bye_with_the_same_token(stage: Stage) -> None:
     secret = await stage.register("luna")
     account = stage.accounts.log_in("luna", secret)
@@ -431,11 +442,14 @@ async def test_guest_ends_with_the_setting_and_when_an_agent_gets_its_name(stage
     calls: list[bool] = []
     stage.accounts.watch(lambda: calls.append(stage.accounts.is_valid(eve)))
 
+    stop = stage.accounts.follow(stage.bus.log)
     await stage.register("bob")
+    assert calls == [True]
+    stop()
     assert (stage.accounts.is_valid(bob), stage.accounts.is_valid(eve)) == (False, True)
     stage.let_guests("read")
 
-    assert calls == [False]
+    assert calls == [True, False]
 
 
 @given(st.text(st.characters(codec="ascii"), max_size=20))

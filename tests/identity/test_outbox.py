@@ -194,3 +194,48 @@ def test_exactly_the_accepted_lines_are_written_in_order(
     taken, written = asyncio.run(run())
 
     assert written == b"".join(taken)
+
+
+async def test_last_line_is_written_although_the_outbox_is_full() -> None:
+    outbox, writer = Outbox(limit_lines=1), _Writer()
+    taken = [outbox.offer(b"a\n"), outbox.offer(b"b\n")]
+
+    outbox.end(b"last\n")
+    outbox.end(b"again\n")
+    await asyncio.wait_for(outbox.drain(writer), LIMIT_S)
+
+    assert taken == [True, False]
+    assert b"".join(writer.writes) == b"a\nlast\n"
+
+
+async def test_wait_until_low_ends_when_half_of_the_limit_is_free() -> None:
+    outbox, writer = Outbox(limit_lines=4), _Writer(is_reading=False)
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(outbox.drain(writer))
+        await outbox.wait_until_low()
+        for _ in range(3):
+            outbox.offer(b"a\n")
+        low = tasks.create_task(outbox.wait_until_low())
+        await writer.waiting.wait()
+        is_early = low.done()
+
+        writer.reading.set()
+        await low
+        outbox.end()
+
+    assert not is_early
+
+
+async def test_wait_until_low_ends_with_the_peer() -> None:
+    outbox = Outbox(limit_lines=1)
+    outbox.offer(b"a\n")
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        low = tasks.create_task(outbox.wait_until_low())
+        await asyncio.sleep(0)
+        outbox.close()
+        await low
+        outbox.offer(b"b\n")
+
+        await outbox.wait_until_low()
+
+    assert outbox.is_closed

@@ -238,3 +238,34 @@ async def test_no_token_is_valid_while_the_file_cannot_be_read(tmp_path: Path) -
     (tmp_path / FILE_NAME).write_bytes(b"{")
 
     assert not TokenBook(tmp_path, FakeClock()).is_valid(token)
+
+
+async def test_kept_token_stays_valid_when_its_agent_leaves(bus: Bus, tmp_path: Path) -> None:
+    luna = await bus.join("luna")
+    book = TokenBook(tmp_path, bus.clock)
+    secret, _ = await book.create("luna", standing="worker", by="human", is_kept=True)
+    async with asyncio.TaskGroup() as tasks:
+        stop = book.end_with_agents(bus.log, tasks)
+        await bus.submit(luna, Leave())
+        stop()
+
+    again = TokenBook(tmp_path, bus.clock)
+    await again.catch_up(bus.log)
+
+    assert again.find(secret) is not None
+
+
+async def test_new_token_replaces_others_with_one_write(tmp_path: Path) -> None:
+    book = TokenBook(tmp_path, FakeClock())
+    old, other = await _make(book), await _make(book, "nova")
+    found = book.find(old)
+    assert found is not None
+    notices: list[bool] = []
+    book.watch(lambda: notices.append(book.is_valid(found)))
+
+    new, token = await book.create("luna", standing="guest", by="human", replaces={found.id})
+
+    assert notices == [False]
+    assert token.is_persons
+    assert not found.is_persons
+    assert [book.find(secret) is not None for secret in (old, other, new)] == [False, True, True]

@@ -6,6 +6,7 @@ from contextlib import aclosing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.limits import LIMIT_S
 from tests.log.logs import Engine, all_rows, draft, opened, put, writes
 
@@ -306,3 +307,44 @@ async def test_newest_events_come_after_the_seq_found_for_them(log: Log) -> None
     assert await seq_before_newest(log, query, 100) <= events[0].seq - 1
     assert events[4].seq <= await seq_before_newest(log, Query(after=events[4].seq), 5) < events[5].seq
     assert await seq_before_newest(log, Query(before=events[3].seq), 2) == events[1].seq - 1
+
+
+# Messages of one place, archived or not
+
+
+async def put_in_places(log: Log) -> list[Event]:
+    """Store messages in two channels by turns, and events that are in none."""
+    found = []
+    for number in range(12):
+        channel = "#dev" if number % 2 else "#ops"
+        found.append(await put(log, f"{number}", to=(f"irc/local/{channel}",)))
+        await put(log, type="status", to=(), state="idle")
+    return found
+
+
+@pytest.mark.parametrize("archived", [0, 5, 12])
+async def test_messages_of_a_place_are_found_in_log_and_archive(log: Log, archived: int) -> None:
+    events = await put_in_places(log)
+    in_dev = events[1::2]
+    if archived:
+        await log.archive(events[archived - 1].seq + 1)
+
+    shown = Query(shown=("#dev",))
+
+    assert await log.read_shown(shown) == in_dev
+    assert await log.read_shown(replace(shown, last=2)) == in_dev[-2:]
+    assert await log.read_shown(replace(shown, limit=2)) == in_dev[:2]
+    assert await log.read_shown(replace(shown, last=2, before=in_dev[3].seq)) == in_dev[1:3]
+    assert await log.read_shown(replace(shown, limit=2, after=in_dev[3].seq)) == in_dev[4:]
+    assert await log.read_shown(replace(shown, after=in_dev[1].seq, before=in_dev[4].seq)) == in_dev[2:4]
+    assert await log.read_shown(replace(shown, last=0)) == []
+    assert await log.read_shown(Query(shown=("#none",))) == []
+
+
+async def test_closed_log_shows_no_place(log: Log) -> None:
+    events = await put_in_places(log)
+    await log.archive(events[5].seq)
+    await log.close()
+
+    with pytest.raises(ShuttingDown):
+        await log.read_shown(Query(shown=("#dev",)))

@@ -18,7 +18,7 @@ from palaver.log.archive import Archives, Copier, remove_some
 from palaver.log.follow import pages
 from palaver.log.records import Blobs
 from palaver.log.sqlite import SqliteLog
-from palaver.log.storage import FILE_NAME
+from palaver.log.storage import FILE_NAME, MIGRATIONS
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
 
@@ -416,3 +416,74 @@ async def test_log_killed_during_archiving_loses_nothing_and_finishes_the_job(tm
     await log.close()
     check_file(tmp_path)
     assert unfinished(tmp_path) == []
+
+
+# Places of archived messages
+
+
+async def put_on_dev(log: SqliteLog, count: int) -> list[Event]:
+    return [await put(log, str(number), to=("irc/local/#dev",)) for number in range(count)]
+
+
+async def test_places_of_events_archived_by_an_older_version_are_read(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    events = await put_on_dev(log, 10)
+    await log.archive(events[6].seq)
+    await log.close()
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        # As the log was before its index had places: what the migration finds.
+        connection.execute("INSERT INTO events_terms (events_terms) VALUES ('delete-all')")
+        connection.execute("DELETE FROM meta WHERE key IN ('indexed', 'unplaced')")
+        step = next(number for number, one in enumerate(MIGRATIONS) if "'unplaced'" in one)
+        connection.execute(f"PRAGMA user_version = {step}")
+    connection.close()
+
+    log = await open_log(tmp_path)
+    await log.archive(events[8].seq)
+
+    for query in (Query(shown=("#dev",)), Query(shown=("#dev",), last=100)):
+        assert await log.read_shown(query) == events
+    assert await log.read_shown(Query(shown=("#dev",), last=3, before=events[7].seq)) == events[4:7]
+    assert await log.read_shown(Query(shown=("#dev",), limit=3, after=events[4].seq)) == events[5:8]
+    await log.close()
+
+
+async def test_many_events_of_an_older_version_are_read_newest_first(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    first, *_ = await put_on_dev(log, 2)
+    await put_many(log, 1100)
+    await log.archive(log.last() + 1)
+    archives = Archives(tmp_path / "archive")
+
+    found = list(archives.between(0, log.last() + 1, is_newest_first=True))
+
+    assert found == list(archives.between(0, log.last() + 1, is_newest_first=False))[::-1]
+    assert found[-1] == first
+    assert list(archives.between(5, 5, is_newest_first=True)) == []
+    await log.close()
+
+
+async def test_place_of_a_lost_event_is_left_out(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    events = await put_on_dev(log, 3)
+    await log.archive(log.last() + 1)
+    (file,) = (tmp_path / "archive").iterdir()
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([lines[0], b"x" * (len(lines[1]) - 1) + b"\n", lines[2]]))
+
+    assert await log.read_shown(Query(shown=("#dev",))) == [events[0], events[2]]
+    await log.close()
+
+
+async def test_event_whose_content_was_lost_keeps_its_place(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    event = await put(log, "x" * 100_000, to=("irc/local/#dev",))
+    await log.read(Query(search="x", limit=1))
+    for blob in (tmp_path / "blobs").iterdir():
+        blob.unlink()
+
+    await log.archive(log.last() + 1)
+
+    (found,) = await log.read_shown(Query(shown=("#dev",)))
+    assert found.seq == event.seq
+    await log.close()

@@ -104,6 +104,20 @@ async def test_missing_log_is_rebuilt_from_the_archives(tmp_path: Path) -> None:
     await log.close()
 
 
+async def test_places_of_archived_messages_are_found_after_a_repair(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    event = await put(log, "hello", to=("irc/local/#dev",))
+    await log.archive(log.last() + 1)
+    await log.close()
+    (tmp_path / FILE_NAME).unlink()
+
+    await run_repair(tmp_path)
+    log = await open_log(tmp_path)
+
+    assert await log.read_shown(Query(shown=("#dev",))) == [event]
+    await log.close()
+
+
 async def test_events_in_the_write_ahead_log_are_found(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "one")

@@ -120,6 +120,10 @@ TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "
         (event("setting.changed", key="hints", value="x", old=None), "hints = x"),
         (event("setting.changed", key="tag", value="x", old=None, agent="luna"), "luna: tag = x"),
         (
+            event("setting.changed", key="irc_verbosity", value="full", old="minimal", channel="#a"),
+            "#a: irc_verbosity = full (was minimal)",
+        ),
+        (
             event("setting.changed", key="autoRun", value=True, old=None, agent="luna", session="mon"),
             "luna+mon: autoRun = True",
         ),

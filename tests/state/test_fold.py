@@ -48,6 +48,7 @@ from palaver.state.agents import (
     read_subagent,
 )
 from palaver.state.fold import _HANDLERS, SKIPPED, agent_of, apply
+from palaver.state.rooms import read_irc_level, read_irc_levels
 from palaver.state.rows import (
     CARRIED,
     EXPIRY,
@@ -187,12 +188,17 @@ mails = st.fixed_dictionaries(
         "reply_to": st.sampled_from(["1", "2", "3", "x", "9" * 5000]),
     },
 )
+irc_levels = st.fixed_dictionaries(
+    {"key": st.just("irc_verbosity"), "value": st.sampled_from(["full", "loud", 7])},
+    optional={"channel": st.sampled_from(["#general", ""])},
+)
 types = st.sampled_from([*_HANDLERS, "x", "claim"])
 facts = st.one_of(
     st.tuples(types, payloads),
     st.tuples(st.just("delivery"), reports),
     st.tuples(st.just("message"), mails),
     st.tuples(st.just("setting.changed"), auto_runs),
+    st.tuples(st.just("setting.changed"), irc_levels),
     turn_facts,
     st.tuples(st.just("agent.hello"), st.just({"agent": {"name": "luna", "base": "luna", "session": "s"}})),
 )
@@ -330,6 +336,28 @@ def test_unknown_setting_of_an_agent_is_skipped(key: str, value: object) -> None
     agent = read_agent(rows, "luna")
     assert agent is not None
     assert (agent.name, agent.tag) == ("luna", "")
+    assert rows.get(SKIPPED, "setting.changed") is not None
+
+
+def test_level_of_a_channel_is_kept() -> None:
+    setting: dict[str, object] = {"key": "irc_verbosity", "value": "full", "channel": "#general"}
+
+    rows = folded(event("setting.changed", setting))
+
+    assert read_irc_level(rows, "#general") == "full"
+    assert read_irc_levels(rows) == {"#general": "full"}
+    assert read_irc_level(rows, "#agent-luna") == "full"
+    assert read_irc_level(rows, "#other") == "actions"
+    assert read_irc_level(folded(), "#general") == "minimal"
+
+
+@pytest.mark.parametrize("wrong", [{"value": "loud"}, {"value": 7}, {"value": ["full"]}, {"channel": ""}])
+def test_invalid_level_of_a_channel_is_skipped(wrong: dict[str, object]) -> None:
+    setting: dict[str, object] = {"key": "irc_verbosity", "value": "full", "channel": "#general"}
+
+    rows = folded(event("setting.changed", setting | wrong))
+
+    assert read_irc_levels(rows) == {}
     assert rows.get(SKIPPED, "setting.changed") is not None
 
 

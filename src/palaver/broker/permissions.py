@@ -159,7 +159,8 @@ async def _change_of_agent(
     return Written(event=(await context.log.commit(f"agent/{name}", decide, request_key=key)).event)
 
 
-_LIMIT_CHANNEL_BYTES: Final = 100
+_LIMIT_CHANNEL_BYTES: Final = 512
+"""Longer than CHANNELLEN: the channel of a thread has the name of the thread."""
 _CHANNEL: Final = re.compile(r"#[^\s,:]+")
 
 

@@ -59,7 +59,7 @@ from palaver.log.api import Log
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import damaged
 from palaver.protocol.agents import Agent, Seat, caller_for
-from palaver.protocol.events import HELLO, AgentState
+from palaver.protocol.events import AgentState
 from palaver.protocol.requests import DaemonStarted, Gone, Request, SetStatus
 from palaver.reactors.files import DeadSockets, MessageFiles, WorkspaceCleanup, remove_files
 from palaver.reactors.subscriptions import Watches
@@ -634,8 +634,7 @@ class Daemon:
             live=self._live,
             clock=self._clock,
         )
-        # A guest may not keep a nick that is now the name of an agent.
-        closing.callback(log.subscribe(lambda _: accounts.notify(), {HELLO}))
+        closing.callback(accounts.follow(log))
         turns = TurnService(
             broker=broker,
             queries=queries,

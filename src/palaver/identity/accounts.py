@@ -7,7 +7,7 @@ guest here: to read and to write, also as `human`. An agent has at most the righ
 import hashlib
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
@@ -17,16 +17,20 @@ from palaver.config import LiveSettings
 from palaver.domain.routing import Directory
 from palaver.errors import BadName, NameTaken, NotFound, WhoAreYou, cut_name
 from palaver.identity.tokens import Token, TokenBook
+from palaver.log.api import Log
 from palaver.protocol.agents import (
     GUEST_ROLE,
     NOT_FIRST,
     ROLES,
+    Agent,
     Caller,
     Standing,
     caller_for,
     split_name,
     standing_of_role,
 )
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import HELLO
 from palaver.protocol.message import EXTERNAL, HUMAN
 from palaver.protocol.requests import Join
 
@@ -188,6 +192,8 @@ class Accounts:
         self._submit = submit
         self._gone = gone
         self._live = live
+        self._clock = clock
+        self._seen: dict[str, int] = {}
         self._watchers: list[Callable[[], None]] = []
         self.codes = OneTimeCodes(clock)
         tokens.watch(self.notify)
@@ -301,6 +307,13 @@ class Accounts:
         self._watchers.append(ended)
         return lambda: self._watchers.remove(ended)
 
+    def follow(self, log: Log) -> Callable[[], None]:
+        """Check guests whenever an agent gets a name; return a function that stops this."""
+        return log.subscribe(self._hear_names, {HELLO})
+
+    def _hear_names(self, events: Sequence[Event]) -> None:
+        self.notify()
+
     def notify(self) -> None:
         """Call all watchers: tokens have ended, a setting has changed, or a new agent has a name."""
         for ended in tuple(self._watchers):
@@ -335,4 +348,14 @@ class Accounts:
     def disconnected(self, account: Account) -> None:
         """Count one connection less. After the last one, the agent is offline when the grace period ends."""
         if account.token is not None:
+            self._seen[account.name] = self._clock.now_ms()
             self._presence.link_closed(account.name)
+
+    def last_seen_ms(self, agent: Agent) -> int | None:
+        """Return when an agent that is offline was last connected; None if it never was.
+
+        It is exact since the start of the daemon. Before that it is the time of its last change of state.
+        """
+        if agent.left and agent.detail == REGISTERED:
+            return None
+        return max(agent.since, self._seen.get(agent.name, 0))

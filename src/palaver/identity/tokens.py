@@ -27,7 +27,7 @@ from palaver.errors import BadRequest, NotFound, StorageFailed, cut_name
 from palaver.home import replace_file
 from palaver.identity.process import Process
 from palaver.log.api import Log
-from palaver.protocol.agents import Caller, Seat
+from palaver.protocol.agents import GUEST_ROLE, Caller, Seat
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE, AgentBye
 from palaver.protocol.query import Query
@@ -160,6 +160,11 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not self.acts_for:
             return name == self.name
         return name in self.acts_for or ALL_AGENTS in self.acts_for
+
+    @property
+    def is_persons(self) -> bool:
+        """Whether it is a registered person's, which is for IRC only."""
+        return self.standing == GUEST_ROLE
 
     @property
     def holder(self) -> str:

@@ -120,8 +120,6 @@ class Reader:
 
     async def read_archived_places(self, query: Query, archives: Archives) -> list[Event]:
         """Return archived events in the places of a query, in seq order: as many as it wants."""
-        if self._is_closed:
-            raise ShuttingDown("the log is closed")
         return await self._run(self._threads, partial(self._find_archived, archives), query)
 
     async def close(self) -> None:

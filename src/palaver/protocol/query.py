@@ -152,7 +152,8 @@ def _channel_of_token(token: str) -> str:
 
 def _parties(event: Event) -> frozenset[str]:
     """Return the agents, persons and guests that an event is for; a session counts as its agent."""
-    names = (*event.delivered_to, *words_of(event, "delivered_to"))
+    # The payload of an envelope is its sender's, and could claim anything.
+    names = event.body.delivered_to if isinstance(event.body, MessageSent) else event.delivered_to
     agents = (split_mailbox(name)[0] if PLUS in name else name for name in names)
     guests = (token for token in event.to if is_guest(token))
     return _folded((*agents, *guests))

@@ -208,6 +208,17 @@ async def test_request_of_another_kind_is_ignored(inside: Inside, tmp_path: Path
     assert inside.bodies == []
 
 
+async def test_token_of_a_person_is_refused(visit: Visit, inside: Inside, tmp_path: Path) -> None:
+    secret, _ = await TokenBook(tmp_path, FakeClock()).create("ann", standing="guest", by="human")
+
+    visit.headers["authorization"] = f"Bearer {secret}"
+
+    await visit.pay(b"{}")
+
+    assert (visit.status, visit.error["error"], inside.bodies) == (403, "who_are_you", [])
+    assert "IRC only" in visit.error["message"]
+
+
 async def test_token_for_several_agents_is_refused(visit: Visit, inside: Inside, tmp_path: Path) -> None:
     secret, _ = await TokenBook(tmp_path, FakeClock()).create(
         "", standing="worker", by="human", acts_for=("luna", "nova")

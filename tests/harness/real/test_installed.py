@@ -16,7 +16,7 @@ from tests.harness.real.harness_home import LIMIT_S, bus, new_folder
 from tests.harness.real.harness_stage import send, tool
 from tests.harness.real.install import installed
 
-from palaver.app.doctor.self_test import Account, account_for
+from palaver.app.doctor.self_test import HarnessAccount, account_for
 from palaver.app.install_plan import settings_path
 from palaver.app.mock_model import Script, ScriptedReply, mock_model
 
@@ -39,7 +39,9 @@ class SlowHome(Home):
 class Stage:
     """One harness with its own account, and a bus that it knows only from the installation."""
 
-    def __init__(self, harness: str, folder: Path, home: Home, account: Account, script: Script) -> None:
+    def __init__(
+        self, harness: str, folder: Path, home: Home, account: HarnessAccount, script: Script
+    ) -> None:
         self.harness = harness
         self.folder = folder
         self.home = home

@@ -192,7 +192,7 @@ _TASK: Final = "look into the cellar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class HarnessAccount:
     """The account of a user with nothing else."""
 
     files: Mapping[str, str]
@@ -207,12 +207,12 @@ class Account:
     arguments: tuple[str, ...] = field(default=())
 
 
-def account_for(harness: str, url: str, project: str) -> Account:
+def account_for(harness: str, url: str, project: str) -> HarnessAccount:
     """Return the account to test a harness in a folder, with a model at an address."""
     return _ACCOUNTS[harness](url, project)
 
 
-def _claude(url: str, project: str) -> Account:
+def _claude(url: str, project: str) -> HarnessAccount:
     settings = {
         "hasCompletedOnboarding": True,
         "theme": "dark",
@@ -220,7 +220,7 @@ def _claude(url: str, project: str) -> Account:
         "customApiKeyResponses": {"approved": ["dummy"], "rejected": []},
         "projects": {project: {"hasTrustDialogAccepted": True}},
     }
-    return Account(
+    return HarnessAccount(
         files={".claude.json": json.dumps(settings)},
         environment={
             "ANTHROPIC_API_KEY": "dummy",
@@ -242,7 +242,7 @@ def _claude(url: str, project: str) -> Account:
     )
 
 
-def _codex(url: str, project: str) -> Account:
+def _codex(url: str, project: str) -> HarnessAccount:
     lines = [
         'model = "mock-model"',
         'model_provider = "mock"',
@@ -262,7 +262,7 @@ def _codex(url: str, project: str) -> Account:
         f"[projects.{json.dumps(project)}]",
         'trust_level = "trusted"',
     ]
-    return Account(
+    return HarnessAccount(
         files={".codex/config.toml": "\n".join(lines) + "\n"},
         environment={"MOCK_API_KEY": "dummy"},
         call=ScriptedToolCall(tool="exec_command", input={"cmd": "true"}),
@@ -275,7 +275,7 @@ def _codex(url: str, project: str) -> Account:
     )
 
 
-def _opencode(url: str, project: str) -> Account:
+def _opencode(url: str, project: str) -> HarnessAccount:
     model = {"name": "Mock", "tool_call": True, "limit": {"context": 200_000, "output": 8_000}}
     settings = {
         "model": "mock/mock-model",
@@ -292,7 +292,7 @@ def _opencode(url: str, project: str) -> Account:
         },
     }
     switched_off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
-    return Account(
+    return HarnessAccount(
         files={".config/opencode/opencode.json": json.dumps(settings)},
         environment={f"OPENCODE_DISABLE_{name}": "1" for name in switched_off},
         call=ScriptedToolCall(tool="bash", input={"command": "true", "description": "nothing"}),
@@ -304,7 +304,7 @@ def _opencode(url: str, project: str) -> Account:
     )
 
 
-def _gemini(url: str, project: str) -> Account:
+def _gemini(url: str, project: str) -> HarnessAccount:
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
         "telemetry": {"enabled": False},
@@ -312,7 +312,7 @@ def _gemini(url: str, project: str) -> Account:
         "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
         "model": {"name": "gemini-2.5-flash"},
     }
-    return Account(
+    return HarnessAccount(
         files={".gemini/settings.json": json.dumps(settings)},
         environment={
             "GEMINI_API_KEY": "dummy",
@@ -323,7 +323,7 @@ def _gemini(url: str, project: str) -> Account:
     )
 
 
-_ACCOUNTS: Final[Mapping[str, Callable[[str, str], Account]]] = {
+_ACCOUNTS: Final[Mapping[str, Callable[[str, str], HarnessAccount]]] = {
     "claude": _claude,
     "codex": _codex,
     "opencode": _opencode,
@@ -353,7 +353,9 @@ class TrialFailedError(Exception):
 class Trial:
     """One harness on a separate bus."""
 
-    def __init__(self, harness: str, folder: Path, account: Account, script: Script, path: str) -> None:
+    def __init__(
+        self, harness: str, folder: Path, account: HarnessAccount, script: Script, path: str
+    ) -> None:
         self._harness = harness
         self._folder = folder
         self._account = account

@@ -15,7 +15,7 @@ from palaver.identity.tokens import (
     Webhook,
     check_service,
 )
-from palaver.protocol.agents import Standing, check_name, full_name, split_name, standing_of_role
+from palaver.protocol.agents import GUEST_ROLE, Standing, check_name, full_name, split_name, standing_of_role
 from palaver.protocol.display import Column, ago
 from palaver.protocol.message import EXTERNAL
 
@@ -207,6 +207,8 @@ async def create_token(call: Call) -> int:
     if name.removeprefix("@").lower() == "human":
         raise NotPerson("a token for a person is never created: agents could read it")
     agent = call.agent(name)
+    if agent.role == GUEST_ROLE:
+        raise BadRequest(f"{agent.name} is a person: 'pal agent rotate {agent.name}' makes a new password")
     check_whose(call, agent.name, "token create")
     standing = min(standing_of_role(agent.role), call.caller.standing)
     secret, token = await _book(call).create(

@@ -7,7 +7,7 @@ from palaver.doors.cli.call import Call
 from palaver.doors.cli.http import check_whose, token_view
 from palaver.doors.cli.spec import ROLE, Command, Option, Positional
 from palaver.errors import NameTaken, NotFound, NotPerson, UsageError
-from palaver.identity.accounts import CODE_MS, REGISTERED
+from palaver.identity.accounts import CODE_MS
 from palaver.identity.tokens import Token
 from palaver.protocol.agents import (
     GUEST_ROLE,
@@ -243,13 +243,12 @@ async def list_registered(call: Call) -> int:
 def _agent_view(call: Call, agent: Agent) -> dict[str, object]:
     """Return a name that can log in, for programs."""
     is_online = call.services.callers.presence.is_present(agent.name)
-    has_connected = is_online or not agent.left or agent.detail != REGISTERED
-    now_ms = call.services.clock.now_ms()
+    offline_since_ms = call.services.callers.accounts.last_seen_ms(agent)
     return {
         "name": agent.name,
         "role": agent.role,
         "online": is_online,
-        "last_seen": (now_ms if is_online else agent.since) if has_connected else None,
+        "last_seen": call.services.clock.now_ms() if is_online else offline_since_ms,
         "registered": bool(call.services.callers.accounts.registered(agent.name)),
     }
 

@@ -39,6 +39,9 @@ SOCKETS: Final = "/ws"
 """The path of the WebSocket."""
 
 
+FOR_IRC_ONLY: Final = "this token is the password of a person, and is valid on IRC only"
+
+
 class HttpGate:
     """A wrapper that passes valid requests to an application and refuses the others itself."""
 
@@ -145,6 +148,8 @@ class HttpGate:
         if token.acts_for:
             sentence = f"this token acts for several agents: it is valid at {SOCKETS} only"
             return error_reply(403, "who_are_you", sentence)
+        if token.is_persons:
+            return error_reply(403, "who_are_you", FOR_IRC_ONLY)
         scope[TOKEN] = token
         if scope["method"] == "POST":
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -18,7 +18,7 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-from palaver.doors.http.app import answer, bearer_token, error_reply
+from palaver.doors.http.app import FOR_IRC_ONLY, answer, bearer_token, error_reply
 from palaver.doors.ws import (
     AUTH,
     AUTH_TIMEOUT,
@@ -313,6 +313,9 @@ class _Connection:
             return None
         if token is None:
             await self._refuse(auth_error(INVALID_TOKEN, frame), _BAD_TOKEN, INVALID_TOKEN)
+        elif token.is_persons:
+            await self._refuse(auth_error(FOR_IRC_ONLY, frame), _BAD_TOKEN, FOR_IRC_ONLY)
+            return None
         return token
 
     async def _refuse(self, reply: Reply, code: int, reason: str) -> None:

@@ -24,21 +24,21 @@ from palaver.doors.irc.irc_wire import (
     numeric,
     pack_words,
     parse_channel,
+    room_for_text,
     source_of,
 )
+from palaver.errors import RoomNotFound
 from palaver.protocol.agents import GUEST_ROLE, Agent
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, CLOSE, HELLO, KICK, LIFE, MEMBER_JOINED, MEMBER_LEFT
+from palaver.protocol.events import BYE, CLOSE, HELLO, KICK, MEMBER_JOINED, MEMBER_LEFT
 from palaver.services.services import Services
 from palaver.state.agents import read_agents
-from palaver.state.rooms import read_open_rooms, read_room, read_rooms_of
+from palaver.state.rooms import find_room, read_open_rooms, read_room, read_rooms_of
 
-_CHANGES: Final = frozenset({HELLO, BYE, LIFE, MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE})
+_CHANGES: Final = frozenset({HELLO, BYE, MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE})
 """Events that can change which agents are listed."""
 _OPERATORS: Final = frozenset({"operator"})
-_LIMIT_NICKS_BYTES: Final = 300
-"""Nicks in one line 353, so that any channel fits in addition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,8 @@ class Hub:
         """Called when the first client has registered."""
         self.on_last: list[Callable[[], None]] = []
         """Called when the last client has left."""
+        self.on_change: list[Callable[[], None]] = []
+        """Called when a new agent is online."""
         self.on_open: list[Callable[[Client], None]] = []
         """Called with each client that has registered and was greeted."""
         self.on_close: list[Callable[[Client], None]] = []
@@ -213,8 +215,11 @@ class Hub:
         is_listed = any(fold(user.nick) == fold(client.nick) for user in self.nick_list(folded))
         if not is_listed:
             self._show_join(client.nick, folded)
-        for one in self.by_nick(client.nick):
-            self._enter(one, name)
+        self._enter(client, name)
+        for other in self.by_nick(client.nick):
+            if other is not client:
+                with other.aside():
+                    self._enter(other, name)
 
     def part(self, client: Client, channel: str, reason: str = "") -> None:
         """Take all connections of a client's account out of a channel that it is in."""
@@ -290,7 +295,8 @@ class Hub:
         for one in self.by_nick(client.nick):
             one.realname = realname
         line = Line(source=client.source, command="SETNAME", params=(realname,), tags=client.account_tag)
-        client.send(line)
+        if "setname" in client.caps:
+            client.send(line)
         for other in self._peers(client):
             if "setname" in other.caps:
                 other.push(line)
@@ -299,7 +305,8 @@ class Hub:
         """Send the nick list of a channel to one client."""
         name = self.written(channel)
         nicks = (user.prefix + user.nick for user in self.nick_list(channel))
-        for line in pack_words(nicks, _LIMIT_NICKS_BYTES):
+        room_bytes = room_for_text(SERVER, "353", f"{client.nick} = {name}")
+        for line in pack_words(nicks, room_bytes):
             client.send(numeric("353", client.nick, "=", name, text=line))
         client.numeric("366", name)
 
@@ -330,9 +337,13 @@ class Hub:
             for nick in agents.keys() - before[channel].keys() - self._client_nicks(channel):
                 self._show_join(nick, channel)
         for nick in users.keys() - self._agents.keys() - self._at.keys():
-            self._offline(nick)
+            if (user := users[nick]) is not None:
+                self._offline(user.nick)
         for nick in self._agents.keys() - users.keys() - self._at.keys():
             self._online(nick)
+        if self._agents.keys() - users.keys():
+            for changed in self.on_change:
+                changed()
 
     def _hear(self, events: Sequence[Event]) -> None:
         self.refresh()
@@ -377,6 +388,18 @@ class Hub:
     def _client_nicks(self, folded: str) -> set[str]:
         return {fold(client.nick) for client in self._members.get(folded, ())}
 
+    def room_channel(self, channel: str) -> str:
+        """Return the channel of a room that is written with the room's short name; else the same channel.
+
+        Raises AmbiguousRecipient if several open rooms have that name.
+        """
+        if self.ref(channel).kind != "other":
+            return channel
+        try:
+            return f"#{find_room(self.services.queries.rows, fold(channel)).id}"
+        except RoomNotFound:
+            return channel
+
     def _is_room(self, name: str) -> bool:
         return read_room(self.services.queries.rows, name) is not None
 
@@ -384,6 +407,8 @@ class Hub:
 
     def _enter(self, client: Client, channel: str) -> None:
         """Put one connection in a channel, and send it the lines of a new member."""
+        if client.is_ended:  # it did not read the lines about another channel
+            return
         folded = fold(channel)
         client.joined[folded] = channel
         self._members.setdefault(folded, {})[client] = None
@@ -417,17 +442,18 @@ class Hub:
         return fit_line(Line(source=user.source, command="PART", params=params, tags=_account_tag(user)))
 
     def _show_leaving(self, user: IrcUser, channels: Sequence[str], reason: str) -> None:
-        """Send QUIT to clients that see the user in no other channel, and PART to the others."""
+        """Send one QUIT to each client that saw the user, or PARTs while the nick is still online."""
         tags = _account_tag(user)
-        seeing = {client: None for channel in channels for client in self._members.get(channel, ())}
-        still = {fold(name) for name in self.channels_of(user.nick)}
-        for client in seeing:
-            if still & client.joined.keys():
-                for channel in client.joined.keys() & set(channels):
-                    params = (self.written(channel), reason) if reason else (self.written(channel),)
-                    client.push(fit_line(Line(source=user.source, command="PART", params=params, tags=tags)))
-            else:
+        if self.user(user.nick) is None:
+            seeing = {client: None for channel in channels for client in self._members.get(channel, ())}
+            for client in seeing:
                 client.push(fit_line(Line(source=user.source, command="QUIT", params=(reason,), tags=tags)))
+            return
+        for channel in channels:
+            params = (self.written(channel), reason) if reason else (self.written(channel),)
+            line = fit_line(Line(source=user.source, command="PART", params=params, tags=tags))
+            for client in self.members(channel):
+                client.push(line)
 
     def _peers(self, client: Client) -> Sequence[Client]:
         """Return the other clients that share a channel with a client."""
@@ -444,10 +470,10 @@ class Hub:
 
     def _notify_monitors(self, nick: str, code: str) -> None:
         folded = fold(nick)
-        for client in self.clients:
+        for client in tuple(self.clients):
             if folded in client.monitored:
                 user = self.user(nick)
-                shown = user.source if user is not None and code == "730" else client.monitored[folded]
+                shown = user.source if user is not None and code == "730" else nick
                 client.push(numeric(code, client.nick, text=shown))
 
 

@@ -36,6 +36,7 @@ from palaver.doors.irc.irc_wire import (
     clean_text,
     client_tags,
     cut_text,
+    fit_line,
     fold,
     is_channel,
     is_nick,
@@ -60,10 +61,12 @@ _LIMIT_AWAY_BYTES: Final = 300
 _LIMIT_REASON_BYTES: Final = 300
 _LIMIT_REPLY_BYTES: Final = 350
 """Words in one line of a reply with many words."""
+_VERSION: Final = re.compile("[0-9]{1,3}", re.ASCII)
+"""The version of CAP, and the token of WHOX."""
 _NOT_IN_USER: Final = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 
 
-class Say(Protocol):
+class SayText(Protocol):
     """Sends a text of a client to a channel or nick, or refuses it with a reply to the client."""
 
     def __call__(
@@ -96,8 +99,8 @@ class SayTags(Protocol):
 class Talk:
     """The commands that carry messages, and the one that reads the history."""
 
-    speak: Say
-    notice: Say
+    speak: SayText
+    notice: SayText
     tagmsg: SayTags
     multiline: SayMany
     chathistory: Callable[[Hub, Client, Sequence[str]], Awaitable[None]]
@@ -119,6 +122,13 @@ class _Multiline:
     pieces: list[tuple[str, bool]] = field(default_factory=list)
     size_bytes: int = 0
     is_refused: bool = False
+    lines: int = 0
+    """Lines so far, also of a refused batch."""
+
+    def is_free(self) -> bool:
+        """Count a line; return whether it needs no wait. A batch counts as one line, unless it never ends."""
+        self.lines += 1
+        return self.lines <= 2 * LIMIT_MULTILINE_LINES
 
 
 # --------------------
@@ -166,8 +176,7 @@ class IrcSession:
                     return
                 problem, line = error, error.line
         batch = self._multiline
-        is_inside = batch is not None and not batch.is_refused and line.tags.get("batch") == batch.id
-        if not is_inside:
+        if batch is None or line.tags.get("batch") != batch.id or not batch.is_free():
             await client.slow_down()
         if client.is_ended:
             return
@@ -193,11 +202,11 @@ class IrcSession:
             self.client.numeric("417")
         elif problem.fault == "invalid_utf8":
             self.client.fail(
-                line.command, "INVALID_UTF8", text="The line is not valid UTF-8; nothing was done"
+                safe(line.command), "INVALID_UTF8", text="The line is not valid UTF-8; nothing was done"
             )
         else:
             text = "The line has a NUL byte; nothing was done"
-            self.client.fail(line.command, "BAD_CHARACTER", text=text)
+            self.client.fail(safe(line.command), "BAD_CHARACTER", text=text)
 
     def _refuse_multiline(self, line: Line) -> None:
         """Refuse a whole batch if one of its lines is refused: it would not be the same text."""
@@ -210,12 +219,17 @@ class IrcSession:
         if (batch := self._multiline) is not None and line.tags.get("batch") == batch.id:
             self._add_to_multiline(batch, line)
             return
+        if "batch" in line.tags and "draft/multiline" in client.caps:
+            client.fail(
+                "BATCH", "MULTILINE_INVALID", text="No batch with this name is open; nothing was sent"
+            )
+            return
         found = _COMMANDS.get(line.command)
         if not client.has_welcome and line.command not in BEFORE_REGISTRATION:
             client.numeric("451")
             return
         if found is None:
-            client.numeric("421", line.command)
+            client.numeric("421", safe(line.command))
             return
         if line.command not in ("PING", "PONG"):
             client.heard_ms = client.clock.now_ms()
@@ -283,6 +297,9 @@ class IrcSession:
         client = self.client
         if client.has_welcome or client.user:
             client.numeric("462")
+            return
+        if not line.params[3]:
+            client.numeric("461", line.command)
             return
         client.user = _NOT_IN_USER.sub("", line.params[0])[:_LIMIT_USER] or "user"
         client.realname = _shown(line.params[3], _LIMIT_REALNAME_BYTES)
@@ -367,9 +384,11 @@ class IrcSession:
             case "REQ":
                 self._request_caps(words)
             case "END":
+                if self._sasl is not None:
+                    self._sasl = None
+                    client.numeric("906")
                 if self._is_negotiating:
                     self._is_negotiating = False
-                    self._sasl = None
                     await self._register()
             case _:
                 client.numeric("410", safe(line.params[0]) or "*")
@@ -377,11 +396,11 @@ class IrcSession:
     def _list_caps(self, words: Sequence[str]) -> None:
         client = self.client
         self._is_negotiating = not client.has_welcome
-        version = int(words[0]) if words and words[0].isascii() and words[0].isdigit() else 0
-        self._cap_version = max(self._cap_version, min(version, 1000))
+        version = int(words[0]) if words and _VERSION.fullmatch(words[0]) else 0
+        self._cap_version = max(self._cap_version, version)
         if self._cap_version >= CAP_VALUES_VERSION:
             client.caps |= {"cap-notify"}
-        self._reply_caps("LS", capability_words(self._cap_version))
+        self._reply_caps("LS", capability_words(version))
 
     def _request_caps(self, words: Sequence[str]) -> None:
         client = self.client
@@ -389,12 +408,12 @@ class IrcSession:
         added = {word for word in words if not word.startswith("-")}
         removed = {word[1:] for word in words if word.startswith("-")}
         is_fixed = "cap-notify" in removed and self._cap_version >= CAP_VALUES_VERSION
-        shown = " ".join(words)
         if is_fixed or not (added | removed) <= CAPABILITIES.keys():
-            self._send_cap("NAK", cut_text(safe(shown), _LIMIT_REPLY_BYTES))
+            self._send_cap("NAK", cut_text(safe(" ".join(words)), _LIMIT_REPLY_BYTES))
         else:
             client.caps = (client.caps | added) - removed
-            self._send_cap("ACK", shown)
+            for text in pack_words(dict.fromkeys(words), _LIMIT_REPLY_BYTES) or [""]:
+                self._send_cap("ACK", text)
 
     def _reply_caps(self, command: str, words: Sequence[str]) -> None:
         """Send capabilities; only from version 302 on in several lines."""
@@ -412,10 +431,12 @@ class IrcSession:
 
     def authenticate(self, line: Line) -> None:
         client, text = self.client, line.params[0]
-        if client.has_account:
+        if client.has_welcome:
+            client.numeric("462")
+        elif client.has_account:
             client.numeric("907")
-        elif client.has_welcome or "sasl" not in client.caps:
-            client.numeric("904", text="SASL requires the capability sasl, before the registration")
+        elif "sasl" not in client.caps:
+            client.numeric("904", text="SASL requires the capability sasl")
         elif text == "*":
             self._sasl = None
             client.numeric("906")
@@ -442,7 +463,7 @@ class IrcSession:
             return
         self._sasl = None
         if len(text) == LIMIT_SASL_CHUNK_BYTES:
-            client.numeric("905")
+            client.numeric("904", text="The name and the token are too long")
             return
         try:
             account = self._log_in_plain("".join(chunks))
@@ -475,7 +496,8 @@ class IrcSession:
         if not line.params or not line.params[0]:
             self.client.numeric("409")
         else:
-            self.client.send(Line(source=SERVER, command="PONG", params=(SERVER, line.params[0])))
+            pong = Line(source=SERVER, command="PONG", params=(SERVER, line.params[0]))
+            self.client.send(fit_line(pong))
 
     def pong(self, line: Line) -> None:
         if line.params:
@@ -493,9 +515,11 @@ class IrcSession:
     async def notice(self, line: Line) -> None:
         await self._say(line, self._talk.notice)
 
-    async def _say(self, line: Line, say: Say) -> None:
+    async def _say(self, line: Line, say: SayText) -> None:
         client = self.client
         target, text = (*line.params, "", "")[:2]
+        if line.command == "NOTICE":
+            require(client.account.caller, Standing.GUEST, line.command)
         if target and text:
             for one in self._targets(line):
                 waiting = say(self.hub, client, one, text, tags=self._tags(line))
@@ -508,6 +532,7 @@ class IrcSession:
         if "message-tags" not in self.client.caps:
             self.client.numeric("421", line.command)
             return
+        require(self.client.account.caller, Standing.GUEST, line.command)
         for target in self._targets(line):
             self._talk.tagmsg(self.hub, self.client, target, tags=self._tags(line))
 
@@ -605,9 +630,12 @@ class IrcSession:
                 client.numeric("403", safe(channel) or "*")
             elif fold(channel) not in client.joined and len(client.joined) >= client.limits.channels:
                 text = f"You are in {client.limits.channels} channels, which is the limit: leave one first"
-                client.send_text("405", safe(channel), text=text)
+                client.numeric("405", safe(channel), text=text)
             else:
-                self.hub.join(client, channel)
+                found = self.hub.room_channel(channel)
+                if found != channel:
+                    client.numeric("470", channel, found)
+                self.hub.join(client, found)
 
     def part(self, line: Line) -> None:
         client = self.client
@@ -716,7 +744,7 @@ class IrcSession:
     def _send_whox(self, channel: str, user: IrcUser, wanted: str) -> None:
         fields, _, token = wanted.partition(",")
         values = {
-            "t": safe(token)[:3] or "0",
+            "t": token if _VERSION.fullmatch(token) else "0",
             "c": channel,
             "u": user.user,
             "i": "255.255.255.255",

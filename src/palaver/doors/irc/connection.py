@@ -28,6 +28,7 @@ from palaver.doors.irc.irc_wire import (
     standard_reply,
 )
 from palaver.identity.accounts import Account
+from palaver.protocol.display import safe
 
 _logger: Final = logging.getLogger("palaver.doors")
 
@@ -272,6 +273,15 @@ class Client:
             if not response.is_deferred:
                 self._answer(response)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Send the lines of the block at once: they do not answer the command that is running."""
+        response, self._response = self._response, None
+        try:
+            yield
+        finally:
+            self._response = response
+
     def defer_label(self) -> None:
         """Send no reply with a label for the running command: a later command has its label."""
         if self._response is not None:
@@ -293,7 +303,8 @@ class Client:
         )
         for unit in response.units:
             # The lines inside an inner batch name that batch; only its own two lines name the outer one.
-            self._write([line if "batch" in line.tags else _tagged(line, inside) for line in unit])
+            outer = (line if "batch" in line.tags else _tagged(self._timed(line), inside) for line in unit)
+            self._write(tuple(outer))
         self._write((Line(source=SERVER, command="BATCH", params=(f"-{id}",)),))
 
     def _next_batch(self) -> str:
@@ -325,17 +336,22 @@ class Client:
             data = b"".join(format_line(self._for_client(line)) for line in unit)
         except ValueError:
             _logger.exception("a line could not be sent to %s", self.nick)
-            return
+            failed = standard_reply("FAIL", "*", "INTERNAL_ERROR", text="A line for you could not be sent")
+            data = format_line(self._for_client(replace(failed, tags=unit[0].tags)))
         if data and not self._outbox.offer(data):
             self.end("you do not read what is sent to you; connect again, and continue with CHATHISTORY")
 
     def _for_client(self, line: Line) -> Line:
         """Return a line with the tags that the client can read."""
-        tags = dict(line.tags)
-        if line.command in _TIMED:
-            tags.setdefault("time", format_time(self.clock.now_ms()))
+        tags = line.tags if "batch" in line.tags else self._timed(line).tags
         kept = {name: tags[name] for name in tags if _CAP_OF_TAG.get(name, "message-tags") in self.caps}
         return replace(line, tags=kept)
+
+    def _timed(self, line: Line) -> Line:
+        """Return a line with its time. Lines inside a batch have that of the batch, or their own."""
+        if line.command not in _TIMED or "time" in line.tags:
+            return line
+        return _tagged(line, {"time": format_time(self.clock.now_ms())})
 
     # The bytes
 
@@ -414,7 +430,7 @@ class Client:
         if self.is_ended:
             return
         self.is_ended = True
-        last = fit_line(Line(command="ERROR", params=(f"Closing link: {reason}",)))
+        last = fit_line(Line(command="ERROR", params=(f"Closing link: {safe(reason)}",)))
         self._outbox.end(format_line(last))
         self._go_on()
         self._pongs.clear()
@@ -431,12 +447,9 @@ class Client:
     def check_account(self, is_valid: Callable[[Account], bool]) -> None:
         """End the connection if its account is not valid any more."""
         if not is_valid(self.account):
-            what = (
-                "guests may not connect like this any more"
-                if self.account.is_guest
-                else "your token has ended"
-            )
-            self.end(f"{what}: log in again with a token that is valid, see 'pal agent list'")
+            guest = "guests may not connect any more, or your nick is now like the name of an agent"
+            what = guest if self.account.is_guest else "your token has ended"
+            self.end(f"{what}: connect again, with a valid token or as a guest with another nick")
 
     def _check_expiry(self) -> None:
         self._expiry = None
@@ -456,7 +469,6 @@ class Client:
 
     def _end_unless_registered(self) -> None:
         if self.has_welcome:
-            self._heard_s = max(self._heard_s, self.clock.monotonic_s() - self.limits.idle_s)
             self._check_idle()
         else:
             self.end(f"you did not register within {self.limits.register_s:g} seconds")

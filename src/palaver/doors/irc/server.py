@@ -149,6 +149,7 @@ class IrcListening:
         self._ids = count(1)
         self.hub = Hub(services)
         self.hub.unregistered = self._count_unregistered
+        self.hub.on_change.append(self._end_invalid)
         self._talk = make_talk(self.hub, tasks)
         self._accepting: asyncio.Task[None] | None = None
         self._stop_watching: Callable[[], None] = lambda: None

@@ -564,6 +564,10 @@ class Shown:
         """Show a message of a mailbox to the clients of its account: in a channel, or to their nick."""
         channels = channels_of_places(event, places_of(event))
         for client in clients:
+            name = client.account.caller.name
+            # It may be subscribed to the channel that it has written in: it has its echo, if it wants one.
+            if event.sender == name and name not in {token.removeprefix("@") for token in event.to}:
+                continue
             where = [channel for channel in channels if channel in client.joined]
             targets = [client.joined[channel] for channel in where] or [client.nick]
             for target in targets[:1] if client.is_program else targets:
