@@ -132,6 +132,13 @@ async def test_targets_are_channels_and_conversations(stage: Stage) -> None:
     assert [line.params[1] for line in client.of("CHATHISTORY")] == ["#general", "luna"]
     assert client.of("BATCH")[0].params[1:] == ("draft/chathistory-targets",)
 
+    # From the first time on, and only with the newest message of each target.
+    await ask(stage, client, "TARGETS", f"timestamp={start}", f"timestamp={end}", "1")
+    assert [line.params[1] for line in client.of("CHATHISTORY")] == ["#general"]
+    await stage.send(luna, "later", "@all")
+    await ask(stage, client, "TARGETS", f"timestamp={start}", f"timestamp={end}", "10")
+    assert [line.params[1] for line in client.of("CHATHISTORY")] == ["luna"]
+
 
 async def test_long_message_is_a_batch_inside_the_batch(stage: Stage) -> None:
     client = stage.person("#dev")

@@ -11,6 +11,7 @@ from tests.fakes import HUMAN
 
 from palaver.broker.context import Seated
 from palaver.doors.irc.irc_wire import split_exactly
+from palaver.doors.irc.showing import CONCAT
 from palaver.doors.irc.speaking import multiline, notice, tagmsg
 from palaver.protocol.agents import Standing
 from palaver.protocol.envelope import body_as
@@ -349,12 +350,39 @@ async def test_tags_are_shown_to_clients_that_read_tags(stage: Stage) -> None:
     reading = stage.guest("bob", "#general")
     plain = stage.guest("eve", "#general", caps=frozenset())
 
-    tagmsg(stage.hub, client, "#general", tags={"+typing": "active"})
-    tagmsg(stage.hub, client, "bob", tags={"plain": "x"})
+    tagmsg(stage.hub, client, "#general", tags={"+typing": "active", "plain": "x"})
+    tagmsg(stage.hub, client, "#elsewhere", tags={"+typing": "active"})
 
-    assert [line.tags["+typing"] for line in reading.of("TAGMSG")] == ["active"]
+    (line,) = reading.of("TAGMSG")
+    assert (line.tags["+typing"], "plain" in line.tags) == ("active", False)
     assert plain.of("TAGMSG") == []
-    assert [line.command for line in client.of("TAGMSG")] == ["TAGMSG"]
+    assert [line.tags["msgid"]] == [one.tags["msgid"] for one in client.of("TAGMSG")]
+
+
+async def test_message_to_oneself_is_an_echo_and_a_message(stage: Stage) -> None:
+    client = stage.guest("Bob")
+
+    await stage.speak(client, "bob", "note to myself")
+    notice(stage.hub, client, "bob", "and a notice", tags={})
+
+    assert client.said == [("Bob", "note to myself")] * 2
+    assert client.told == ["and a notice"] * 2
+
+
+async def test_multiline_text_is_shown_as_its_sender_has_cut_it(stage: Stage) -> None:
+    client = stage.person("#general")
+    reading = stage.guest("bob", "#general")
+    plain = stage.guest("eve", "#general", caps=frozenset({"message-tags"}))
+    pieces = [("", False), ("#how is ", False), ("everyone?", True)]
+
+    await multiline(stage.hub, client, "#general", pieces, tags={"+x": "y"})
+
+    assert (await only_message(stage)).text == "\n#how is everyone?"
+    assert [line.params[1] for line in reading.of("PRIVMSG")] == ["", "#how is ", "everyone?"]
+    assert [CONCAT in line.tags for line in reading.of("PRIVMSG")] == [False, False, True]
+    assert [line.params[1] for line in plain.of("PRIVMSG")] == ["#how is ", "everyone?"]
+    assert [line.tags.get("msgid") is None for line in plain.of("PRIVMSG")] == [False, True]
+    assert {line.tags["+x"] for line in plain.of("PRIVMSG")} == {"y"}
 
 
 async def test_person_at_a_terminal_reaches_a_guest_by_its_path(stage: Stage) -> None:

@@ -70,6 +70,8 @@ class Writing:
     """The folded channel that it is written in; empty for a direct message."""
     tags: Mapping[str, str]
     """The client's own tags, which others get with the line and which are not stored."""
+    pieces: Sequence[tuple[str, bool]] = ()
+    """The lines of a multiline text as the client has cut them, and whether each continues the one before."""
 
 
 class Hub:

@@ -14,6 +14,7 @@ from palaver.doors.irc.channels import Hub
 from palaver.doors.irc.connection import Client
 from palaver.doors.irc.irc_wire import (
     LIMIT_HISTORY,
+    SERVER,
     Line,
     fold,
     format_time,
@@ -224,9 +225,10 @@ def _fitting(events: Sequence[Event], *, is_newest_first: bool) -> list[Event]:
 def _send(hub: Hub, client: Client, target: str, events: Sequence[Event]) -> None:
     """Send messages in the order of the log, as one batch."""
     own = client.account.caller.name
+    nick = target if (user := hub.user(target)) is None else user.nick
     lines: list[Line] = []
     for number, event in enumerate(events):
-        to = target if target.startswith("#") or event.sender == own else client.nick
+        to = target if target.startswith("#") else nick if event.sender == own else client.nick
         message = message_for(hub, event, client, to)
         if not message.is_batch:
             lines += message.lines
@@ -248,21 +250,24 @@ async def _send_targets(hub: Hub, client: Client, first: str, second: str, limit
     """Send the channels of a client and its conversations of two with messages between two times."""
     queries = hub.services.queries
     points = [await _time_point(queries, ref) for ref in (first, second)]
+    is_newest_first = points[0].before > points[1].before
     low, high = sorted(points, key=_before_of)
-    query = Query(after=low.after, before=high.before, with_imported=True, last=1)
-    found: dict[str, int] = {}
+    newest = Query(with_imported=True, last=1)
+    found: dict[str, Event] = {}
     for channel in client.joined.values():
-        for event in await queries.shown(replace(query, shown=places_for(hub, client, channel))):
-            found[channel] = event.ts
+        for event in await queries.shown(replace(newest, shown=places_for(hub, client, channel))):
+            found[channel] = event
     own = client.account.caller.name
-    mine = replace(query, shown=(agent_place(own),), last=_LIMIT_PARTNERS)
+    mine = replace(newest, shown=(agent_place(own),), last=_LIMIT_PARTNERS)
     for event in await queries.shown(mine):
-        for nick in _partners(event, own):
-            found[nick] = max(event.ts, found.get(nick, 0))
-    newest = sorted(found.items(), key=_time_of, reverse=True)[:limit]
+        found |= dict.fromkeys(_partners(event, own), event)
+    # Only the newest message of a target counts.
+    inside = [(name, event) for name, event in found.items() if low.after < event.seq < high.before]
+    inside.sort(key=_seq_of)
+    chosen = inside[max(0, len(inside) - limit) :] if is_newest_first else inside[:limit]
     lines = [
-        Line(source="", command=COMMAND, params=("TARGETS", target, format_time(ts)))
-        for target, ts in reversed(newest)
+        Line(source=SERVER, command=COMMAND, params=("TARGETS", target, format_time(event.ts)))
+        for target, event in chosen
     ]
     client.send_batch(_TARGETS, (), lines)
 
@@ -279,8 +284,8 @@ def _before_of(point: Point) -> int:
     return point.before
 
 
-def _time_of(found: tuple[str, int]) -> int:
-    return found[1]
+def _seq_of(found: tuple[str, Event]) -> int:
+    return found[1].seq
 
 
 def _partners(event: Event, own: str) -> list[str]:

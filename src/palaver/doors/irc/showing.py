@@ -14,8 +14,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from palaver.doors.irc.channels import Hub
-from palaver.doors.irc.connection import NO_TAGS, Client
+from palaver.doors.irc.channels import Hub, Writing
+from palaver.doors.irc.connection import Client
 from palaver.doors.irc.irc_wire import (
     GENERAL,
     LIMIT_MULTILINE_BYTES,
@@ -27,6 +27,7 @@ from palaver.doors.irc.irc_wire import (
     fit_line,
     fold,
     format_time,
+    join_exactly,
     nick_of,
     room_for_text,
     source_of,
@@ -125,20 +126,37 @@ def text_for_people(event: Event) -> str:
 
 
 def text_message(
-    event: Event, *, source: str, target: str, caps: frozenset[str], tags: Mapping[str, str], before: str = ""
+    event: Event,
+    *,
+    source: str,
+    target: str,
+    caps: frozenset[str],
+    tags: Mapping[str, str],
+    before: str = "",
+    pieces: Sequence[tuple[str, bool]] = (),
 ) -> IrcMessage:
-    """Return the lines of a message for a person. `before` is put in front of the text."""
-    text = before + text_for_people(event).strip("\n")
+    """Return the lines of a message for a person. `before` is put in front of the text.
+
+    `pieces` are the lines as the sender has cut them: they are kept if they are the whole text and fit.
+    """
+    text = before + text_for_people(event)
     room_bytes = room_for_text(source, "PRIVMSG", target)
-    if "\n" not in text and len(text.encode()) <= min(room_bytes, LIMIT_TEXT_BYTES):
-        return IrcMessage(lines=(_privmsg(source, target, text or " ", tags),))
-    if caps >= _MULTILINE_CAPS and (batch := _batch(text, source, target, tags)) is not None:
-        return batch
-    lines = split_text(text, min(room_bytes, LIMIT_TEXT_BYTES)) or [" "]
+    is_as_written = join_exactly(pieces) == text and all(len(one.encode()) <= room_bytes for one, _ in pieces)
+    if caps >= _MULTILINE_CAPS and ("\n" in text or len(text.encode()) > room_bytes or len(pieces) > 1):
+        made = pieces if is_as_written and pieces else split_exactly(text, room_bytes)
+        if (batch := _batch(text, made, source, target, tags)) is not None:
+            return batch
+    limit_bytes = min(room_bytes, LIMIT_TEXT_BYTES)
+    if is_as_written and all(len(one.encode()) <= limit_bytes for one, _ in pieces):
+        lines = [piece for piece, _ in pieces if piece.strip()]
+    elif "\n" not in text and len(text.encode()) <= limit_bytes:
+        lines = [text] if text else []
+    else:
+        lines = split_text(text, limit_bytes)
     if len(lines) > LIMIT_LINES:
         lines = [*lines[:LIMIT_LINES], f"… pal show {event.seq}"]
     # Only the first line has the id: a client may show one line for each id.
-    first, *others = lines
+    first, *others = lines or [" "]
     rest = {name: value for name, value in tags.items() if name != "msgid"}
     return IrcMessage(
         lines=(
@@ -152,12 +170,11 @@ def _privmsg(source: str, target: str, text: str, tags: Mapping[str, str]) -> Li
     return Line(source=source, command="PRIVMSG", params=(target, text), tags=tags)
 
 
-def _batch(text: str, source: str, target: str, tags: Mapping[str, str]) -> IrcMessage | None:
-    """Return a text as one multiline batch; None if it is too long for one."""
-    if len(text.encode()) > LIMIT_MULTILINE_BYTES:
-        return None
-    pieces = split_exactly(text, room_for_text(source, "PRIVMSG", target))
-    if len(pieces) > LIMIT_MULTILINE_LINES:
+def _batch(
+    text: str, pieces: Sequence[tuple[str, bool]], source: str, target: str, tags: Mapping[str, str]
+) -> IrcMessage | None:
+    """Return the pieces of a text as one multiline batch; None if it is too long for one."""
+    if len(text.encode()) > LIMIT_MULTILINE_BYTES or len(pieces) > LIMIT_MULTILINE_LINES:
         return None
     lines = tuple(
         Line(
@@ -242,7 +259,8 @@ def envelope_message(
     room_bytes = room_for_text(source, "PRIVMSG", target)
     size_bytes = len(text.encode())
     if size_bytes > room_bytes:
-        if caps >= _MULTILINE_CAPS and (batch := _batch(text, source, target, tags)) is not None:
+        pieces = split_exactly(text, room_bytes) if caps >= _MULTILINE_CAPS else []
+        if pieces and (batch := _batch(text, pieces, source, target, tags)) is not None:
             return batch
         text = _too_long(envelope, size_bytes, name, room_bytes)
     return IrcMessage(lines=(_privmsg(source, target, text, tags),))
@@ -394,17 +412,22 @@ def channels_of_places(event: Event, places: Iterable[str]) -> list[str]:
 
 
 def message_for(
-    hub: Hub, event: Event, client: Client, target: str, tags_of_client: Mapping[str, str] = NO_TAGS
+    hub: Hub, event: Event, client: Client, target: str, writing: Writing | None = None
 ) -> IrcMessage:
     """Return an event as one client gets it: in a channel, or as a direct message to a nick."""
-    nick, tags = nick_of(event.sender), {**tags_of_client, **tags_of(event)}
+    nick, tags = nick_of(event.sender), tags_of(event)
+    pieces: Sequence[tuple[str, bool]] = ()
+    if writing is not None:
+        tags, pieces = {**writing.tags, **tags}, writing.pieces
     user = hub.user(nick)
     source = source_of(nick, nick) if user is None else user.source
     if client.is_program:
         name = client.account.caller.name
         return envelope_message(event, source=source, target=target, name=name, caps=client.caps, tags=tags)
     before = _recipients_before(event, target)
-    return text_message(event, source=source, target=target, caps=client.caps, tags=tags, before=before)
+    return text_message(
+        event, source=source, target=target, caps=client.caps, tags=tags, before=before, pieces=pieces
+    )
 
 
 class Shown:
@@ -490,7 +513,6 @@ class Shown:
             writing = None  # another sender has used the same id
         origin = None if writing is None else writing.client
         written_in = "" if writing is None else writing.channel
-        tags = NO_TAGS if writing is None else writing.tags
         reached: set[Client] = set() if origin is None else {origin}
         for channel in dict.fromkeys(
             (*([written_in] if written_in else ()), *channels_of_places(event, places))
@@ -502,11 +524,11 @@ class Shown:
                     continue
                 reached.add(client)
                 target = client.joined.get(channel, channel)
-                message_for(self._hub, event, client, target, tags).push(client)
-        self._show_direct(event, recipients, reached, tags)
+                message_for(self._hub, event, client, target, writing).push(client)
+        self._show_direct(event, recipients, reached, writing)
 
     def _show_direct(
-        self, event: Event, recipients: frozenset[str], reached: set[Client], tags: Mapping[str, str]
+        self, event: Event, recipients: frozenset[str], reached: set[Client], writing: Writing | None
     ) -> None:
         """Show a message to the clients of its recipients that have not seen it in a channel."""
         guests = (token for token in event.to if is_guest(token))
@@ -515,7 +537,7 @@ class Shown:
                 is_own = client.account.caller.name == name
                 if is_own and client not in reached and not has_mailbox(client):
                     reached.add(client)
-                    message_for(self._hub, event, client, client.nick, tags).push(client)
+                    message_for(self._hub, event, client, client.nick, writing).push(client)
         if not recipients or (isinstance(event.body, MessageSent) and event.body.scope != MENTIONS):
             return
         # The other connections of the sender see what it wrote, if they can tell it from a message to them.
@@ -523,7 +545,7 @@ class Shown:
             is_own = client.account.caller.name == event.sender
             if is_own and client not in reached and "echo-message" in client.caps:
                 reached.add(client)
-                message_for(self._hub, event, client, nick_of(min(recipients)), tags).push(client)
+                message_for(self._hub, event, client, nick_of(min(recipients)), writing).push(client)
 
     def _show_notice(self, event: Event, notice: IrcNotice) -> None:
         rank = IRC_LEVELS.index(notice.level)

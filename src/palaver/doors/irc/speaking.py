@@ -29,7 +29,7 @@ from palaver.doors.irc.irc_wire import (
     path_of_channel,
     path_of_nick,
 )
-from palaver.doors.irc.showing import message_for
+from palaver.doors.irc.showing import has_mailbox, message_for
 from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,
@@ -148,10 +148,17 @@ async def multiline(
         for piece, _ in pieces:
             notice(hub, client, target, piece, tags=tags)
     else:
-        await _say(hub, client, target, join_exactly(pieces), tags)
+        await _say(hub, client, target, join_exactly(pieces), tags, pieces)
 
 
-async def _say(hub: Hub, client: Client, target: str, written: str, tags: Mapping[str, str]) -> None:
+async def _say(
+    hub: Hub,
+    client: Client,
+    target: str,
+    written: str,
+    tags: Mapping[str, str],
+    pieces: Sequence[tuple[str, bool]] = (),
+) -> None:
     text = clean_text(written)
     if not text.strip():
         client.numeric("412")
@@ -169,7 +176,8 @@ async def _say(hub: Hub, client: Client, target: str, written: str, tags: Mappin
     if request is None:
         return
     id = request.envelope.id if isinstance(request, Put) else request.id
-    hub.writing[id] = Writing(client=client, channel=fold(channel), tags=tags)
+    writing = Writing(client=client, channel=fold(channel), tags=tags, pieces=pieces)
+    hub.writing[id] = writing
     try:
         sent = await hub.services.broker.submit(client.account.caller, request)
     except PalaverError as error:
@@ -178,9 +186,14 @@ async def _say(hub: Hub, client: Client, target: str, written: str, tags: Mappin
     finally:
         hub.writing.pop(id, None)
     assert isinstance(sent, Sent)
+    assert sent.event is not None  # not a dry run
+    nick = target if (user := hub.user(target)) is None else user.nick
+    message = message_for(hub, sent.event, client, channel or nick, writing)
     # Only now: an echo proves that the message is stored.
-    if sent.event is not None and "echo-message" in client.caps:
-        message_for(hub, sent.event, client, channel or target, tags).send(client)
+    if "echo-message" in client.caps:
+        message.send(client)
+    if not channel and fold(nick) == fold(client.nick) and not has_mailbox(client):
+        message.push(client)  # it is the recipient too
     if not channel and (away := hub.away(target)):
         client.numeric("301", target, text=away)
 
@@ -331,8 +344,7 @@ def notice(hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[st
 
 def tagmsg(hub: Hub, client: Client, target: str, *, tags: Mapping[str, str]) -> None:
     """Show the client tags of a TAGMSG, such as `+typing`, to people whose clients read tags."""
-    if client_tags(tags):
-        _show(hub, client, target, "TAGMSG", (), tags)
+    _show(hub, client, target, "TAGMSG", (), tags)
 
 
 def _show(
@@ -344,13 +356,13 @@ def _show(
         others: Sequence[Client] = hub.members(target)
     else:
         others = hub.by_nick(target)
-    sent = {**client_tags(tags), **client.account_tag}
+    # It is not stored, so no history has this id.
+    sent = {**client_tags(tags), **client.account_tag, "msgid": system_ulid()}
+    line = fit_line(Line(source=client.source, command=command, params=(target, *params), tags=sent))
+    if "echo-message" in client.caps:
+        client.send(line)
+    is_direct = not target.startswith("#")
     for other in others:
-        if command == "TAGMSG" and "message-tags" not in other.caps:
-            continue
-        line = fit_line(Line(source=client.source, command=command, params=(target, *params), tags=sent))
-        if other is client:
-            if "echo-message" in client.caps:
-                client.send(line)
-        elif not other.is_program:
+        can_read = command != "TAGMSG" or "message-tags" in other.caps
+        if can_read and not other.is_program and (other is not client or is_direct):
             other.push(line)
