@@ -313,7 +313,10 @@ def made_envelope(
     An envelope that a program sent leaves as it came. Any other event gets the time of the log, and a `to`
     that selects its recipients by the rules of the wire: other addresses, such as a room, become names.
     """
-    if sent_ts is None and not all(_is_wire_group(token) or token in delivered_to for token in to):
+    if sent_ts is not None:
+        # A room or a path is the IRC channel that an envelope without `to` was written in.
+        to = tuple(token for token in to if not token.startswith("#") and "/" not in token)
+    elif not all(_is_wire_group(token) or token in delivered_to for token in to):
         to = delivered_to
     return Draft(
         type=type,

@@ -233,8 +233,10 @@ _MESSAGE_FIELDS: Final = frozenset(
 def envelope_of(event: Event) -> Draft:
     """Return an event as an envelope for programs: the fields that its sender wrote.
 
-    A channel is no part of `to`: an envelope without `to` that was written in a channel has none.
+    A channel is not part of `to`.
     """
+    if event.sent_ts is not None:
+        return event.envelope
     match event.body:
         case MessageSent():
             payload = {name: value for name, value in event.payload.items() if name in _MESSAGE_FIELDS}
@@ -320,6 +322,8 @@ def notice_of(event: Event) -> IrcNotice | None:
         case AgentHello(agent=Agent() as agent):
             text = f"{agent.name} joined" + (f" ({agent.harness})" if agent.harness else "")
             return IrcNotice(level=MINIMAL, agent=agent.name, text=text)
+        case AgentHello(runtime=runtime, version=version):  # of the program itself
+            return IrcNotice(level=FULL, agent=who, text=f"{who} runs {runtime} {version}".rstrip())
         case AgentBye(reason=reason):
             text = f"{who} left" + (f": {reason}" if reason else "")
             return IrcNotice(level=MINIMAL, agent=who, text=text)
