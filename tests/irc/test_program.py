@@ -73,7 +73,7 @@ class Program:
             self._encoder.pop(self._wire.send(self._encoder.pending()))
 
     def _until(self, command: str) -> Line:
-        seen = []
+        seen: list[str] = []
         while True:
             while not self._lines:
                 data = self._wire.recv(65536)
@@ -164,23 +164,28 @@ def test_program_connects_again_after_its_bye_with_the_same_token(
         assert orchestrator.hear("myorg.deploy.triggered")["payload"] == {"to": "production"}
 
 
-def test_envelope_for_others_is_not_for_this_program(
+def test_envelope_is_stored_for_the_agents_that_its_to_matches(
     bus: Home, orchestrator: Program, worker: Program
 ) -> None:
-    orchestrator.say("myorg.secret", ulid(1), {"n": 1}, to=["codex-7"])
-    orchestrator.say("myorg.alert.fired", ulid(2), {"n": 2}, to=["@claude-*"])
+    register(bus, "codex-7")
+    orchestrator.say("myorg.alert.fired", ulid(1), {"n": 1}, to=["codex-7"])
+    orchestrator.say("myorg.alert.fired", ulid(2), {"n": 2}, to=["@claude-*", "@observers"])
+    orchestrator.say("myorg.alert.fired", ulid(3), {"n": 3})
 
-    alert = worker.hear("myorg.alert.fired")
+    while worker.hear("myorg.alert.fired")["id"] != ulid(3):
+        pass
 
-    assert alert["to"] == ["@claude-*"]
-    assert [event["id"] for event in bus.events("--type", "myorg.secret")] == [ulid(1)]
+    stored = {event["id"]: set(event["delivered_to"]) for event in bus.events("--type", "myorg.alert.fired")}
+    assert stored[ulid(1)] == {"codex-7"}
+    assert stored[ulid(2)] == {worker.nick}
+    assert worker.nick in stored[ulid(3)]
 
 
 def test_program_without_multiline_gets_a_valid_envelope_for_a_long_one(
     bus: Home, orchestrator: Program, worker: Program
 ) -> None:
     payload = {"text": "€" * 30_000}
-    bus.ok("put", "myorg.long", "--payload", json.dumps(payload), "--id", ulid(9))
+    bus.ok("put", "myorg.long", "--stdin", "--id", ulid(9), content=json.dumps(payload).encode())
 
     found = worker.hear("myorg.long")
 
