@@ -5,7 +5,6 @@ It knows PASS, NICK, USER, JOIN, PRIVMSG, PING and JSON, and nothing else of IRC
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ class Program:
 
     def __init__(self, port: int, nick: str, password: str) -> None:
         self.nick = nick
+        self._ts_ms = 1_712_000_000_000
         self._decoder, self._encoder = StatefulDecoder(), StatefulEncoder()
         self._lines: list[Line] = []
         self._wire = socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
@@ -34,13 +34,17 @@ class Program:
         self._send(build("JOIN", [CHANNEL]))
         self._until("366")
 
-    def say(self, type: str, id: str, payload: dict[str, Any], *, to: list[str] | None = None) -> None:
-        """Send one envelope to the channel. A value that is empty is left out."""
+    def say(
+        self, type: str, id: str, payload: dict[str, Any], *, to: list[str] | None = None
+    ) -> dict[str, Any]:
+        """Send one envelope to the channel, and return it. A value that is empty is left out."""
         envelope: dict[str, Any] = {"v": 1, "type": type, "id": id, "from": self.nick}
         envelope |= {"to": to} if to else {}
-        envelope |= {"ts": time.time_ns() // 1_000_000}
+        self._ts_ms += 1000
+        envelope |= {"ts": self._ts_ms}
         envelope |= {"payload": payload} if payload else {}
         self._send(build("PRIVMSG", [CHANNEL, json.dumps(envelope)]))
+        return envelope
 
     def hear(self, type: str) -> dict[str, Any]:
         """Return the next envelope of a type. Every PRIVMSG must be an envelope, and NOTICE is for people."""
@@ -116,22 +120,14 @@ def test_program_creates_updates_and_completes_a_task(
     bus: Home, orchestrator: Program, worker: Program
 ) -> None:
     created = {"title": "Refactor auth", "description": "…", "assignee": worker.nick}
-    orchestrator.say("task.create", ulid(1), created, to=["@workers"])
+    sent = orchestrator.say("task.create", ulid(1), created, to=["@workers"])
     task = worker.hear("task.create")
-    worker.say("task.update", ulid(2), {"task_id": task["id"], "status": "in_progress"})
+    changed = worker.say("task.update", ulid(2), {"task_id": task["id"], "status": "in_progress"})
     update = orchestrator.hear("task.update")
-    worker.say("task.complete", ulid(3), {"task_id": task["id"], "summary": "Tests pass."})
+    ended = worker.say("task.complete", ulid(3), {"task_id": task["id"], "summary": "Tests pass."})
     complete = orchestrator.hear("task.complete")
 
-    assert (task["id"], task["from"], task["to"], task["payload"]) == (
-        ulid(1),
-        "orchestrator-1",
-        ["@workers"],
-        created,
-    )
-    assert (update["id"], update["payload"]) == (ulid(2), {"task_id": ulid(1), "status": "in_progress"})
-    assert complete["payload"] == {"task_id": ulid(1), "summary": "Tests pass."}
-    assert complete["from"] == worker.nick
+    assert (task, update, complete) == (sent, changed, ended)
     (shown,) = [line for line in bus.ok("task", "list", "--all", "--json").lines if line.get("id") == ulid(1)]
     assert (shown["title"], shown["status"]) == ("Refactor auth", "completed")
 
