@@ -14,7 +14,7 @@ class Allowed:
     """Why a test does not pass."""
 
     says: str
-    """A part of what irctest says about it."""
+    """A part of the text that irctest prints for it."""
     because: str
 
 

@@ -86,7 +86,7 @@ def run_module(module: str, report: Path) -> subprocess.CompletedProcess[str]:
 
 
 def outcomes(report: Path) -> Iterator[tuple[str, str]]:
-    """Yield each test of a report with an empty text if it passed, else with what irctest says."""
+    """Yield each test of a report with an empty text if it passed, else with the text of irctest."""
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         module, test_class = case.attrib["classname"].split(".")[-2:]
         found = [case.find(kind) for kind in ("failure", "error", "skipped")]
