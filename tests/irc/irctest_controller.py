@@ -63,7 +63,7 @@ class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest 
     def get_hostname_and_port(self) -> tuple[str, int]:
         """Reserve a port until the end of the test: no other process gets it while the daemon restarts.
 
-        A socket that does not listen is no obstacle for one that does.
+        A socket that does not listen does not block one that listens.
         """
         held = self._ends.enter_context(socket.socket())
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
