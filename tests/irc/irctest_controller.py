@@ -10,8 +10,8 @@ import hashlib
 import json
 import signal
 import socket
-from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import ClassVar
 
 from irctest.basecontrollers import BaseServerController  # type: ignore[import-not-found]
 from irctest.runner import NotImplementedByController  # type: ignore[import-not-found]
@@ -20,14 +20,19 @@ from irctest.specifications import (  # type: ignore[import-not-found]
     OptionalBehaviors,
 )
 from tests.daemon.stage import Home, new_home, write_settings
-from tests.irc.stage import port_of, register
+from tests.irc.stage import register
 
 _OURS = (
     "account-notify account-tag away-notify batch echo-message extended-join labeled-response message-tags "
     "draft/multiline multi-prefix server-time setname"
 )
 
-_EARLY = {"jilles": "sesame"}
+_TOKENS = (
+    "CASEMAPPING=ascii CHANTYPES=# NICKLEN=70 CHANNELLEN=100 TOPICLEN=390 MAXTARGETS=4 PREFIX=(ov)@+ "
+    "MONITOR=100 CHATHISTORY=500 MSGREFTYPES=msgid,timestamp UTF8ONLY WHOX"
+)
+
+_EARLY = ("jilles", "sesame")
 """An account that tests register while clients are connected, and that must therefore exist before."""
 
 
@@ -39,11 +44,13 @@ class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest 
     supports_sts = False
     port_open = False
     capabilities = frozenset(Capabilities(name) for name in _OURS.split())
+    isupport: ClassVar[dict[str, str | None]] = {
+        token.partition("=")[0]: token.partition("=")[2] or None for token in _TOKENS.split()
+    }
     optional_behaviors = frozenset(
         {
             OptionalBehaviors.CAP_REQ_MINUS,
             OptionalBehaviors.MULTI_JOIN,
-            OptionalBehaviors.MULTI_PRIVMSG,
         }
     )
 
@@ -52,15 +59,16 @@ class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest 
         self._ends = ExitStack()
         self._home: Home | None = None
         self._guests = "talk"
-        self._has_early = False
 
     def get_hostname_and_port(self) -> tuple[str, int]:
-        """Start the daemon: only it can choose a port that no other process takes."""
-        with ExitStack() as starting:
-            self._home = starting.enter_context(new_home())
-            self._start(0)
-            self.hostname, self.port = "127.0.0.1", port_of(self._home)
-            self._ends = starting.pop_all()
+        """Reserve a port until the end of the test: no other process gets it while the daemon restarts.
+
+        A socket that does not listen does not block one that listens.
+        """
+        held = self._ends.enter_context(socket.socket())
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        self.hostname, self.port = held.getsockname()
         return self.hostname, self.port
 
     def run(
@@ -75,43 +83,44 @@ class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest 
         websocket_hostname: str | None,
         websocket_port: int | None,
     ) -> None:
-        """Prepare the requested kind of server. The daemon runs already.
+        """Start a daemon.
 
         With us, a password belongs to a name, and every test with a password uses the nick `foo`.
         """
-        if websocket_hostname is not None or ssl:
-            self.kill()
-            raise NotImplementedByController("IRC over WebSocket, and TLS, which our own tests cover")
-        if password is not None:
-            self._guests = "off"
-            self._register({"foo": password})
-        if run_services:
-            self._register(_EARLY)
-            self._has_early = True
+        with ExitStack() as starting:
+            starting.push(self._ends.pop_all())
+            if websocket_hostname is not None or ssl:
+                raise NotImplementedByController("IRC over WebSocket, and TLS, which our own tests cover")
+            self._home = starting.enter_context(new_home())
+            self._guests = "talk" if password is None else "off"
+            self._start()
+            if password is not None:
+                self._register("foo", password)
+            if run_services:
+                self._register(*_EARLY)
+            self._ends = starting.pop_all()
 
     def registerUser(self, case: object, username: str, password: str | None = None) -> None:  # noqa: N802  # name of irctest
         """Register a person, and let the password of the test be its token."""
         assert password is not None
-        if _EARLY.get(username) != password or not self._has_early:
-            self._register({username: password})
+        if (username, password) != _EARLY:
+            self._register(username, password)
 
-    def _register(self, accounts: Mapping[str, str]) -> None:
-        """Register persons, and restart the daemon with the passwords of the test as their tokens.
+    def _register(self, name: str, password: str) -> None:
+        """Register a person, and restart the daemon with the password as the token.
 
         A token belongs to one person, so the second one with the same password keeps its own token.
         """
         assert self._home is not None
-        for name in accounts:
-            register(self._home, name, "--person")
+        register(self._home, name, "--person")
         self._home.kill(signal.SIGTERM)
         file = self._home.path / "tokens.json"
         tokens = json.loads(file.read_text())
-        for token, password in zip(tokens[-len(accounts) :], accounts.values(), strict=True):
-            hashed = hashlib.sha256(password.encode()).hexdigest()
-            if hashed not in [one["hash"] for one in tokens]:
-                token["hash"] = hashed
+        hashed = hashlib.sha256(password.encode()).hexdigest()
+        if hashed not in [token["hash"] for token in tokens]:
+            tokens[-1]["hash"] = hashed
         file.write_text(json.dumps(tokens))
-        self._start(self.port)
+        self._start()
 
     def check_is_alive(self) -> None:
         """A daemon that has ended refuses connections, which fails the test anyway."""
@@ -129,9 +138,9 @@ class PalaverController(BaseServerController):  # type: ignore[misc]  # irctest 
         """End the daemon. A traceback in its log fails the test."""
         self._ends.close()
 
-    def _start(self, port: int) -> None:
+    def _start(self) -> None:
         assert self._home is not None
-        write_settings(self._home, irc=f"127.0.0.1:{port}", irc_guests=self._guests)
+        write_settings(self._home, irc=f"127.0.0.1:{self.port}", irc_guests=self._guests)
         self._home.start_daemon()
 
 

@@ -1,6 +1,6 @@
 """Real IRC clients: a person asks an agent in a terminal in `#general`, and reads the reply there.
 
-WeeChat runs without a screen, gets its commands through a pipe, and writes what it shows to a file. irssi
+WeeChat runs without a screen, gets its commands through a pipe, and writes its output to a file. irssi
 runs in a terminal, and the test types its keys and reads its screen.
 """
 

@@ -55,7 +55,7 @@ async def test_long_characters_come_back_equal_through_a_program(bus: Home) -> N
     async with palaver.connect(name="luna", home=bus.path) as luna:
 
         @luna.on("test.back")
-        async def hear(envelope: palaver.Event) -> None:
+        async def hear(envelope: palaver.Envelope) -> None:
             back.set_result({"payload": envelope.payload, "from": envelope.sender})
 
         handling = asyncio.create_task(luna.handle())
