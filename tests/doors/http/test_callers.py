@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec import structs
 from tests.doors.room_stage import Stage, opened_stage
 
 from palaver.doors.http.app import caller_of
@@ -21,10 +22,13 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         yield made
 
 
+ENDED = "ended"
+
+
 def services(stage: Stage) -> Services:
-    return cast(
-        "Services", SimpleNamespace(broker=stage.broker, callers=SimpleNamespace(member_presence=stage.book))
-    )
+    tokens = SimpleNamespace(is_valid=lambda token: token.id != ENDED)
+    callers = SimpleNamespace(member_presence=stage.book, tokens=tokens)
+    return cast("Services", SimpleNamespace(broker=stage.broker, callers=callers))
 
 
 def token(name: str, standing: str = "worker") -> Token:
@@ -53,3 +57,10 @@ async def test_caller_has_the_lower_rights_of_token_and_agent(stage: Stage) -> N
 def test_token_of_an_unknown_agent_is_refused(stage: Stage) -> None:
     with pytest.raises(WhoAreYou, match="belongs to ghost, which has left"):
         caller_of(services(stage), token("ghost"))
+
+
+async def test_token_that_has_ended_is_refused(stage: Stage) -> None:
+    await stage.join("luna")
+
+    with pytest.raises(WhoAreYou, match="has ended"):
+        caller_of(services(stage), structs.replace(token("luna"), id=ENDED))

@@ -39,6 +39,7 @@ SOCKETS: Final = "/ws"
 """The path of the WebSocket."""
 
 
+HAS_ENDED: Final = "this token has ended: it was revoked or replaced, or its time is over"
 FOR_IRC_ONLY: Final = "this token is the password of a person, and is valid on IRC only"
 
 
@@ -285,8 +286,10 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
 def caller_of(services: Services, token: Token) -> Caller:
     """Return the agent of a token, with at most the token's standing, and record that it is active now.
 
-    Raises WhoAreYou.
+    The token is checked again: it may have ended while the body of the request was read. Raises WhoAreYou.
     """
+    if not services.callers.tokens.is_valid(token):
+        raise WhoAreYou(HAS_ENDED)
     agent = services.broker.directory.find(token.name)
     if agent is None:
         raise WhoAreYou(f"this token belongs to {token.name}, which has left the bus")

@@ -17,9 +17,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from palaver.doors import tools as calls
-from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, caller_of, given_again
+from palaver.doors.http.app import HAS_ENDED, LIMIT_BODY_BYTES, TOKEN, caller_of, given_again
 from palaver.doors.mcp.server import Context, McpSession, make_server
 from palaver.doors.tools import choose_tools
+from palaver.errors import WhoAreYou
 from palaver.identity.tokens import Token
 from palaver.protocol.agents import Caller
 from palaver.protocol.thin import BadLine, id_of
@@ -28,6 +29,8 @@ from palaver.services.services import Services
 _CANCELLED: Final = calls.ToolResult(
     {"error": "cancelled", "message": "the call was cancelled"}, is_refusal=True
 )
+
+_ENDED: Final = calls.ToolResult({"error": WhoAreYou.code, "message": HAS_ENDED}, is_refusal=True)
 
 _OFFERED: Final = choose_tools(None)
 
@@ -68,8 +71,10 @@ class HttpTools:
     async def _call(self, context: Context, params: CallToolRequestParams) -> calls.ToolResult:
         token = _token(context)
         id = token.id, str(context.request_id)
+        tokens = self._services.callers.tokens
         with anyio.CancelScope() as scope, self._services.callers.member_presence.speaking(token.name):
             self._open.setdefault(id, []).append(scope)
+            stop = tokens.watch(lambda: None if tokens.is_valid(token) else scope.cancel())
             try:
                 return await calls.call_tool(
                     self._services,
@@ -79,10 +84,11 @@ class HttpTools:
                     ),
                 )
             finally:
+                stop()
                 self._open[id].remove(scope)
                 if not self._open[id]:
                     del self._open[id]
-        return _CANCELLED
+        return _CANCELLED if tokens.is_valid(token) else _ENDED
 
     async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
         scopes = self._open.get((_token(context).id, str(params.request_id)), [])
