@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest, BadText, MessageTooLarge
-from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_THREAD, check_text, check_thread
+from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_THREAD, check_line, check_text, check_thread
 
 _REFUSED = {
     *range(0x09),
@@ -79,3 +79,16 @@ def test_empty_or_long_thread_name_is_refused(name: str) -> None:
 def test_thread_name_with_a_control_character_is_refused() -> None:
     with pytest.raises(BadText):
         check_thread("pr\x1b")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\t", "\u2028", "\u2029", "\x1b"])
+def test_name_is_on_one_line(end: str) -> None:
+    check_line("deploy.done", "the type", 256)
+    for check in (lambda text: check_line(text, "the type", 256), check_thread):
+        with pytest.raises(BadText):
+            check(f"deploy{end}done")
+
+
+def test_long_name_is_refused() -> None:
+    with pytest.raises(MessageTooLarge):
+        check_line("x" * 257, "the type", 256)

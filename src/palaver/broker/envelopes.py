@@ -27,7 +27,7 @@ from palaver.protocol.message import MESSAGE
 from palaver.protocol.query import STORED_TYPES
 from palaver.protocol.requests import LEFT, Import, Put, Send
 from palaver.protocol.tasks import task_request_from
-from palaver.protocol.text import check_text
+from palaver.protocol.text import check_line, check_text
 
 _LIMIT_TYPE_BYTES: Final = 256
 _LIMIT_ID_BYTES: Final = 256
@@ -39,8 +39,8 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     if envelope.sender != caller.name:
         raise NotYou(envelope.sender, caller.name)
     check_foreign_type(envelope.type)
-    check_text(envelope.type, "the type", _LIMIT_TYPE_BYTES)
-    check_text(envelope.id, "the id", _LIMIT_ID_BYTES)
+    check_line(envelope.type, "the type", _LIMIT_TYPE_BYTES)
+    check_line(envelope.id, "the id", _LIMIT_ID_BYTES)
     if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
         return await send_with_id(context, caller, _send_from(envelope, request), key)
     if envelope.type == BYE:

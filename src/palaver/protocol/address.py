@@ -19,7 +19,7 @@ from typing import Final
 
 from palaver.errors import BadRequest
 from palaver.protocol.agents import ROLES
-from palaver.protocol.text import LIMIT_PATH_BYTES, LIMIT_PATH_MANY, LIMIT_PATH_SEGMENTS, check_text
+from palaver.protocol.text import LIMIT_PATH_BYTES, LIMIT_PATH_MANY, LIMIT_PATH_SEGMENTS, check_line
 
 # --------------------
 # The form of a delivery path: its segments, canonical spelling and limits. `domain/paths.py` matches paths.
@@ -50,7 +50,7 @@ def check_path(path: str) -> str:
     Slashes at the ends and doubled slashes are dropped, and a run of `**` becomes one. Case is kept, except
     for the name in `agent/<name>`, which is folded.
     """
-    check_text(path, "the path", LIMIT_PATH_BYTES)
+    check_line(path, "the path", LIMIT_PATH_BYTES)
     split = split_path(path)
     segments = [name for at, name in enumerate(split) if name != MANY or at == 0 or split[at - 1] != MANY]
     if segments == [""]:

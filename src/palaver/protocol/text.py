@@ -18,11 +18,22 @@ LIMIT_INJECTION: Final = 50
 
 # Controls except tab, LF and CR; bidi embeddings, overrides and isolates; lone surrogates.
 _REFUSED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# A name is on one line: no tab, LF or CR, and none of the other line ends.
+_REFUSED_IN_NAMES: Final = re.compile(f"{_REFUSED.pattern}|[\t\n\r\u2028\u2029]")
 
 
 def check_text(text: str, what: str = "the message", limit_bytes: int = LIMIT_BODY_BYTES) -> None:
     """Refuse a text that is too long or contains a forbidden character."""
-    if found := _REFUSED.search(text):
+    _check(_REFUSED, text, what, limit_bytes)
+
+
+def check_line(text: str, what: str, limit_bytes: int) -> None:
+    """Refuse a name, such as a path, that is too long or contains a forbidden character or a line end."""
+    _check(_REFUSED_IN_NAMES, text, what, limit_bytes)
+
+
+def _check(refused: re.Pattern[str], text: str, what: str, limit_bytes: int) -> None:
+    if found := refused.search(text):
         raise BadText(what, ord(found.group()), found.start())
     # A character has at most four bytes: short texts need not be encoded to be measured.
     if len(text) * 4 > limit_bytes:
@@ -32,13 +43,12 @@ def check_text(text: str, what: str = "the message", limit_bytes: int = LIMIT_BO
 
 
 def check_thread(name: str) -> None:
-    """Refuse a thread name that is empty, over 64 characters, or contains a character refused in texts."""
+    """Refuse a thread name that is empty, over 64 characters, or contains a character refused in names."""
     if not name.strip():
         raise BadRequest("a thread needs a name")
     if len(name) > LIMIT_THREAD:
         raise BadRequest(f"a thread name has at most {LIMIT_THREAD} characters; this one has {len(name)}")
-    if found := _REFUSED.search(name):
-        raise BadText("the thread name", ord(found.group()), found.start())
+    check_line(name, "the thread name", 4 * LIMIT_THREAD)
 
 
 # --------------------
