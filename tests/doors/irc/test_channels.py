@@ -61,6 +61,24 @@ async def test_agents_that_come_and_go_are_shown(irc: IrcStage) -> None:
     assert (left.source, left.params) == ("luna!luna@palaver", ("left the bus",))
 
 
+async def test_registered_agent_is_listed_as_an_agent_each_time_it_connects(irc: IrcStage) -> None:
+    bob = await irc.guest("bob")
+    await bob.ask("JOIN #general")
+    secret = await irc.token("scout", role="operator")
+
+    for _ in range(2):
+        scout = await irc.connect()
+        await scout.log_in("scout", secret)
+        joined = (await bob.until("JOIN"))[-1]
+        names = await bob.ask("NAMES #general", "NAMES #agent-scout")
+        await scout.close()
+        await irc.broker.submit(SYSTEM_CALLER, Gone(name="scout", reason="its connection was lost"))
+        await bob.until("QUIT", "PART")
+
+        assert (joined.source, joined.params) == ("scout!scout@palaver", ("#general",))
+        assert [line.params[-1] for line in names if line.command == "353"] == ["bob @scout", "@scout"]
+
+
 async def test_room_lists_its_members(irc: IrcStage, tmp_path: Path) -> None:
     luna = await irc.agent("luna")
     room = await join_room(irc, luna, tmp_path)

@@ -32,12 +32,12 @@ from palaver.errors import RoomNotFound
 from palaver.protocol.agents import GUEST_ROLE, Agent
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import BYE, CLOSE, HELLO, KICK, MEMBER_JOINED, MEMBER_LEFT
+from palaver.protocol.events import CLOSE, KICK, MEMBER_JOINED, MEMBER_LEFT, SEAT_TYPES
 from palaver.services.services import Services
 from palaver.state.agents import read_agents
 from palaver.state.rooms import find_room, read_open_rooms, read_room, read_rooms_of
 
-_CHANGES: Final = frozenset({HELLO, BYE, MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE})
+_CHANGES: Final = SEAT_TYPES | {MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE}
 """Events that can change which agents are listed."""
 _OPERATORS: Final = frozenset({"operator"})
 
