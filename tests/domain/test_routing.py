@@ -463,5 +463,7 @@ def test_tokens_that_match_no_agent_are_refused_together() -> None:
     with pytest.raises(UnknownRecipient) as caught:
         resolve_exactly([*tokens, "luna"], _CREW.directory, sender="x", is_present=_CREW.is_present)
 
-    assert list(caught.value.unmatched) == tokens
-    assert caught.value.unmatched["lun"] == ["luna"]
+    near = caught.value.unmatched
+    assert list(near) == tokens
+    assert (near["lun"], near["@luna"], near["a b"]) == (["luna"], ["luna"], [])
+    assert (near["@worker"], near["@ALL"]) == (["@workers"], ["@all"])

@@ -367,14 +367,15 @@ def resolve_exactly(
     unknown: dict[str, Sequence[str]] = {}
     empty: list[str] = []
     for token in tokens or (format_address(Everyone()),):
-        if _is_wire_group(token):
+        spelling = _wire_group(token)
+        if spelling == token:
             group = resolve((token,), directory, sender=sender, is_present=is_present).recipients
             found.update(dict.fromkeys(group))
             empty += [] if group else [token]
         elif token == HUMAN or directory.get(token) is not None:
             found[token] = None
         else:
-            unknown[token] = directory.nearest(token.strip("@-*").lower())
+            unknown[token] = [spelling] if spelling else directory.nearest(token.strip("@-*").lower())
     if unknown:
         raise UnknownRecipient(unknown)
     return Resolved(
@@ -385,13 +386,13 @@ def resolve_exactly(
     )
 
 
-def _is_wire_group(token: str) -> bool:
-    """Whether a token is a group on the wire, where only one spelling counts."""
+def _wire_group(token: str) -> str | None:
+    """Return a group as it is spelled on the wire, where no other spelling counts; None for another token."""
     try:
         address = parse_address(token)
     except BadRequest:
-        return False
-    return isinstance(address, Everyone | RoleGroup | Glob) and format_address(address) == token
+        return None
+    return format_address(address) if isinstance(address, Everyone | RoleGroup | Glob) else None
 
 
 def is_recipient(directory: Directory, word: str) -> bool:
