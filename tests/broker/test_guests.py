@@ -85,7 +85,7 @@ def reached(event: Event) -> tuple[str, ...]:
 def test_only_these_requests_are_for_guests() -> None:
     assert {
         *("send", "relay", "put", "bundle create", "task create", "task update", "task complete"),
-        *("room join", "note add", "note resolve", "join", "ack"),
+        *("room join", "note add", "note resolve", "join", "ack", "irc topic"),
     } == FOR_GUESTS
 
 

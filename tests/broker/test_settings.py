@@ -3,10 +3,29 @@
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
-from palaver.errors import BadName, BadRequest, BadText, NotAllowed, NotFound
-from palaver.protocol.agents import Agent
-from palaver.protocol.requests import ChangeSetting, Join, Leave, SetVerbosity, TagAgent
-from palaver.state.rooms import read_irc_level, read_irc_levels
+from palaver.broker.context import Seated
+from palaver.errors import (
+    BadName,
+    BadRequest,
+    BadText,
+    MessageTooLarge,
+    NotAllowed,
+    NotFound,
+    RoomClosed,
+    UnknownMember,
+)
+from palaver.protocol.agents import Agent, Caller, Standing
+from palaver.protocol.requests import (
+    ChangeSetting,
+    CloseRoom,
+    Join,
+    JoinRoom,
+    Leave,
+    SetTopic,
+    SetVerbosity,
+    TagAgent,
+)
+from palaver.state.rooms import IrcTopic, read_irc_level, read_irc_levels, read_irc_topic
 
 
 async def test_change_is_stored_with_the_previous_value(bus: Bus) -> None:
@@ -156,3 +175,77 @@ async def test_worker_or_script_sets_no_level(bus: Bus) -> None:
 async def test_invalid_channel_or_level_is_refused(bus: Bus, channel: str, level: str) -> None:
     with pytest.raises(BadRequest):
         await bus.submit(HUMAN, SetVerbosity(channel=channel, level=level))
+
+
+# The topics of IRC channels
+
+GUEST = Caller(name="irc/local/bob", standing=Standing.GUEST, kind="external")
+
+
+async def test_guest_or_agent_sets_and_removes_a_topic(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    first = await bus.submit(GUEST, SetTopic(channel="#Dev:Ä", text="one"))
+    again = await bus.submit(luna, SetTopic(channel="#dev:Ä", text="one"))
+
+    assert first is not None
+    assert first.payload == {"key": "topic", "value": "one", "old": "", "channel": "#dev:Ä"}
+    assert again is None
+    topic = IrcTopic(text="one", by="irc/local/bob", ts=first.ts)
+    assert read_irc_topic(bus.log.rows, "#DEV:Ä") == topic
+    assert read_irc_topic(bus.log.rows, "#dev:ä") is None
+
+    removed = await bus.submit(luna, SetTopic(channel="#dev:Ä", text=""))
+
+    assert removed is not None
+    assert (removed.payload["value"], removed.payload["old"]) == ("", "one")
+    assert read_irc_topic(bus.log.rows, "#dev:Ä") is None
+    assert await bus.submit(luna, SetTopic(channel="#dev:Ä", text="")) is None
+
+
+async def test_observer_sets_no_topic(bus: Bus) -> None:
+    observer = await bus.join("vera", role="observer")
+
+    with pytest.raises(NotAllowed, match="irc topic"):
+        await bus.submit(observer, SetTopic(channel="#general", text="x"))
+
+
+async def test_topic_of_a_room_is_for_its_members_and_persons(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    seated = await bus.broker.submit(luna, JoinRoom(places=("/srv/shop",)))
+    assert isinstance(seated, Seated)
+    channel = f"#{seated.room.id}"
+
+    for caller in (luna, GUEST, HUMAN):
+        assert await bus.submit(caller, SetTopic(channel=channel, text=f"by {caller.name}")) is not None
+    with pytest.raises(UnknownMember):
+        await bus.submit(nova, SetTopic(channel=channel, text="mine"))
+    await bus.submit(HUMAN, CloseRoom(room=seated.room.id))
+    with pytest.raises(RoomClosed):
+        await bus.submit(luna, SetTopic(channel=channel, text="late"))
+
+    kept = read_irc_topic(bus.log.rows, channel)
+    assert kept is not None
+    assert kept.text == "by human"
+
+
+@pytest.mark.parametrize(
+    ("channel", "text", "error"),
+    [
+        ("general", "x", BadRequest),
+        ("#a b", "x", BadRequest),
+        ("#", "x", BadRequest),
+        ("#a\x1b", "x", BadText),
+        ("#a", "x\x1b", BadText),
+        ("#a", "one\ntwo", BadRequest),
+        ("#a", "one\ttwo", BadRequest),
+        ("#a", "ü" * 196, MessageTooLarge),
+    ],
+)
+async def test_invalid_topic_is_refused(bus: Bus, channel: str, text: str, error: type[Exception]) -> None:
+    last = bus.log.last()
+
+    with pytest.raises(error):
+        await bus.submit(HUMAN, SetTopic(channel=channel, text=text))
+
+    assert bus.log.last() == last

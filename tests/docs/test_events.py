@@ -83,6 +83,7 @@ from palaver.protocol.requests import (
     RetireMember,
     Send,
     SetStatus,
+    SetTopic,
     SetVerbosity,
     TagAgent,
     TakeOver,
@@ -219,6 +220,7 @@ class Play:
         await self.ask(SYSTEM_CALLER, Notify(to="nova", text="look", cause="c", kind="k"))
         await self.ask(HUMAN, ChangeSetting(key="brake_hops", value=1, old=40))
         await self.ask(HUMAN, SetVerbosity(channel="#general", level="full"))
+        await self.ask(HUMAN, SetTopic(channel="#general", text="t"))
 
     async def works(self) -> None:
         """Create a task, update it and complete it."""

@@ -123,6 +123,7 @@ TURN: dict[str, object] = {"room": "talk-x7qa", "turn_id": 2, "lease_id": "l", "
             event("setting.changed", key="irc_verbosity", value="full", old="minimal", channel="#a"),
             "#a: irc_verbosity = full (was minimal)",
         ),
+        (event("setting.changed", key="topic", value="x", old="", channel="#a"), "#a: topic = x"),
         (
             event("setting.changed", key="autoRun", value=True, old=None, agent="luna", session="mon"),
             "luna+mon: autoRun = True",

@@ -48,7 +48,7 @@ from palaver.state.agents import (
     read_subagent,
 )
 from palaver.state.fold import _HANDLERS, SKIPPED, agent_of, apply
-from palaver.state.rooms import read_irc_level, read_irc_levels
+from palaver.state.rooms import IrcTopic, read_irc_level, read_irc_levels, read_irc_topic
 from palaver.state.rows import (
     CARRIED,
     EXPIRY,
@@ -192,6 +192,10 @@ irc_levels = st.fixed_dictionaries(
     {"key": st.just("irc_verbosity"), "value": st.sampled_from(["full", "loud", 7])},
     optional={"channel": st.sampled_from(["#general", ""])},
 )
+irc_topics = st.fixed_dictionaries(
+    {"key": st.just("topic"), "value": st.sampled_from(["one", "", 7])},
+    optional={"channel": st.sampled_from(["#general", ""])},
+)
 types = st.sampled_from([*_HANDLERS, "x", "claim"])
 facts = st.one_of(
     st.tuples(types, payloads),
@@ -199,6 +203,7 @@ facts = st.one_of(
     st.tuples(st.just("message"), mails),
     st.tuples(st.just("setting.changed"), auto_runs),
     st.tuples(st.just("setting.changed"), irc_levels),
+    st.tuples(st.just("setting.changed"), irc_topics),
     turn_facts,
     st.tuples(st.just("agent.hello"), st.just({"agent": {"name": "luna", "base": "luna", "session": "s"}})),
 )
@@ -358,6 +363,28 @@ def test_invalid_level_of_a_channel_is_skipped(wrong: dict[str, object]) -> None
     rows = folded(event("setting.changed", setting | wrong))
 
     assert read_irc_levels(rows) == {}
+    assert rows.get(SKIPPED, "setting.changed") is not None
+
+
+def test_topic_of_a_channel_is_kept_until_it_is_removed() -> None:
+    setting: dict[str, object] = {"key": "topic", "value": "one", "channel": "#general"}
+    first = event("setting.changed", setting, sender="irc/local/bob")
+
+    rows = folded(first)
+
+    assert read_irc_topic(rows, "#General") == IrcTopic(text="one", by="irc/local/bob", ts=first.ts)
+    assert read_irc_topic(rows, "#other") is None
+    later = event("setting.changed", setting | {"value": ""}, seq=2)
+    assert read_irc_topic(folded(first, later), "#general") is None
+
+
+@pytest.mark.parametrize("wrong", [{"value": 7}, {"value": None}, {"value": ["one"]}, {"channel": ""}])
+def test_invalid_topic_of_a_channel_is_skipped(wrong: dict[str, object]) -> None:
+    setting: dict[str, object] = {"key": "topic", "value": "one", "channel": "#general"}
+
+    rows = folded(event("setting.changed", setting | wrong))
+
+    assert read_irc_topic(rows, "#general") is None
     assert rows.get(SKIPPED, "setting.changed") is not None
 
 

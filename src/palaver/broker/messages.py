@@ -120,6 +120,14 @@ class RoomMessage:
         return decide
 
 
+def check_writer(room: Room, caller: Caller) -> None:
+    """Refuse a caller that may not write in a room: raise `RoomClosed` or `UnknownMember`."""
+    if not room.is_open:
+        raise RoomClosed(room.id)
+    if room.member(caller.name) is None and caller.standing not in _PERSONS:
+        raise UnknownMember(caller.name, room.id)
+
+
 def resolve_room_message(
     context: Context, caller: Caller, request: Send, mentions: Sequence[str]
 ) -> RoomMessage | None:
@@ -134,10 +142,7 @@ def resolve_room_message(
     _check_body(context, request)
     hint = _hint(request)
     room = _find(context, caller, request.room, rooms)
-    if not room.is_open:
-        raise RoomClosed(room.id)
-    if room.member(caller.name) is None and caller.standing not in _PERSONS:
-        raise UnknownMember(caller.name, room.id)
+    check_writer(room, caller)
     others = [token for token in request.to if not _is_room(token)]
     if others and not rooms:
         resolved = _to_members(context, caller, room, others)

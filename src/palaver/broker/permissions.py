@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from palaver.broker.context import Context, Written
+from palaver.broker.messages import check_writer
 from palaver.config import typed
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, cut_name
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, check_name
@@ -17,9 +18,11 @@ from palaver.protocol.events import (
     IRC_LEVELS,
     LIFE,
     LIMIT_TEXT,
+    LIMIT_TOPIC_BYTES,
     PAUSED,
     SETTING,
     TAG_KEY,
+    TOPIC_KEY,
     UNPAUSED,
     VERBOSITY_KEY,
     AnswerPermission,
@@ -27,10 +30,12 @@ from palaver.protocol.events import (
     ClosePermission,
 )
 from palaver.protocol.message import HUMAN
+from palaver.protocol.query import fold_channel
 from palaver.protocol.requests import (
     TYPED,
     ChangeSetting,
     Pause,
+    SetTopic,
     SetVerbosity,
     TagAgent,
     Typed,
@@ -40,7 +45,7 @@ from palaver.protocol.requests import (
 from palaver.protocol.settings_file import LIMIT_HINTS_BYTES
 from palaver.protocol.text import check_text
 from palaver.state.agents import read_agent
-from palaver.state.rooms import read_irc_level
+from palaver.state.rooms import read_irc_level, read_irc_topic, read_room
 from palaver.state.rows import Rows
 
 
@@ -161,7 +166,15 @@ async def _change_of_agent(
 
 _LIMIT_CHANNEL_BYTES: Final = 512
 """Longer than CHANNELLEN: the channel of a thread has the name of the thread."""
-_CHANNEL: Final = re.compile(r"#[^\s,:]+")
+_CHANNEL: Final = re.compile(r"#[^\s,]+")
+_LINE_PARTS: Final = re.compile("[\t\r\n\u2028\u2029]")
+"""A topic is one line without tabs."""
+
+
+def _check_channel(channel: str) -> None:
+    check_text(channel, "the name of the channel", _LIMIT_CHANNEL_BYTES)
+    if not _CHANNEL.fullmatch(channel):
+        raise BadRequest(f"{cut_name(channel)!r} is not a channel: write it with #, such as '#general'")
 
 
 async def set_verbosity(
@@ -170,10 +183,8 @@ async def set_verbosity(
     """Write how much the notices of an IRC channel show; nothing if they show that already."""
     if request.level not in IRC_LEVELS:
         raise BadRequest(f"no such level: {cut_name(request.level)!r}; use {', '.join(IRC_LEVELS)}")
-    check_text(request.channel, "the name of the channel", _LIMIT_CHANNEL_BYTES)
+    _check_channel(request.channel)
     channel = request.channel.lower()
-    if not _CHANNEL.fullmatch(channel):
-        raise BadRequest(f"{cut_name(channel)!r} is not a channel: write it with #, such as '#general'")
     id_, ts = context.ids.next(), context.clock.now_ms()
 
     def decide(rows: Rows) -> Draft | None:
@@ -183,6 +194,36 @@ async def set_verbosity(
         payload: dict[str, object] = {
             "key": VERBOSITY_KEY,
             "value": request.level,
+            "old": old,
+            "channel": channel,
+        }
+        return Draft(type=SETTING, sender=caller.name, payload=payload, id=id_, ts=ts, by=caller.by)
+
+    return Written(event=(await context.log.commit(f"irc/{channel}", decide, request_key=key)).event)
+
+
+async def set_topic(context: Context, caller: Caller, request: SetTopic, key: bytes | None) -> Written:
+    """Write the topic of an IRC channel; nothing if it has that topic already.
+
+    For each caller that may write in the channel. In the channel of a room these are its members and persons.
+    """
+    _check_channel(request.channel)
+    check_text(request.text, "the topic", LIMIT_TOPIC_BYTES)
+    if _LINE_PARTS.search(request.text):
+        raise BadRequest("a topic is one line: remove its tabs and line ends")
+    channel = fold_channel(request.channel)
+    id_, ts = context.ids.next(), context.clock.now_ms()
+
+    def decide(rows: Rows) -> Draft | None:
+        if (room := read_room(rows, channel[1:])) is not None:
+            check_writer(room, caller)
+        known = read_irc_topic(rows, channel)
+        old = "" if known is None else known.text
+        if old == request.text:
+            return None
+        payload: dict[str, object] = {
+            "key": TOPIC_KEY,
+            "value": request.text,
             "old": old,
             "channel": channel,
         }

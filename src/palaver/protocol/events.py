@@ -39,10 +39,14 @@ PATH_TYPES: Final = frozenset({PATH_SUBSCRIBED, PATH_UNSUBSCRIBED, SESSION_CREAT
 
 TAG_KEY: Final = "tag"
 HINTS_KEY: Final = "hints"
+"""`tag` and `hints` are stored for each agent."""
 VERBOSITY_KEY: Final = "irc_verbosity"
+TOPIC_KEY: Final = "topic"
+"""`irc_verbosity` and `topic` are stored for each IRC channel."""
 IRC_LEVELS: Final = ("minimal", "actions", "full", "debug")
 """How much the notices of an IRC channel show; each level adds to the one before."""
-"""Settings that are stored for each agent."""
+LIMIT_TOPIC_BYTES: Final = 390
+"""The topic of an IRC channel: a line with it and its channel has 512 bytes."""
 
 
 _T = TypeVar("_T")

@@ -440,6 +440,13 @@ class SetVerbosity(msgspec.Struct, frozen=True, kw_only=True):
     level: str
 
 
+class SetTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """Set the topic of an IRC channel; an empty text removes it."""
+
+    channel: str
+    text: str
+
+
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
     """Move the events before a seq out of the log, into an archive."""
 
@@ -512,6 +519,7 @@ Request = (
     | Release
     | ChangeSetting
     | SetVerbosity
+    | SetTopic
     | Archive
     | Import
     | Redact

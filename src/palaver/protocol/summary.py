@@ -138,7 +138,7 @@ def _typed(event: Event) -> str:
         case TurnSkipped() as turn:
             return f"session {turn.session}: {_counted_messages(turn.messages)}, by the {turn.reason}"
         case SettingChanged() as setting:
-            was = setting.old is not None and f"was {setting.old}"
+            was = setting.old not in (None, "") and f"was {setting.old}"
             whose = mailbox_of(setting.agent, setting.session) if setting.agent else setting.channel
             whose = whose and f"{whose}: "
             return _with(f"{whose}{setting.key} = {setting.value}", was)

@@ -32,6 +32,7 @@ from palaver.protocol.events import (
     SESSION_REMOVED,
     SETTING,
     TAG_KEY,
+    TOPIC_KEY,
     TURN_SKIPPED,
     UNPAUSED,
     VERBOSITY_KEY,
@@ -70,7 +71,7 @@ from palaver.state.paths import (
     fold_session_removed,
 )
 from palaver.state.references import fold_thread, made_bundle
-from palaver.state.rooms import add_note, fold_irc_level, fold_room, resolve_note
+from palaver.state.rooms import add_note, fold_irc_level, fold_irc_topic, fold_room, resolve_note
 from palaver.state.rows import Change, Rows, decode_count, encode_row
 from palaver.state.tasks import fold_task
 from palaver.state.turns import (
@@ -186,6 +187,8 @@ def _setting(rows: Rows, event: Event) -> list[Change]:
     setting = body_as(event, SettingChanged)
     if setting.key == VERBOSITY_KEY:
         return fold_irc_level(setting)
+    if setting.key == TOPIC_KEY:
+        return fold_irc_topic(event, setting)
     if setting.agent is None:
         return []
     if setting.key == AUTO_RUN:

@@ -42,6 +42,7 @@ from palaver.protocol.events import (
     SettingChanged,
     TakenOver,
 )
+from palaver.protocol.query import fold_channel
 from palaver.protocol.text import check_text
 from palaver.state.rows import Change, Rows, decode_count, encode_row
 from palaver.state.watches import PAGE, walk
@@ -684,9 +685,10 @@ def read_notes(
 
 
 # --------------------
-# IRC channels: how much their notices show.
+# IRC channels: how much their notices show, and their topics.
 
 IRC_VERBOSITY: Final = "irc_verbosity"
+IRC_TOPIC: Final = "irc_topic"
 _AGENT_CHANNEL: Final = "#agent-"
 
 
@@ -710,3 +712,26 @@ def read_irc_level(rows: Rows, channel: str) -> str:
 def read_irc_levels(rows: Rows) -> dict[str, str]:
     """Return the level of each channel that has another one than the default, or had one, by name."""
     return {name: msgspec.json.decode(value, type=str) for name, value in walk(rows, IRC_VERBOSITY, "")}
+
+
+class IrcTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """The topic of an IRC channel that a client has set."""
+
+    text: str
+    by: str
+    """The sender that set it."""
+    ts: int
+
+
+def fold_irc_topic(event: Event, setting: SettingChanged) -> list[Change]:
+    """Return the changes of a new topic of a channel. An empty topic removes it."""
+    if not setting.channel or not isinstance(setting.value, str):
+        raise ValueError(setting.key)
+    topic = IrcTopic(text=setting.value, by=event.sender, ts=event.ts)
+    return [(IRC_TOPIC, setting.channel, encode_row(topic) if topic.text else None)]
+
+
+def read_irc_topic(rows: Rows, channel: str) -> IrcTopic | None:
+    """Return the topic that a client has set in an IRC channel, written in any case; None without one."""
+    value = rows.get(IRC_TOPIC, fold_channel(channel))
+    return None if value is None else msgspec.json.decode(value, type=IrcTopic)

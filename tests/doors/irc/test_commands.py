@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.doors.irc.door_stage import IrcClient, IrcStage, commands, opened_irc, plain, shown
 
+from palaver.broker.context import Seated
 from palaver.doors.irc.channels import IrcUser
 from palaver.doors.irc.commands import _COMMANDS, _is_matching, _pattern
 from palaver.doors.irc.connection import IrcLimits
 from palaver.doors.irc.irc_wire import CAPABILITIES, COMMANDS, LIMIT_MONITOR, LIMIT_MULTILINE_LINES, fold
+from palaver.protocol.agents import Caller, Standing, caller_for
+from palaver.protocol.requests import JoinRoom, SetTopic
 
 # --------------------
 # Registration
@@ -509,19 +512,19 @@ async def test_part_of_a_channel_without_being_in_it(irc: IrcStage) -> None:
     assert commands(await bob.ask("PART #a", "PART #general", "PART #b")) == ["442", "442", "403"]
 
 
-async def test_topics_and_modes_can_only_be_read(irc: IrcStage) -> None:
+async def test_topics_are_read_and_modes_can_only_be_read(irc: IrcStage) -> None:
     bob = await irc.guest("bob")
     await bob.ask("JOIN #general,#a")
 
     lines = await bob.ask(
         "TOPIC #general",
         "TOPIC #a",
-        "TOPIC #general :new",
         "TOPIC #agent-luna :new",
         "TOPIC #nothing",
+        "TOPIC #nothing :new",
         "MODE #general",
         "MODE #general +b",
-        "MODE #general +m",
+        "MODE #general +t",
         "MODE #nothing",
         "MODE bob",
         "MODE bob +o",
@@ -529,8 +532,135 @@ async def test_topics_and_modes_can_only_be_read(irc: IrcStage) -> None:
         "MODE human",
     )
 
-    said = ["332", "333", "331", "482", "442", "403", "324", "329", "368", "482", "403", "221", "501"]
+    said = ["332", "333", "331", "442", "403", "403", "324", "329", "368", "482", "403", "221", "501"]
     assert commands(lines) == [*said, "401", "401"]
+    assert lines[6].params == ("bob", "#general", "+n")
+
+
+# --------------------
+# Topics
+
+
+async def test_topic_is_set_shown_and_kept_with_who_and_when(irc: IrcStage) -> None:
+    ann, bob = await irc.guest("ann", "server-time"), await irc.guest("bob")
+    luna = await irc.program("luna")
+    for client in (ann, luna, bob):
+        await client.ask("JOIN #Ops")
+    irc.clock.advance(90)
+    set_ms = irc.clock.now_ms()
+
+    replies = await bob.ask("TOPIC #ops :deploy at five")
+    irc.clock.advance(60)
+    listed = await bob.ask("LIST #ops", "TOPIC #OPS")
+    await bob.ask("PART #ops")
+    again = await bob.ask("JOIN #OPS")
+
+    assert shown(replies) == [("TOPIC", "#Ops", "deploy at five")]
+    for client in (ann, luna):
+        line = (await client.until("TOPIC"))[-1]
+        assert (line.source, line.params) == ("bob!bob@palaver", ("#Ops", "deploy at five"))
+    assert listed[1].params == ("bob", "#Ops", "3", "deploy at five")
+    said = [("332", "bob", "#Ops", "deploy at five"), ("333", "bob", "#Ops", "bob", str(set_ms // 1000))]
+    assert shown(listed[3:]) == said
+    assert shown(again[1:3]) == said
+    (payload,) = await irc.payloads("setting.changed")
+    assert payload == {"key": "topic", "value": "deploy at five", "old": "", "channel": "#ops"}
+
+
+async def test_empty_topic_shows_that_of_the_bus_again(irc: IrcStage) -> None:
+    ann, bob = await irc.guest("ann"), await irc.guest("bob")
+    own = (await ann.ask("JOIN #general,#a"))[1].params[-1]
+    await bob.ask("JOIN #general,#a", "TOPIC #general :mine", "TOPIC #a :mine")
+    await ann.ask()
+
+    await bob.ask("TOPIC #general :", "TOPIC #a :\x02 \x0f")
+
+    assert shown(await ann.ask()) == [("TOPIC", "#general", own), ("TOPIC", "#a", "")]
+    read = shown(await ann.ask("TOPIC #general", "TOPIC #a"))
+    assert read[0] == ("332", "ann", "#general", own)
+    assert read[1][:4] == ("333", "ann", "#general", "pal")
+    assert read[2][0] == "331"
+
+
+async def test_same_topic_again_is_not_shown_to_others(irc: IrcStage) -> None:
+    ann, bob = await irc.guest("ann"), await irc.guest("bob")
+    await ann.ask("JOIN #a")
+    await bob.ask("JOIN #a", "TOPIC #a :one")
+    await ann.ask()
+
+    assert commands(await bob.ask("TOPIC #a :one")) == ["332", "333"]
+    assert commands(await bob.ask("TOPIC #a :", "TOPIC #a :")) == ["TOPIC", "331"]
+    assert shown(await ann.ask()) == [("TOPIC", "#a", "")]
+
+
+async def test_topic_has_the_label_and_the_account_of_its_client(irc: IrcStage) -> None:
+    luna = await irc.program("luna", "labeled-response", "batch", "account-tag")
+    await luna.ask("JOIN #a")
+
+    (line,) = await luna.ask("@label=7 TOPIC #a :x")
+
+    assert (line.command, line.tags) == ("TOPIC", {"label": "7", "account": "luna"})
+
+
+async def test_other_connection_of_an_account_gets_the_topic_without_the_label(irc: IrcStage) -> None:
+    caps = ("labeled-response", "batch")
+    secret = await irc.token("luna")
+    first, second = await irc.connect(), await irc.connect()
+    for client in (first, second):
+        await client.log_in("luna", secret, *caps)
+    await first.ask("JOIN #a")
+
+    await first.ask("@label=7 TOPIC #a :x")
+
+    line = (await second.until("TOPIC"))[-1]
+    assert (line.params, line.tags) == (("#a", "x"), {})
+
+
+async def test_topic_of_another_door_is_shown(irc: IrcStage) -> None:
+    bob = await irc.guest("bob")
+    await bob.ask("JOIN #A")
+    luna = caller_for(await irc.agent("luna"))
+    gone = Caller(name="irc/local/zed", standing=Standing.GUEST, kind="external")
+
+    await irc.broker.submit(luna, SetTopic(channel="#a", text="one"))
+    await irc.broker.submit(gone, SetTopic(channel="#a", text="two"))
+
+    lines = await bob.ask()
+    assert shown(lines) == [("TOPIC", "#A", "one"), ("TOPIC", "#A", "two")]
+    assert [line.source for line in lines] == ["luna!luna@palaver", "zed!zed@palaver"]
+
+
+async def test_guest_that_may_only_read_sets_no_topic(irc: IrcStage) -> None:
+    irc.change(irc_guests="read")
+    bob = await irc.guest("bob")
+    await bob.ask("JOIN #a")
+
+    assert commands(await bob.ask("TOPIC #a :x", "TOPIC #a")) == ["482", "331"]
+    assert await irc.payloads("setting.changed") == []
+
+
+async def test_agent_outside_a_room_does_not_set_its_topic(irc: IrcStage, tmp_path: Path) -> None:
+    seated = await irc.broker.submit(caller_for(await irc.agent("nova")), JoinRoom(places=(str(tmp_path),)))
+    assert isinstance(seated, Seated)
+    luna, bob = await irc.program("luna"), await irc.guest("bob")
+    for client in (luna, bob):
+        await client.ask(f"JOIN #{seated.room.id}")
+    await luna.until("JOIN")
+
+    assert commands(await luna.ask(f"TOPIC #{seated.room.id} :x")) == ["482"]
+    assert commands(await bob.ask(f"TOPIC #{seated.room.id} :x")) == ["TOPIC"]
+
+
+async def test_long_topic_is_cut_between_characters_and_has_no_control_characters(irc: IrcStage) -> None:
+    bob = await irc.guest("bob")
+    await bob.ask("JOIN #a")
+
+    (line,) = await bob.ask("TOPIC #a :\x02b\x1b[2J\t\x0304,05\u202e" + "ü" * 200)
+
+    text = line.params[1]
+    assert text.startswith("b[2J\\u202eü")
+    assert len(text.encode()) in (389, 390)
+    assert (await bob.ask("TOPIC #a"))[0].params[-1] == text
 
 
 async def test_who_finds_by_channel_nick_and_mask(irc: IrcStage) -> None:

@@ -1,6 +1,7 @@
 """Lines, tags, names and splitting of the IRC protocol."""
 
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +36,7 @@ from palaver.doors.irc.irc_wire import (
     channel_of_path,
     channel_of_thread,
     clean_text,
+    clean_topic,
     client_tags,
     ctcp_of,
     cut_text,
@@ -70,6 +72,7 @@ from palaver.doors.irc.irc_wire import (
 from palaver.errors import PalaverError
 from palaver.protocol.address import check_path
 from palaver.protocol.agents import LIMIT_NAME
+from palaver.protocol.display import safe
 from palaver.protocol.text import check_text, check_thread
 
 # Characters of one, two, three and four bytes, letters with marks, and an emoji of several characters.
@@ -620,6 +623,17 @@ def test_formatting_is_removed_and_nothing_else(text: str) -> None:
 )
 def test_colours_are_removed_with_their_numbers(text: str, clean: str) -> None:
     assert clean_text(text) == clean
+
+
+@given(st.text(st.sampled_from(FORMATTING + "\t\x1b\x85\u202e\u200b\u2028é🙂 019,a"), max_size=500))
+@example("x" * 389 + "é")
+@example("x" * 388 + " \u202e")
+def test_topic_is_one_short_line_that_the_broker_accepts(text: str) -> None:
+    topic = clean_topic(text)
+
+    check_text(topic, "the topic", 390)
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u2028]", topic)
+    assert clean_topic(topic) == topic == safe(topic).strip()
 
 
 @pytest.mark.parametrize(

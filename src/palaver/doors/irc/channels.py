@@ -12,7 +12,6 @@ from typing import Final
 from palaver.doors.irc.connection import Client
 from palaver.doors.irc.irc_wire import (
     GENERAL,
-    LIMIT_TOPIC_BYTES,
     SERVER,
     ChannelRef,
     Line,
@@ -21,6 +20,7 @@ from palaver.doors.irc.irc_wire import (
     cut_text,
     fit_line,
     fold,
+    format_time,
     nick_of,
     numeric,
     pack_words,
@@ -32,10 +32,21 @@ from palaver.errors import RoomNotFound
 from palaver.protocol.agents import GUEST_ROLE, Agent
 from palaver.protocol.display import safe
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import CLOSE, KICK, MEMBER_JOINED, MEMBER_LEFT, SEAT_TYPES
+from palaver.protocol.events import (
+    CLOSE,
+    KICK,
+    LIMIT_TOPIC_BYTES,
+    MEMBER_JOINED,
+    MEMBER_LEFT,
+    SEAT_TYPES,
+    SETTING,
+    TOPIC_KEY,
+    SettingChanged,
+)
+from palaver.protocol.requests import SetTopic
 from palaver.services.services import Services
 from palaver.state.agents import read_agents
-from palaver.state.rooms import find_room, read_open_rooms, read_room, read_rooms_of
+from palaver.state.rooms import find_room, read_irc_topic, read_open_rooms, read_room, read_rooms_of
 
 _CHANGES: Final = SEAT_TYPES | {MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE}
 """Events that can change which agents are listed."""
@@ -92,6 +103,8 @@ class Hub:
         """Called with each client that is removed."""
         self.writing: dict[str, Writing] = {}
         """The events that clients are writing now, by their ids."""
+        self.setting_topic: dict[Client, SetTopic] = {}
+        """The topics that clients are setting now: the new topic is the reply to their command."""
         self._at: dict[str, list[Client]] = {}
         self._members: dict[str, dict[Client, None]] = {}
         self._written: dict[str, str] = {}
@@ -155,7 +168,7 @@ class Hub:
         return [user for nick in sorted(nicks) if (user := self.user(nick)) is not None]
 
     def channels(self) -> list[str]:
-        """Return the channels that have a topic or a member: general, rooms, agents, and those of clients."""
+        """Return the channels that the bus knows, of general, rooms and agents, and those of clients."""
         found = {GENERAL: GENERAL}
         found |= {f"#{room.id}": f"#{room.id}" for room in read_open_rooms(self.services.queries.rows)}
         found |= {fold(name): name for name in map(channel_of_agent, self._names())}
@@ -171,7 +184,15 @@ class Hub:
         return list(found.values())
 
     def topic(self, channel: str) -> str:
-        """Return the topic of a channel; empty if it has none. It has no control characters."""
+        """Return the topic of a channel; empty if it has none. It has no control characters.
+
+        A channel in which no client has set a topic has that of the bus, if the bus knows the channel.
+        """
+        topic = read_irc_topic(self.services.queries.rows, channel)
+        text = self._own_topic(channel) if topic is None else topic.text
+        return cut_text(safe(text), LIMIT_TOPIC_BYTES)
+
+    def _own_topic(self, channel: str) -> str:
         ref = self.ref(channel)
         match ref.kind:
             case "general":
@@ -185,7 +206,7 @@ class Hub:
                 text = f"Thread {ref.name}. A line here goes to the agents that it names."
             case _:
                 text = ""
-        return cut_text(safe(text), LIMIT_TOPIC_BYTES)
+        return text
 
     # Changes by clients
 
@@ -316,9 +337,13 @@ class Hub:
     def send_topic(self, client: Client, channel: str) -> None:
         """Send the topic of a channel to one client, if there is one."""
         name = self.written(channel)
-        if topic := self.topic(channel):
-            client.numeric("332", name, text=topic)
-            client.numeric("333", name, SERVER, str(self.services.daemon.started_ms // 1000))
+        if text := self.topic(channel):
+            topic = read_irc_topic(self.services.queries.rows, channel)
+            who = SERVER if topic is None else nick_of(topic.by)
+            set_ms = self.services.daemon.started_ms if topic is None else topic.ts
+            room_bytes = room_for_text(SERVER, "332", f"{client.nick} {name}")
+            client.numeric("332", name, text=cut_text(text, room_bytes))
+            client.numeric("333", name, who, str(set_ms // 1000))
 
     # Changes on the bus
 
@@ -349,11 +374,31 @@ class Hub:
                 changed()
 
     def _hear(self, events: Sequence[Event]) -> None:
-        self.refresh()
+        if any(event.type in _CHANGES for event in events):
+            self.refresh()
+        for event in events:
+            if isinstance(event.body, SettingChanged) and event.body.key == TOPIC_KEY and not event.imported:
+                self._show_topic(event, event.body)
+
+    def _show_topic(self, event: Event, setting: SettingChanged) -> None:
+        """Show a new topic in its channel; for a removed one, that of the bus."""
+        folded, nick = fold(setting.channel), nick_of(event.sender)
+        name, user = self.written(folded), self.user(nick)
+        source = source_of(nick, nick) if user is None else user.source
+        text = cut_text(
+            str(setting.value) or safe(self._own_topic(folded)), room_for_text(source, "TOPIC", name)
+        )
+        tags = {"time": format_time(event.ts), **({} if user is None else _account_tag(user))}
+        line = Line(source=source, command="TOPIC", params=(name, text), tags=tags)
+        for client in self.members(folded):
+            asked = self.setting_topic.get(client)
+            is_reply = asked is not None and (fold(asked.channel), asked.text) == (folded, setting.value)
+            is_own = client.account.caller.name == event.sender
+            (client.send if is_reply and is_own else client.push)(line)
 
     def _begin(self) -> None:
         self._read_bus()
-        self._stop = self.services.queries.subscribe(self._hear, _CHANGES)
+        self._stop = self.services.queries.subscribe(self._hear, _CHANGES | {SETTING})
         for begin in self.on_first:
             begin()
 

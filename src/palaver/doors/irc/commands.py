@@ -1,7 +1,7 @@
 """The commands of IRC: registration, capabilities and SASL, and those that read or change who is where.
 
 Commands that carry messages or read the history are in `speaking.py` and `history.py`; they are handed in.
-Topics and modes can only be read: the bus defines them.
+Modes can only be read: the bus defines them. A client that may write in a channel can set its topic.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
+from palaver.broker.context import Written
 from palaver.domain.rights import require
 from palaver.doors.irc.channels import Hub, IrcUser
 from palaver.doors.irc.connection import Client
@@ -35,6 +36,7 @@ from palaver.doors.irc.irc_wire import (
     TooLong,
     capability_words,
     clean_text,
+    clean_topic,
     client_tags,
     cut_text,
     fit_line,
@@ -46,12 +48,14 @@ from palaver.doors.irc.irc_wire import (
     nick_of,
     pack_words,
     parse_line,
+    room_for_text,
 )
-from palaver.errors import NotAllowed, PalaverError, WhoAreYou
+from palaver.errors import NotAllowed, PalaverError, RoomClosed, UnknownMember, WhoAreYou
 from palaver.identity.accounts import HOW_TO_LOG_IN, Account
 from palaver.protocol.agents import Standing
 from palaver.protocol.display import safe
 from palaver.protocol.message import HUMAN
+from palaver.protocol.requests import SetTopic
 from palaver.state.agents import read_agent
 
 _logger: Final = logging.getLogger("palaver.doors")
@@ -371,7 +375,7 @@ class IrcSession:
         client.numeric("001", text=f"Welcome to Palaver, {client.nick}")
         client.numeric("002", text=f"Your host is {SERVER}, running version palaver-{daemon.version}")
         client.numeric("003", text=f"This server was started {started:%Y-%m-%d %H:%M} UTC")
-        client.numeric("004", SERVER, f"palaver-{daemon.version}", "i", "nt")
+        client.numeric("004", SERVER, f"palaver-{daemon.version}", "i", "n")
         for line in isupport_lines(client.nick):
             client.send(line)
         self.lusers(Line(command="LUSERS"))
@@ -672,7 +676,7 @@ class IrcSession:
             else:
                 self.client.numeric("366", safe(channel) or "*")
 
-    def topic(self, line: Line) -> None:
+    async def topic(self, line: Line) -> None:
         client, channel = self.client, line.params[0]
         if not is_channel(channel) or not self._exists(channel):
             client.numeric("403", safe(channel) or "*")
@@ -680,11 +684,30 @@ class IrcSession:
             if fold(channel) not in client.joined:
                 client.numeric("442", channel)
             else:
-                client.numeric("482", channel, text="Topics are set by the bus and can only be read")
-        elif self.hub.topic(channel):
-            self.hub.send_topic(client, channel)
+                await self._set_topic(channel, clean_topic(line.params[1]))
         else:
-            client.numeric("331", self.hub.written(channel))
+            self._send_topic(channel)
+
+    async def _set_topic(self, channel: str, text: str) -> None:
+        """Store a topic. TOPIC is sent when it is stored; a client that changes nothing gets the topic."""
+        client = self.client
+        request = self.hub.setting_topic[client] = SetTopic(channel=channel, text=text)
+        try:
+            written = await self.hub.services.broker.submit(client.account.caller, request)
+        except (NotAllowed, RoomClosed, UnknownMember) as error:
+            client.numeric("482", channel, text=safe(str(error)))
+            return
+        finally:
+            del self.hub.setting_topic[client]
+        assert isinstance(written, Written)
+        if written.event is None:
+            self._send_topic(channel)
+
+    def _send_topic(self, channel: str) -> None:
+        if self.hub.topic(channel):
+            self.hub.send_topic(self.client, channel)
+        else:
+            self.client.numeric("331", self.hub.written(channel))
 
     async def list(self, line: Line) -> None:
         client = self.client
@@ -697,7 +720,8 @@ class IrcSession:
                 await asyncio.sleep(0)
             if wanted is None or any(fnmatchcase(fold(channel), _pattern(word)) for word in wanted):
                 count = str(len(self.hub.nick_list(channel)))
-                client.send_text("322", channel, count, text=self.hub.topic(channel))
+                room_bytes = room_for_text(SERVER, "322", f"{client.nick} {channel} {count}")
+                client.send_text("322", channel, count, text=cut_text(self.hub.topic(channel), room_bytes))
         client.numeric("323")
 
     def mode(self, line: Line) -> None:
@@ -708,7 +732,7 @@ class IrcSession:
             client.numeric("403", safe(target))
         elif not modes:
             channel = self.hub.written(target)
-            client.send_text("324", channel, text="+nt")
+            client.send_text("324", channel, text="+n")
             client.numeric("329", channel, str(self.hub.services.daemon.started_ms // 1000))
         elif modes in (("b",), ("+b",)):
             client.numeric("368", self.hub.written(target))

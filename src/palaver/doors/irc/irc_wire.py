@@ -15,6 +15,8 @@ from typing import Final, Literal, NamedTuple
 
 from palaver.errors import PalaverError
 from palaver.protocol.agents import full_name, split_name
+from palaver.protocol.display import safe
+from palaver.protocol.events import LIMIT_TOPIC_BYTES
 from palaver.protocol.text import check_thread, exact
 
 SERVER: Final = "pal"
@@ -32,7 +34,6 @@ LIMIT_NICK: Final = 70
 """Characters of a nick: an agent's name, `|` and its device."""
 LIMIT_CHANNEL_BYTES: Final = 100
 """A channel that a client may create. The channel of a thread can be longer: see `channel_of_thread`."""
-LIMIT_TOPIC_BYTES: Final = 390
 LIMIT_TARGETS: Final = 4
 """Targets of one command, separated by commas."""
 LIMIT_MONITOR: Final = 100
@@ -522,6 +523,7 @@ _HEX: Final = "[0-9A-Fa-f]{6}"
 _FORMATTING: Final = re.compile(
     rf"[\x01\x02\x0f\x11\x16\x1d-\x1f]|\x03(?:{_DIGITS}(?:,{_DIGITS})?)?|\x04(?:{_HEX}(?:,{_HEX})?)?"
 )
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _LINE_ENDS: Final = re.compile("\r\n|\r|\n")
 _JOINER: Final = "\u200d"
 _LONGEST_CLUSTER: Final = 16
@@ -533,6 +535,15 @@ _SPACE_SHARE: Final = 8
 def clean_text(text: str) -> str:
     """Return a text without the formatting of IRC and without CTCP. Other control characters stay."""
     return _FORMATTING.sub("", text)
+
+
+def clean_topic(text: str) -> str:
+    """Return a topic as it is stored: at most `LIMIT_TOPIC_BYTES`, without formatting and control characters.
+
+    A longer one is cut between characters. Direction marks and invisible characters are made visible.
+    """
+    kept = _CONTROLS.sub("", clean_text(text))
+    return cut_text(safe(kept).strip(), LIMIT_TOPIC_BYTES).rstrip()
 
 
 def ctcp_of(text: str) -> tuple[str, str] | None:
