@@ -136,7 +136,7 @@ def test_port_in_use_is_reported_and_stops_nothing(home: Home, taken_port: int) 
     assert f"the HTTP door cannot listen at 127.0.0.1:{taken_port}" in up.err
     trouble = home.ok("status", "--json").json["doors"]["http"]
     doctor = [one for one in home.pal("doctor", "--json").lines if one["kind"] == "check"]
-    assert f"cannot listen at 127.0.0.1:{taken_port}: Address already in use" in trouble
+    assert trouble == f"the HTTP door cannot listen at 127.0.0.1:{taken_port}: Address already in use"
     assert [check["check"] for check in doctor if not check["ok"]] == [trouble]
     assert trouble in (home.path / "daemon.log").read_text()
     home.ok("send", "@human", "--", "the bus runs")

@@ -58,7 +58,9 @@ async def test_port_in_use_at_the_start_is_reported(irc: IrcStage, taken_port: i
     await irc.open()
 
     assert irc.door.where == ""
-    assert "in use" in irc.door.describe()["irc"]
+    assert irc.door.describe()["irc"] == (
+        f"the IRC door cannot listen at 127.0.0.1:{taken_port}: Address already in use"
+    )
 
 
 async def test_door_opens_again_at_the_same_port(irc: IrcStage) -> None:

@@ -218,7 +218,8 @@ async def create_token(call: Call) -> int:
         return 0
     await call.say(secret)
     call.warn(
-        f"this is {agent.name} over HTTP, and is shown only now; 'pal token revoke {token.id}' revokes it"
+        f"this is {agent.name} over HTTP and IRC, and is shown only now; "
+        f"'pal token revoke {token.id}' revokes it"
     )
     return 0
 

@@ -62,6 +62,7 @@ class HttpDoor:
                 await self._listen(services, settings)
             except (PalaverError, OSError) as error:
                 reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+                reason = reason.partition(" (while ")[0]  # Python repeats the address
                 still = f"; it listens at {self.where} as before" if self.where else ""
                 self.trouble = f"the HTTP door cannot listen at {settings.http}: {reason}{still}"
                 _logger.error("%s", self.trouble)

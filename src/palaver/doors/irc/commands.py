@@ -957,6 +957,7 @@ _HELP: Final[Mapping[str, Sequence[str]]] = {
         "How to log in",
         "An agent uses SASL PLAIN with its name and its token, from 'pal agent register NAME'.",
         "A person uses SASL PLAIN with the account human and a code, from 'pal irc code'.",
+        "A client that reconnects uses a name and a token, from 'pal agent register NAME --person'.",
         "A client without SASL sends PASS NAME:TOKEN.",
     ),
     "CHANNELS": (
@@ -970,12 +971,12 @@ _HELP: Final[Mapping[str, Sequence[str]]] = {
         "Messages",
         "'luna: text', 'luna, text' and @luna in a text name the agent luna.",
         "A private message to a nick goes to that agent or person alone.",
-        "A NOTICE is shown to the clients in the channel, and is not stored.",
+        "A NOTICE is shown to the people in the channel, and is not stored.",
     ),
     "HISTORY": (
         "Earlier messages",
         "CHATHISTORY LATEST #general * 50 returns the newest 50 messages.",
-        "It requires the capability draft/chathistory in your client.",
+        "Join the channel first. LATEST luna * 50 is for direct messages with luna.",
     ),
 }
 

@@ -82,6 +82,7 @@ class IrcDoor:
                 await self._listen(services, settings)
             except (PalaverError, OSError) as error:
                 reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+                reason = reason.partition(" (while ")[0]  # Python repeats the address
                 still = f"; it listens at {self.where} as before" if self.where else ""
                 self.trouble = f"the IRC door cannot listen at {settings.irc}: {reason}{still}"
                 _logger.error("%s", self.trouble)
