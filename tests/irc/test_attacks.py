@@ -312,6 +312,21 @@ def test_confirmed_line_is_in_the_log_after_a_kill(bus: Home) -> None:
     client.close()
 
 
+def test_topic_survives_a_kill(bus: Home) -> None:
+    with Client(bus).register("bob").join("#ops") as bob:
+        bob.send("TOPIC #ops :deploy at five")
+        bob.until_command("TOPIC")
+        bus.kill()
+    bus.start_daemon()
+
+    with Client(bus).register("ann") as ann:
+        ann.send("JOIN #ops")
+        assert ann.until_command("332").params == ["ann", "#ops", "deploy at five"]
+        who_and_when = ann.until_command("333").params
+    (event,) = bus.events("--type", "setting.changed")
+    assert who_and_when == ["ann", "#ops", "bob", str(event["ts"] // 1000)]
+
+
 def test_message_that_the_program_did_not_read_comes_again(bus: Home) -> None:
     token = register(bus, "nova")
     first = Client(bus).register("nova", password=token)
