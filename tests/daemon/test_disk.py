@@ -34,7 +34,8 @@ def small() -> Iterator[Home]:
             yield home
         finally:
             home.close()
-            subprocess.run(["umount", home.path], check=True)
+            # A daemon that could not start may still be ending there.
+            wait_until(lambda: not subprocess.run(["umount", home.path], check=False).returncode)
 
 
 def fill(home: Home, body: bytes = BODY) -> tuple[list[int], Result]:
