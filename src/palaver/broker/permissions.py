@@ -1,6 +1,7 @@
 """Permission requests of agents and the decisions on them. Only the human decides, and only in person."""
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from palaver.broker.context import Context, Written
@@ -185,21 +186,15 @@ async def set_verbosity(
         raise BadRequest(f"no such level: {cut_name(request.level)!r}; use {', '.join(IRC_LEVELS)}")
     _check_channel(request.channel)
     channel = request.channel.lower()
-    id_, ts = context.ids.next(), context.clock.now_ms()
-
-    def decide(rows: Rows) -> Draft | None:
-        old = read_irc_level(rows, channel)
-        if old == request.level:
-            return None
-        payload: dict[str, object] = {
-            "key": VERBOSITY_KEY,
-            "value": request.level,
-            "old": old,
-            "channel": channel,
-        }
-        return Draft(type=SETTING, sender=caller.name, payload=payload, id=id_, ts=ts, by=caller.by)
-
-    return Written(event=(await context.log.commit(f"irc/{channel}", decide, request_key=key)).event)
+    return await _set_for_channel(
+        context,
+        caller,
+        VERBOSITY_KEY,
+        request.level,
+        channel,
+        lambda rows: read_irc_level(rows, channel),
+        key,
+    )
 
 
 async def set_topic(context: Context, caller: Caller, request: SetTopic, key: bytes | None) -> Written:
@@ -212,21 +207,33 @@ async def set_topic(context: Context, caller: Caller, request: SetTopic, key: by
     if _LINE_PARTS.search(request.text):
         raise BadRequest("a topic is one line: remove its tabs and line ends")
     channel = fold_channel(request.channel)
-    id_, ts = context.ids.next(), context.clock.now_ms()
 
-    def decide(rows: Rows) -> Draft | None:
+    def read(rows: Rows) -> str:
         if (room := read_room(rows, channel[1:])) is not None:
             check_writer(room, caller)
         known = read_irc_topic(rows, channel)
-        old = "" if known is None else known.text
-        if old == request.text:
+        return "" if known is None else known.text
+
+    return await _set_for_channel(context, caller, TOPIC_KEY, request.text, channel, read, key)
+
+
+async def _set_for_channel(
+    context: Context,
+    caller: Caller,
+    name: str,
+    value: str,
+    channel: str,
+    read: Callable[[Rows], str],
+    key: bytes | None,
+) -> Written:
+    """Write a setting of an IRC channel; nothing if it has that value. `read` returns the old value."""
+    id_, ts = context.ids.next(), context.clock.now_ms()
+
+    def decide(rows: Rows) -> Draft | None:
+        old = read(rows)
+        if old == value:
             return None
-        payload: dict[str, object] = {
-            "key": TOPIC_KEY,
-            "value": request.text,
-            "old": old,
-            "channel": channel,
-        }
+        payload: dict[str, object] = {"key": name, "value": value, "old": old, "channel": channel}
         return Draft(type=SETTING, sender=caller.name, payload=payload, id=id_, ts=ts, by=caller.by)
 
     return Written(event=(await context.log.commit(f"irc/{channel}", decide, request_key=key)).event)

@@ -1,22 +1,23 @@
-"""The IRC door: listens at the configured address in the daemon's loop, and reports when it cannot.
+"""The IRC door, open or closed, and its connections.
 
 The commands and the TLS files are loaded in a thread when the door opens, because this takes a while.
 """
 
 import asyncio
-import errno
 import ipaddress
 import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from palaver.clock import CallLater
 from palaver.config import Settings
-from palaver.doors.address import IRC, Address, check_reach, format_address, parse_address
-from palaver.errors import BadRequest, PalaverError
+from palaver.doors.address import IRC, Address, check_reach
+from palaver.doors.tcp_door import RunningServer, StartServer, TcpDoor
+from palaver.errors import BadRequest
 from palaver.home import first_reserved_file
 
 if TYPE_CHECKING:
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
     from palaver.doors.irc.connection import Client, IrcLimits
     from palaver.services.services import Services
 
-_BACKLOG: Final = 128
 _STOP_S: Final = 1.0
 """Seconds in which clients must read that the door closes."""
 _TRY_AGAIN_S: Final = 1.0
+_CLOSES: Final = "the IRC door closes, because the bus stops or its settings changed"
 
 _logger: Final = logging.getLogger("palaver.doors")
 
 
-class IrcDoor:
-    """The IRC door, open or closed. Use it only on the event loop's thread."""
+class IrcDoor(TcpDoor):
+    """The IRC door."""
 
     def __init__(
         self,
@@ -46,81 +47,29 @@ class IrcDoor:
         call_later: CallLater | None = None,
     ) -> None:
         """`call_later` runs the timers of connections; without it, the loop does."""
+        super().__init__(IRC)
         self._tasks = tasks
         self._limits = limits
         self._call_later = call_later
-        self._lock = asyncio.Lock()
         self._listening: IrcListening | None = None
-        self._address: Address | None = None
-        self.where = ""
-        """The URL it listens at; empty if it is closed."""
-        self.trouble = ""
-        """Why it cannot listen as configured, as a sentence; empty if there is no problem."""
-        self.changed: dict[str, str | int] = {}
-        """Settings changed since the daemon started; they replace those of the start."""
+        """The newest server, for tests that look at its connections."""
 
-    def describe(self) -> dict[str, str]:
-        """Return its entry in the list of doors; empty if it is closed and should be.
-
-        A door that could not move to another address has a second entry that says so.
-        """
-        shown = self.where or self.trouble
-        moved = {"irc_problem": self.trouble} if self.where and self.trouble else {}
-        return ({"irc": shown} if shown else {}) | moved
-
-    async def open(self, services: "Services", settings: Settings) -> None:
-        """Listen at the configured address instead of the current one; close the door if none is set.
-
-        A failure is in `trouble` and in the daemon's log. The door then keeps its current address, unless it
-        had to give it up to try the new one.
-        """
-        async with self._lock:
-            if not settings.irc:
-                await self._shut()
-                return
-            try:
-                await self._listen(services, settings)
-            except (PalaverError, OSError) as error:
-                reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-                reason = reason.partition(" (while ")[0]  # Python repeats the address
-                still = f"; it listens at {self.where} as before" if self.where else ""
-                self.trouble = f"the IRC door cannot listen at {settings.irc}: {reason}{still}"
-                _logger.error("%s", self.trouble)
-
-    async def close(self) -> None:
-        """Stop listening and close all connections."""
-        async with self._lock:
-            await self._shut()
-
-    async def _listen(self, services: "Services", settings: Settings) -> None:
-        wanted = parse_address(settings.irc, IRC)
+    async def _prepare(self, wanted: Address, settings: Settings) -> StartServer:
         has_tls = bool(settings.irc_tls_cert and settings.irc_tls_key)
         check_reach(wanted, IRC, is_remote=bool(settings.irc_remote), has_tls=has_tls)
         tls = await asyncio.to_thread(_load_tls, settings) if has_tls else None
-        try:
-            listener = await asyncio.to_thread(_prepare, wanted)
-        except OSError as error:
-            is_own = self._address is not None and wanted.port == self._address.port
-            if not is_own or error.errno != errno.EADDRINUSE:
-                raise
-            await self._shut()  # its own listener may be in the way
-            listener = await asyncio.to_thread(_prepare, wanted)
-        await self._shut()
-        self._address = Address(wanted.host, listener.getsockname()[1])
-        call_later = self._call_later or asyncio.get_running_loop().call_later
-        self._listening = IrcListening(
-            services, listener, tls, self._tasks, call_later=call_later, limits=self._limits
-        )
-        self._listening.start()
-        self.where = f"{'ircs' if tls else 'irc'}://{format_address(self._address)}"
-        _logger.info("listening at %s", self.where)
+        await asyncio.to_thread(_import_commands)
 
-    async def _shut(self) -> None:
-        self.where = self.trouble = ""
-        self._address = None
-        if self._listening is not None:
-            listening, self._listening = self._listening, None
-            await listening.stop("the IRC door closes, because the bus stops or its settings changed")
+        async def start(services: "Services", listener: socket.socket, address: Address) -> RunningServer:
+            call_later = self._call_later or asyncio.get_running_loop().call_later
+            listening = IrcListening(
+                services, listener, tls, self._tasks, call_later=call_later, limits=self._limits
+            )
+            listening.start()
+            self._listening = listening
+            return RunningServer(scheme="ircs" if tls else "irc", stop=partial(listening.stop, _CLOSES))
+
+        return start
 
 
 class IrcListening:
@@ -226,7 +175,6 @@ class IrcListening:
         try:
             reader = asyncio.StreamReader()
             protocol = asyncio.StreamReaderProtocol(reader)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol,
                 connected,
@@ -268,14 +216,9 @@ def make_talk(hub: "Hub", tasks: asyncio.TaskGroup) -> "Talk":
     return Talk(speak=speak, notice=notice, tagmsg=tagmsg, multiline=multiline, chathistory=chathistory)
 
 
-def _prepare(address: Address) -> socket.socket:
-    """Import the commands and bind the socket. Runs in a thread, because resolving a name may be slow."""
-    from palaver.doors.irc import commands  # noqa: F401 - imported here, so that the loop does not wait
-
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listener = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
-    listener.setblocking(False)
-    return listener
+def _import_commands() -> None:
+    """Import the commands. Runs in a thread, so that the loop does not wait."""
+    from palaver.doors.irc import commands  # noqa: F401
 
 
 def _load_tls(settings: Settings) -> "SSLContext":
