@@ -24,9 +24,9 @@ from palaver.broker import (
 from palaver.broker.context import Context, Outcome, Sent, Written
 from palaver.clock import Clock
 from palaver.domain.brakes import Brakes
-from palaver.domain.lease import MemberPresence, Policy, Unattended
 from palaver.domain.rights import require
 from palaver.domain.routing import Directory
+from palaver.domain.stick import MemberPresence, Policy, Unattended
 from palaver.errors import NotAllowed, RequestError
 from palaver.ids import UlidSource
 from palaver.log.api import Log

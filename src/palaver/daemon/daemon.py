@@ -27,7 +27,7 @@ from palaver.config import LiveSettings, LoadedSettings, Settings, load
 from palaver.delivery.reactor import DeliveryReactor
 from palaver.delivery.usage_limits import UsageLimits
 from palaver.domain.brakes import Brakes
-from palaver.domain.lease import Policy, change_policy, policy_from
+from palaver.domain.stick import Policy, change_policy, policy_from
 from palaver.doors.caller_forwarding import AdoptedDoor
 from palaver.doors.cli.bus import require_person, write_wanted
 from palaver.doors.hooks.handler import HookHandler, run_hook

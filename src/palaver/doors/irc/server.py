@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from palaver.clock import CallLater
 from palaver.config import Settings
-from palaver.doors.address import IRC, Address, check_reach
-from palaver.doors.tcp_door import RunningServer, StartServer, TcpDoor
+from palaver.doors.tcp_door import IRC, Address, RunningServer, StartServer, TcpDoor, check_reach
 from palaver.errors import BadRequest
 from palaver.home import first_reserved_file
 
