@@ -15,9 +15,8 @@ from typing import Final
 
 from palaver.doors.cli.run import ArgvDoor
 from palaver.doors.connection import IdentifyCaller, Link, Outbox
-from palaver.doors.hooks.connection import MAGIC as HOOK_MAGIC
-from palaver.doors.hooks.connection import HookAsking, HookConnection
-from palaver.doors.hooks.handler import HookHandler
+from palaver.doors.hooks import MAGIC as HOOK_MAGIC
+from palaver.doors.hooks import HookAsking, HookConnection, HookHandler
 from palaver.doors.lines_holders import AnchorOfSession
 from palaver.doors.lines_ops import LinesConnection, LineSession
 from palaver.doors.mcp.pump import Loader, PumpConnection, PumpDoor
