@@ -23,8 +23,7 @@ from palaver.broker import (
 )
 from palaver.broker.context import Context, Outcome, Sent, Written
 from palaver.clock import Clock
-from palaver.domain.brakes import Brakes
-from palaver.domain.rights import require
+from palaver.domain.rights import Brakes, require
 from palaver.domain.routing import Directory
 from palaver.domain.stick import MemberPresence, Policy, Unattended
 from palaver.errors import NotAllowed, RequestError

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from palaver.clock import Clock
-from palaver.domain.brakes import Brakes
+from palaver.domain.rights import Brakes
 from palaver.domain.routing import Directory
 from palaver.domain.stick import MemberPresence, Policy, Unattended
 from palaver.ids import UlidSource

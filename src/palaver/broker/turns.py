@@ -12,8 +12,7 @@ import msgspec
 from palaver.broker.context import SYSTEM_CALLER, Context, Written
 from palaver.broker.ledger import step_order
 from palaver.broker.messages import notify
-from palaver.domain.brakes import chain_of_batch
-from palaver.domain.rights import require_turns_of
+from palaver.domain.rights import chain_of_batch, require_turns_of
 from palaver.domain.turns import check_auto_run, failed_reason, held_notice
 from palaver.errors import NotFound, UnknownRecipient, cut_name
 from palaver.log.api import Order
