@@ -30,7 +30,7 @@ from palaver.app.ui.widgets import (
     safe_line,
 )
 from palaver.errors import PalaverError
-from palaver.protocol.views import AgentsPage, AnyAsk, AskAgents, Changes, Snapshot, LIMIT_PAGE
+from palaver.protocol.views import LIMIT_PAGE, AgentsPage, AnyAsk, AskAgents, Changes, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -247,7 +247,7 @@ class PalaverApp(App[int]):
     def open_screen(self, key: str) -> BusScreen | None:
         """Show one of the screens and return it; None if it cannot be shown."""
         shown = self.bus_screen
-        if shown is not None and shown.KEY == key and self.screen is shown:
+        if shown is not None and key == shown.KEY and self.screen is shown:
             return shown
         if key not in self._screens:
             module, name, title = SCREENS[key]

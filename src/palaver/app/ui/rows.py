@@ -85,7 +85,7 @@ class Rows(Widget, can_focus=True):
         follows: bool = False,
         has_cursor: bool = True,
         empty: str = "",
-        id: str | None = None,  # noqa: A002 - as in every widget
+        id: str | None = None,
         classes: str | None = None,
     ) -> None:
         """With `follows`, a cursor on the last row stays on the last row. `empty` is shown without rows."""

@@ -236,7 +236,7 @@ class StatusLine(Widget):
 class TextRows(Rows):
     """A text of any length that can be scrolled. It is wrapped to the width, and never markup."""
 
-    def __init__(self, text: str = "", *, is_ascii: bool = False, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, text: str = "", *, is_ascii: bool = False, id: str | None = None) -> None:
         super().__init__(has_cursor=False, id=id)
         self._text = text
         self._is_ascii = is_ascii
@@ -364,7 +364,7 @@ class LineInput(Input):
 
     DEFAULT_CSS = "LineInput, LineInput:focus { border: none; height: 1; padding: 0; }"
 
-    def __init__(self, placeholder: str, id: str | None = None) -> None:  # noqa: A002 - as in every widget
+    def __init__(self, placeholder: str, id: str | None = None) -> None:
         super().__init__(placeholder=placeholder, id=id, select_on_focus=False, compact=True)
 
 
@@ -392,7 +392,7 @@ class Prompt(Widget):
     class Cancelled(Typed):
         """Escape was pressed."""
 
-    def __init__(self, label: str, id: str | None = None) -> None:  # noqa: A002 - as in every widget
+    def __init__(self, label: str, id: str | None = None) -> None:
         super().__init__(id=id)
         self._label = label
         self._focused_before: Widget | None = None
@@ -568,7 +568,7 @@ class Composer(Widget):
     class Left(Message):
         """The composer was closed without sending."""
 
-    def __init__(self, names: Callable[[], Sequence[str]], id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, names: Callable[[], Sequence[str]], id: str | None = None) -> None:
         """`names` returns the names that can be completed."""
         super().__init__(id=id)
         self._names = names
