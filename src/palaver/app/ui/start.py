@@ -19,8 +19,10 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def main(home: str, words: list[str], environ: MutableMapping[str, str]) -> int:
-    """Run the dashboard until the person leaves. Return the exit status."""
+    """Run the dashboard, or with `__chat --room ROOM` the chat of a room. Return the exit status."""
     gc.disable()
+    if words[:1] == ["__chat"]:
+        return _chat(home, words[-1], environ)
     if "--plain" in words or not _has_screen(environ):
         from palaver.app.ui.plain import run_plain  # only for this form
 
@@ -37,6 +39,13 @@ def main(home: str, words: list[str], environ: MutableMapping[str, str]) -> int:
     is_ascii = not has_utf8(environ, is_utf8_mode=bool(sys.flags.utf8_mode))
     app = PalaverApp(ViewLink(home), PalCommand(home, environ), is_ascii=is_ascii, drawn=_collect_garbage)
     return run(app)
+
+
+def _chat(home: str, room: str, environ: MutableMapping[str, str]) -> int:
+    from palaver.app.chat.chat import chat  # only for this verb
+
+    gc.enable()
+    return chat(home, room, environ)
 
 
 def run(app: "PalaverApp") -> int:
