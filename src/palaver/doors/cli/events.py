@@ -23,7 +23,7 @@ from palaver.protocol.events import BODIES, AgentState, State
 from palaver.protocol.message import INTENTS, MESSAGE
 from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query
 from palaver.protocol.summary import summary
-from palaver.services.consumers import Consumer
+from palaver.services.agents import Consumer
 from palaver.state.rooms import find_past_room
 
 # --------------------
