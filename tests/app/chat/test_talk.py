@@ -5,7 +5,7 @@ import pytest
 from tests.app.chat.events import room_event
 from tests.limits import LIMIT_S
 
-from palaver.app.chat.conversation import (
+from palaver.app.chat import (
     ChatEvents,
     ChatMember,
     ChatRoom,
