@@ -27,7 +27,7 @@ from palaver.protocol.display import Paint, display_width, paint_for, safe, safe
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, MessageSent
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
-from palaver.protocol.message import MESSAGE, readable_text
+from palaver.protocol.message import MESSAGE, handoff_parts, readable_text, short_id
 from palaver.protocol.query import ANY, MESSAGE_SENT, RoomEvent, room_event
 from palaver.protocol.tasks import TASK_TYPES
 
@@ -329,6 +329,9 @@ _WORDS: Final = {
 }
 """The ledger's states as marks."""
 
+_OF_HANDOFF: Final = frozenset({"status", "next"})
+"""The parts of a handoff that are shown in the conversation."""
+
 Clock = Callable[[int], str]
 """Unix milliseconds to a short time of day."""
 
@@ -405,9 +408,9 @@ def happening(event: RoomEvent, paint: Paint) -> str:
         case "claim":
             return f"{to or who} has the stick, turn {event.turn_id}"
         case "release":
-            return f"{who} released the stick{f', {to} is next' if to else ''}{why}"
+            return f"{who} released the stick{f', {to} is next' if to else ''}{why}{_handoff(event, paint)}"
         case "pass":
-            return f"{who} passed the stick to {to}"
+            return f"{who} passed the stick to {to}{_handoff(event, paint)}"
         case "takeover":
             return f"{who} took over the stick from {to}{why}"
         case "reservation_expired":
@@ -417,11 +420,32 @@ def happening(event: RoomEvent, paint: Paint) -> str:
         case "close":
             return f"{who} closed the room{why}"
         case "note_added":
-            return f"{who} added a note"
+            return f"{who} added note {_note(event, paint)}"
         case "note_resolved":
-            return f"{who} resolved a note"
+            return f"{who} resolved note {_note(event, paint)}"
         case kind:
             return f"{paint.safe(kind)} {who}{f' → {to}' if to else ''}{why}"
+
+
+class _NoteContent(msgspec.Struct, frozen=True, kw_only=True):
+    note: object = ""
+    text: object = ""
+
+
+def _note(event: RoomEvent, paint: Paint) -> str:
+    """Return the id of a note and, if it is new, its text."""
+    note = msgspec.convert(event.payload or {}, _NoteContent)
+    text = f": {note.text}" if note.text else ""
+    return paint.safe(f"{short_id(str(note.note))}{text}", keep_lines=True)
+
+
+def _handoff(event: RoomEvent, paint: Paint) -> str:
+    """Return the handoff of a turn: its status and the next step."""
+    if not isinstance(event.handoff, Mapping):
+        return ""
+    said = [(label, parts) for label, parts in handoff_parts(event.handoff) if label in _OF_HANDOFF]
+    text = ", ".join(f"{label}: {'; '.join(parts)}" for label, parts in said)
+    return paint.safe(f" · handoff of turn {event.turn_id}: {text}")
 
 
 def marks_line(seq: int, marks: Mapping[str, str]) -> str:
