@@ -37,7 +37,7 @@ from palaver.protocol.subscriptions import (
     subscription_from,
 )
 from palaver.protocol.summary import summary
-from palaver.services.consumers import Consumer
+from palaver.services.agents import Consumer
 from palaver.state.rooms import find_past_room
 from palaver.state.rows import Rows
 from palaver.state.watches import read_subscriptions, read_watches
