@@ -144,6 +144,8 @@ class ConversationRow(ViewValue, frozen=True, kw_only=True):
     sender: str = ""
     text: str = ""
     """The beginning of its newest message."""
+    count: int = 0
+    """The number of its messages, archived ones too."""
     unread: int = 0
     """Messages in it that the person has not read."""
 
