@@ -144,6 +144,8 @@ class ConversationRow(ViewValue, frozen=True, kw_only=True):
     sender: str = ""
     text: str = ""
     """The beginning of its newest message."""
+    count: int = 0
+    """The number of its messages, archived ones too."""
     unread: int = 0
     """Messages in it that the person has not read."""
 
@@ -177,6 +179,9 @@ class MessageRow(ViewValue, frozen=True, kw_only=True):
     quote: str = ""
     """The beginning of the message that it replies to."""
     marks: tuple[Mark, ...] = ()
+    """The states for its first 50 recipients."""
+    recipients: int = 0
+    """The number of its recipients, if it has more than `marks`."""
     is_unread: bool = False
     """Whether the person has not read it."""
 
@@ -273,7 +278,14 @@ class Changes(ViewValue, frozen=True, kw_only=True):
 # Questions about one list or one thing. `at` is a seq in the past; 0 is now.
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", forbid_unknown_fields=True):
+class Ask(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="what",
+    forbid_unknown_fields=True,
+):
     """Base of all questions."""
 
     at: Seq = 0

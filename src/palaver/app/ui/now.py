@@ -1,6 +1,5 @@
 """The screen Now: everything that waits for the person, oldest first, with what can be done about it."""
 
-import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import work
@@ -11,7 +10,17 @@ from textual.content import Content
 from palaver.app.ui.app import BusScreen
 from palaver.app.ui.commands import pal_line
 from palaver.app.ui.rows import Rows
-from palaver.app.ui.widgets import BOLD, DIM, RED, YELLOW, Composer, OutgoingText, TextRows, safe_content
+from palaver.app.ui.widgets import (
+    BOLD,
+    DIM,
+    RED,
+    YELLOW,
+    Composer,
+    OutgoingText,
+    TextRows,
+    now_ms,
+    safe_content,
+)
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, truncate
 from palaver.protocol.views import AskPermission, Attention, AttentionKind, PermissionPage
@@ -30,11 +39,6 @@ No agent has joined yet.
 """
 _QUIET: Final = "Nothing waits for you."
 _URGENT: Final = frozenset({AttentionKind.PERMISSION, AttentionKind.BLOCKED})
-
-
-def now_ms() -> int:
-    """Return the time now."""
-    return int(time.time() * 1000)
 
 
 class AttentionRows:
@@ -181,4 +185,5 @@ def detail_text(entry: Attention) -> str:
 
 def permission_text(page: PermissionPage) -> str:
     """Return a whole permission request."""
-    return f"{page.agent} asks to use {page.tool}\n\n{page.text}\n\n{page.input}\n\nrequest {page.id}, digest {page.digest}"
+    head = f"{page.agent} asks to use {page.tool}"
+    return "\n\n".join((head, page.text, page.input, f"request {page.id}, digest {page.digest}"))
