@@ -357,6 +357,13 @@ class AskLog(Ask, frozen=True, kw_only=True, tag="log"):
     threads: tuple[str, ...] = ()
     rooms: tuple[str, ...] = ()
     intents: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    participants: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    replies_to: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
 
