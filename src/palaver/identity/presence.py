@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from palaver.clock import CallLater, Clock, Timer
-from palaver.domain.lease import Policy
+from palaver.domain.stick import Policy
 from palaver.errors import RequestError
 from palaver.identity.process import ProcessWatch, boot_id
 from palaver.identity.seats import AgentTerminals, Holders, HolderTerminals, SeatIndex

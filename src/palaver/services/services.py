@@ -14,8 +14,7 @@ from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
 from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
-from palaver.services.agents import CompanionBook, HeldAgents, Subagents, TranscriptBook
-from palaver.services.consumers import Consumers
+from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook

@@ -10,6 +10,7 @@ from typing import Final
 
 from palaver.config import KEYS
 from palaver.doors.cli.call import Call
+from palaver.doors.cli.events import asked_for, subscriptions_of
 from palaver.doors.cli.paths import sessions_of, subscriptions_of_all
 from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import (
@@ -23,7 +24,6 @@ from palaver.doors.cli.spec import (
     is_option,
     trace,
 )
-from palaver.doors.cli.subscriptions import asked_for, subscriptions_of
 from palaver.errors import UsageError
 from palaver.harness.programs import GENERIC
 from palaver.harness.registry import PROFILES
