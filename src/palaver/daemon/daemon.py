@@ -66,6 +66,7 @@ from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
+from palaver.services.live_views import LiveViews
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -644,6 +645,13 @@ class Daemon:
             spawn=tasks.create_task,
         )
         closing.callback(turns.close)
+        live = LiveViews(
+            lambda: services,
+            epoch=f"{queries.device}-{secrets.token_hex(8)}",
+            call_later=asyncio.get_running_loop().call_later,
+            spawn=tasks.create_task,
+        )
+        closing.callback(live.close)
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
@@ -677,6 +685,7 @@ class Daemon:
                 consumers=Consumers(self._home / "consumers"),
             ),
             cases=UseCases(rooms=rooms, paths=PathService(broker, queries, delivery), turns=turns),
+            live=live,
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)

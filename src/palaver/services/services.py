@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
@@ -21,6 +21,9 @@ from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.turns import TurnService
+
+if TYPE_CHECKING:
+    from palaver.services.live_views import LiveViews  # it needs the services itself
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -121,6 +124,8 @@ class Services:
     callers: CallerBooks
     agents: AgentBooks
     cases: UseCases
+    live: "LiveViews"
+    """The open views, and the pages that they show."""
 
     @property
     def clock(self) -> Clock:

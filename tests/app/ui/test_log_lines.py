@@ -125,7 +125,7 @@ def test_whole_log_reads_only_the_chunks_that_are_shown() -> None:
     log.want(499_990, 500_010)
     log.want(499_990, 500_010)
 
-    assert [question.after for question in asked] == [499_899, 499_999]
+    assert [question.before for question in asked] == [500_000, 500_100]
     assert log.total == 1_000_000
     assert log.row(499_999, 80) is None
 
@@ -143,9 +143,7 @@ def test_whole_log_keeps_a_limited_number_of_chunks() -> None:
 
     for number in range(LIMIT_CHUNKS + 5):
         start = number * CHUNK
-        log.take(
-            AskLog(after=start - 1 if start else 0), _page(max(start, 1), start + CHUNK - 1, seq=1_000_000)
-        )
+        log.take(AskLog(before=start + CHUNK), _page(max(start, 1), start + CHUNK - 1, seq=1_000_000))
 
     assert log.event("5") is None
     assert log.event(str((LIMIT_CHUNKS + 4) * CHUNK)) is not None
@@ -154,7 +152,7 @@ def test_whole_log_keeps_a_limited_number_of_chunks() -> None:
 def test_new_events_are_added_without_a_question() -> None:
     asked: list[AskLog] = []
     log = WholeLog(LOOK, asked.append)
-    log.take(AskLog(after=0), _page(1, 98, seq=98))
+    log.take(AskLog(before=CHUNK), _page(1, 98, seq=98))
 
     log.add([_event(99), _event(100), _event(101)], 101)
 
@@ -165,7 +163,7 @@ def test_new_events_are_added_without_a_question() -> None:
 
 def test_seq_without_an_event_says_so() -> None:
     log = WholeLog(LOOK, lambda question: None)
-    log.take(AskLog(after=0), LogPage(seq=3, first=1, rows=(_event(1), _event(3))))
+    log.take(AskLog(before=CHUNK), LogPage(seq=3, first=1, rows=(_event(1), _event(3))))
 
     shown = log.row(1, 80)
 

@@ -176,11 +176,10 @@ LIMIT_CHUNKS: Final = 60
 class WholeLog:
     """The log without filters: one row for each seq. Only chunks near the visible rows are kept."""
 
-    def __init__(self, look: Look, ask: Callable[[AskLog], None], at: int = 0) -> None:
-        """`ask` sends a question; its answer comes to `take`. `at` is a seq in the past."""
+    def __init__(self, look: Look, ask: Callable[[AskLog], None]) -> None:
+        """`ask` sends a question; its answer comes to `take`."""
         self.look = look
         self._ask = ask
-        self._at = at
         self.first = 1
         self.last = 0
         self._chunks: dict[int, dict[int, EventRow]] = {}
@@ -224,14 +223,14 @@ class WholeLog:
                 self._chunks[number] = self._chunks.pop(number)  # used last
             elif number not in self._asked and self._needs(number):
                 self._asked.add(number)
-                self._ask(AskLog(at=self._at, after=max(number * CHUNK - 1, 0), limit=CHUNK))
+                self._ask(AskLog(before=(number + 1) * CHUNK, limit=CHUNK))
 
     def take(self, question: AskLog, page: LogPage) -> None:
         """Keep the rows of an answer."""
-        number = (question.after + 1) // CHUNK
+        number = (question.before - 1) // CHUNK
         self._asked.discard(number)
         self.first = max(page.first, 1)
-        self.last = max(self.last, self._at or page.seq)
+        self.last = max(self.last, page.seq)
         kept = self._chunks.setdefault(number, {})
         kept.update((row.seq, row) for row in page.rows if row.seq // CHUNK == number)
         self._drop()
@@ -248,7 +247,7 @@ class WholeLog:
 
     def fail(self, question: AskLog) -> None:
         """Allow a question that had no answer to be asked again."""
-        self._asked.discard((question.after + 1) // CHUNK)
+        self._asked.discard((question.before - 1) // CHUNK)
 
     def _is_open(self, number: int) -> bool:
         """Whether the newest events of a chunk may be missing."""

@@ -3,6 +3,7 @@
 All foreign text is made safe here. Nothing depends on colour, and without UTF-8 all drawing is ASCII.
 """
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import msgspec
 from textual.content import Content
 
 from palaver.protocol.display import safe
-from palaver.protocol.views import LedgerPage, LedgerStep, Mark, MessageRow
+from palaver.protocol.views import ConversationRow, LedgerPage, LedgerStep, Mark, MessageRow
 
 LIMIT_NAMES: Final = 4
 """Recipients that a line names before it counts the others."""
@@ -82,6 +83,66 @@ class Look:
     def dots(self) -> str:
         """After a text that was cut."""
         return "..." if self.is_ascii else "…"
+
+
+def short_time(ms: int, now_ms: int) -> str:
+    """Return a time of day; with the date if that is not today. Local time."""
+    then, now = time.localtime(ms / 1000), time.localtime(now_ms / 1000)
+    if then[:3] == now[:3]:
+        return time.strftime("%H:%M", then)
+    return time.strftime("%m-%d %H:%M" if then[0] == now[0] else "%Y-%m-%d", then)
+
+
+class LaidLines:
+    """A text as rows, laid out again when the width changes."""
+
+    def __init__(self, lay_out: Callable[[int], Sequence[Content]]) -> None:
+        """`lay_out` returns the lines for a width."""
+        self._lay_out = lay_out
+        self._width = 80
+        self._lines: Sequence[Content] | None = None
+
+    @property
+    def total(self) -> int:
+        """The number of lines."""
+        return len(self._laid(self._width))
+
+    def row(self, index: int, width: int) -> Content | None:
+        """Return a line."""
+        lines = self._laid(width)
+        return lines[index] if index < len(lines) else None
+
+    def want(self, first: int, last: int) -> None:
+        """Do nothing: the text is there."""
+
+    def key(self, index: int) -> str:
+        """Return the number of a line."""
+        return str(index)
+
+    def find(self, key: str) -> int:
+        """Return the line of a number, or -1."""
+        return int(key) if key.isdecimal() and int(key) < self.total else -1
+
+    def forget(self) -> None:
+        """Lay everything out again: the text has changed."""
+        self._lines = None
+
+    def _laid(self, width: int) -> Sequence[Content]:
+        if self._lines is None or width != self._width:
+            self._width, self._lines = width, self._lay_out(width)
+        return self._lines
+
+
+# --------------------
+# One conversation in a list.
+
+
+def talk_line(row: ConversationRow, look: Look, width: int) -> Content:
+    """Return a conversation with its unread messages and the beginning of its newest one."""
+    unread = f" ({row.unread:,} new)" if row.unread else ""
+    title = Content.styled(f"{safe(row.title)}{unread}", "bold" if row.unread else "")
+    newest = f"  {look.name(row.sender)}: {safe(' '.join(row.text.split()))}" if row.sender else ""
+    return (title + Content.styled(newest, "dim")).truncate(width)
 
 
 # --------------------

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from palaver.broker.context import Joined, Outcome
-from palaver.doors.cli.call import COMMON_WORDS, Call
+from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import ROLE, TAG, Command, Option, Positional
 from palaver.errors import AlreadyJoined, UsageError
 from palaver.identity.caller import who_joins
@@ -19,7 +19,7 @@ from palaver.protocol.display import Column, Paint, Safe, ago, display_width, la
 from palaver.protocol.paths import readable_mailbox
 from palaver.protocol.requests import Join, Leave, Register, SetStatus, TagAgent
 from palaver.protocol.text import exact
-from palaver.services.results import AgentDetails, AgentView, RecentMessage
+from palaver.services.results import COMMON_WORDS, AgentDetails, AgentView, RecentMessage
 from palaver.services.views import (
     agents_view,
     agents_with_messages,
