@@ -17,6 +17,7 @@ from palaver.protocol.lanes import Delivering
 from palaver.services.agents import CompanionBook, HeldAgents, Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations
+from palaver.services.metrics import Metrics
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -109,6 +110,7 @@ class UseCases:
     rooms: RoomService
     paths: PathService
     turns: TurnService
+    metrics: Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +144,8 @@ class Services:
     def turns(self) -> TurnService:
         """The use cases of automatic turns."""
         return self.cases.turns
+
+    @property
+    def metrics(self) -> Metrics:
+        """The numbers about the bus."""
+        return self.cases.metrics
