@@ -69,6 +69,7 @@ from palaver.services.agents import HeldAgents, Subagents, TranscriptBook
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.metrics import Metrics, MetricSources, count_attention
+from palaver.services.notices import NoticeBook
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -653,6 +654,8 @@ class Daemon:
             spawn=tasks.create_task,
         )
         closing.callback(turns.close)
+        notices = NoticeBook(self._live, self._clock, asyncio.get_running_loop().call_later)
+        closing.callback(notices.close)
         metrics = Metrics(
             MetricSources(
                 queries=queries,
@@ -697,7 +700,11 @@ class Daemon:
                 consumers=Consumers(self._home / "consumers"),
             ),
             cases=UseCases(
-                rooms=rooms, paths=PathService(broker, queries, delivery), turns=turns, metrics=metrics
+                rooms=rooms,
+                paths=PathService(broker, queries, delivery),
+                turns=turns,
+                metrics=metrics,
+                notices=notices,
             ),
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)

@@ -310,6 +310,34 @@ class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
     name: str = ""
 
 
+NoticeKey = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+
+
+class NoticeOp(WireOp, frozen=True, kw_only=True, tag="notice"):
+    """Ask whether this view is the one that tells the person of something. The reply is a `NoticeReply`.
+
+    Every open view of the person asks, also one in which the entry is in view.
+    """
+
+    key: NoticeKey
+    name: str = ""
+    is_in_view: bool = False
+
+
+class NoticeReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether to tell the person now, of what, and how."""
+
+    send: bool
+    keys: tuple[str, ...] = ()
+    """All keys that this notice is about: those that came while no notice was allowed are joined."""
+    notify: str = ""
+    """The setting `notify`."""
+    command: tuple[str, ...] = ()
+    """The words of the setting `notify_command`."""
+    has_text: bool = False
+    """Whether the notice may contain the beginning of a message."""
+
+
 # --------------------
 # Requests about paths. Their replies have the JSON keys of `protocol/paths.py`. Pure.
 
@@ -547,6 +575,7 @@ Op = (
     | ToolOp
     | ListOp
     | ReceiptsOp
+    | NoticeOp
     | PathOp
     | BridgeRequest
     | RunnerRequest

@@ -18,6 +18,7 @@ from palaver.services.agents import CompanionBook, HeldAgents, Subagents, Transc
 from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations
 from palaver.services.metrics import Metrics
+from palaver.services.notices import NoticeBook
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -111,6 +112,7 @@ class UseCases:
     paths: PathService
     turns: TurnService
     metrics: Metrics
+    notices: NoticeBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +151,8 @@ class Services:
     def metrics(self) -> Metrics:
         """The numbers about the bus."""
         return self.cases.metrics
+
+    @property
+    def notices(self) -> NoticeBook:
+        """The book that decides which view tells the person of something."""
+        return self.cases.notices
