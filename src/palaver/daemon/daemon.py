@@ -26,15 +26,14 @@ from palaver.clock import CallLater, Clock, Timer
 from palaver.config import LiveSettings, LoadedSettings, Settings, load
 from palaver.delivery.reactor import DeliveryReactor
 from palaver.delivery.usage_limits import UsageLimits
-from palaver.domain.brakes import Brakes
-from palaver.domain.lease import Policy, change_policy, policy_from
-from palaver.doors.caller_forwarding import AdoptedDoor
+from palaver.domain.rights import Brakes
+from palaver.domain.stick import Policy, change_policy, policy_from
 from palaver.doors.cli.bus import require_person, write_wanted
-from palaver.doors.hooks.handler import HookHandler, run_hook
+from palaver.doors.hooks import HookHandler, run_hook
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.irc.server import IrcDoor
 from palaver.doors.lines_holders import take_up_reports
-from palaver.doors.unix import UnixDoor
+from palaver.doors.unix import AdoptedDoor, UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
 from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
@@ -65,9 +64,11 @@ from palaver.reactors.files import DeadSockets, MessageFiles, WorkspaceCleanup, 
 from palaver.reactors.subscriptions import Watches
 from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
-from palaver.services.agents import HeldAgents, Subagents, TranscriptBook
-from palaver.services.consumers import Consumers
+from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
+from palaver.services.live_views import LiveViews
+from palaver.services.metrics import Metrics, MetricSources, count_attention
+from palaver.services.notices import NoticeBook
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -185,8 +186,10 @@ _LIMIT_LINES_PER_MINUTE: Final = 20
 _watchdog_logger: Final = logging.getLogger("palaver.watchdog")
 
 
-def watch_loop(limit_ms: int) -> Callable[[], None]:
+def watch_loop(limit_ms: int, count: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """Log each callback that takes more than `limit_ms` of processor time; return a function that stops it.
+
+    `count` is called for each of them, also for those that are not logged because there are too many.
 
     Call it in the thread of the running loop. A daemon has one such thread, so all callbacks of the process
     are its callbacks. 0 watches nothing.
@@ -206,7 +209,10 @@ def watch_loop(limit_ms: int) -> Callable[[], None]:
             return
         read_at_s, used_before_s, used_s = now_s, used_s, time.thread_time()
         took_s = used_s - used_before_s
-        if took_s > limit_s and lines.may_write(now_s):
+        if took_s <= limit_s:
+            return
+        count()
+        if lines.may_write(now_s):
             _watchdog_logger.warning(
                 "watchdog: the event loop was busy for %d ms with %s", took_s * 1000, _describe(handle)
             )
@@ -410,7 +416,8 @@ class Daemon:
                     if not self._stopped.is_set():  # A 'pal down' may have come already.
                         lift_stop(self._home)
                     ready.say("ok")
-                    closing.callback(watch_loop(self._live.now.watchdog_ms))
+                    count = doors.services.metrics.count_slow_step
+                    closing.callback(watch_loop(self._live.now.watchdog_ms, count))
                     _logger.info("listening in %s at seq %d, version %s", self._home, log.last(), __version__)
                     await self._stopped.wait()
                     _logger.info("stopping: %s", self._reason)
@@ -646,6 +653,26 @@ class Daemon:
             spawn=tasks.create_task,
         )
         closing.callback(turns.close)
+        live = LiveViews(
+            lambda: services,
+            epoch=f"{queries.device}-{secrets.token_hex(8)}",
+            call_later=asyncio.get_running_loop().call_later,
+            spawn=tasks.create_task,
+        )
+        closing.callback(live.close)
+        notices = NoticeBook(self._live, self._clock, asyncio.get_running_loop().call_later)
+        closing.callback(notices.close)
+        metrics = Metrics(
+            MetricSources(
+                queries=queries,
+                home=self._home,
+                clock=self._clock,
+                live=self._live,
+                agents=broker.directory.all,
+                attention=lambda: count_attention(queries.rows),
+                count_waiting=middle.member_presence.count_waiting,
+            )
+        )
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
@@ -678,7 +705,14 @@ class Daemon:
                 permissions=PermissionBook(),
                 consumers=Consumers(self._home / "consumers"),
             ),
-            cases=UseCases(rooms=rooms, paths=PathService(broker, queries, delivery), turns=turns),
+            live=live,
+            cases=UseCases(
+                rooms=rooms,
+                paths=PathService(broker, queries, delivery),
+                turns=turns,
+                metrics=metrics,
+                notices=notices,
+            ),
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)
