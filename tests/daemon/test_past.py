@@ -79,9 +79,12 @@ async def test_small_steps_fold_single_events(
 ) -> None:
     folded: list[int] = []
     forward = PastState.forward
-    monkeypatch.setattr(
-        PastState, "forward", lambda self, event: (folded.append(event.seq), forward(self, event))
-    )
+
+    def count(self: PastState, event: Event) -> None:
+        folded.append(event.seq)
+        forward(self, event)
+
+    monkeypatch.setattr(PastState, "forward", count)
 
     async with opened(whole[0]) as log:
         for at in (200, 201, 202, 201, 200, 199, 200):

@@ -7,7 +7,7 @@ encodes it once for all of them. Changes are at most 30 a second, however many e
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
@@ -153,12 +153,17 @@ class LiveViews:
         epoch: str,
         call_later: CallLater,
         spawn: Callable[..., asyncio.Task[None]],
+        past: Callable[[AnyAsk], Awaitable[bytes]] | None = None,
     ) -> None:
-        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon."""
+        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
+
+        `past` answers questions about a seq of the past.
+        """
         self._services = services
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
+        self._past = past
         self._hub: _Hub | None = None
         self._is_closed = False
 
@@ -190,7 +195,9 @@ class LiveViews:
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
     async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
-        """Return the answer to a question. Raises NotFound and other refusals."""
+        """Return the answer to a question, also about the past. Raises NotFound and other refusals."""
+        if question.at and self._past is not None:
+            return msgspec.Raw(await self._past(question))
         return await self.pages().answer(question)
 
     @property
