@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ import msgspec
 from palaver.config import DEFAULTS, NEXT_START, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
 from palaver.doors.cli.agents import later_tag, state_words
-from palaver.doors.cli.call import Call
+from palaver.doors.cli.call import Call, wait_lines
 from palaver.doors.cli.spec import Command, Option, Parsed, Positional
 from palaver.doors.tcp_door import HTTP, IRC, DoorKind, check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
@@ -26,7 +26,7 @@ from palaver.protocol.display import ago
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
-from palaver.services.results import TerminalView
+from palaver.services.results import TerminalView, WaitingMail
 from palaver.services.services import DOWN
 from palaver.services.views import agent_view, daemon_view, explain_gate, replaced_log, terminal_view
 from palaver.state.fold import SKIPPED
@@ -36,6 +36,8 @@ from palaver.state.rows import decode_count
 # Rows of the commands for the bus itself.
 
 _GROUP: Final = "The bus"
+_SHOWN_WAITS: Final = 5
+"""Waiting messages that `pal status NAME` shows to people."""
 
 BUS_COMMANDS: Final = (
     Command(
@@ -239,6 +241,7 @@ async def status(call: Call) -> int:
             *_family_lines(call, agent),
             f"{shown.unread} unread, {'present' if shown.present else 'not present'}",
             *map(call.safe, _terminal_lines(terminal, is_asleep=shown.asleep)),
+            *_waiting_lines(call, terminal.waiting),
         ]
         await call.say_lines(lines)
         return 0
@@ -259,6 +262,11 @@ async def status(call: Call) -> int:
             *(f"problem  {problem}" for problem in problems),
             f"events   {view.last}",
             f"agents   {view.agents} present",
+            *(
+                [f"waiting  {view.attention} for a person; 'pal pending' shows them"]
+                if view.attention
+                else []
+            ),
         ]
     )
     return 0
@@ -289,6 +297,16 @@ def _terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
     if view.cols:
         lines.append(f"terminal {view.cols}x{view.rows}, holder process {view.holder}")
     return lines
+
+
+def _waiting_lines(call: Call, waiting: Sequence[WaitingMail]) -> Iterator[str]:
+    """Return the first messages that an agent has not seen, each with the reason."""
+    for mail in waiting[:_SHOWN_WAITS]:
+        session = f" (session {mail.session})" if mail.session else ""
+        yield call.safe(f"#{mail.seq} from {mail.sender}, {mail.state}{session}")
+        yield from wait_lines(call, mail.wait)
+    if len(waiting) > _SHOWN_WAITS:
+        yield f"(more messages wait; 'pal status NAME --json' shows the first {len(waiting)})"
 
 
 def _children(call: Call, agent: Agent) -> list[str]:
