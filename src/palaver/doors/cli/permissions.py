@@ -239,7 +239,7 @@ def _attention_lines(call: Call, entry: Attention) -> Iterator[str]:
 
 
 def _head(call: Call, entry: Attention) -> str:
-    """Return one line: what the entry is, who it is about, and the request or the beginning of the message."""
+    """Return one line: what the entry is, whom it is about, and the beginning of its text."""
     paint, what = call.paint, exact(entry.what)
     if entry.kind == AttentionKind.PERMISSION:  # Never cut: a person must see what is approved.
         return f"{paint.bold(entry.id)}  {call.safe(f'{entry.who} asks: {what}')}"
