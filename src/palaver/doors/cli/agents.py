@@ -543,10 +543,10 @@ def long_table(
         (name, state_words(view, now_ms), str(view.unread), view.recent)
         for name, view in zip(_indented(views), views, strict=True)
     ]
-    notes = [(_seat(view, now_ms), view.closed or "", _waits(view)) for view in views]
+    notes = [(_seat(view, now_ms), view.closed or "", *_waits(view)) for view in views]
     if own:
         heads.append((name, "(you)", "", tuple(own)))
-        notes.append(("", "", ""))
+        notes.append(("", ""))
     columns = [
         Column(title="NAME", least=8, paint=paint.bold),
         Column(title="STATUS", least=18),
@@ -602,9 +602,11 @@ def _recent_lines(recent: RecentMessage, now_ms: int, room: int | None, paint: P
     return [receipt_line(recent, now_ms, room, paint), *waits]
 
 
-def _waits(view: AgentDetails) -> str:
+def _waits(view: AgentDetails) -> tuple[str, ...]:
     """Return why an agent has not seen its first waiting message, and what would deliver it."""
-    return f"waits: {view.wait.text}; what moves it: {view.wait.moves}" if view.wait else ""
+    if view.wait is None:
+        return ()
+    return f"{view.wait.code}: {view.wait.text}", f"what moves it: {view.wait.moves}"
 
 
 def _room(

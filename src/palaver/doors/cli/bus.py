@@ -26,6 +26,7 @@ from palaver.protocol.display import ago
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
+from palaver.protocol.views import WaitReason
 from palaver.services.results import TerminalView, WaitingMail
 from palaver.services.services import DOWN
 from palaver.services.views import agent_view, daemon_view, explain_gate, replaced_log, terminal_view
@@ -37,7 +38,7 @@ from palaver.state.rows import decode_count
 
 _GROUP: Final = "The bus"
 _SHOWN_WAITS: Final = 5
-"""Waiting messages that `pal status NAME` shows to people."""
+"""Waiting messages with the same reason that `pal status NAME` names."""
 
 BUS_COMMANDS: Final = (
     Command(
@@ -300,13 +301,16 @@ def _terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
 
 
 def _waiting_lines(call: Call, waiting: Sequence[WaitingMail]) -> Iterator[str]:
-    """Return the first messages that an agent has not seen, each with the reason."""
-    for mail in waiting[:_SHOWN_WAITS]:
-        session = f" (session {mail.session})" if mail.session else ""
-        yield call.safe(f"#{mail.seq} from {mail.sender}, {mail.state}{session}")
-        yield from wait_lines(call, mail.wait)
-    if len(waiting) > _SHOWN_WAITS:
-        yield f"(more messages wait; 'pal status NAME --json' shows the first {len(waiting)})"
+    """Return the first messages that an agent has not seen, those with the same reason together."""
+    groups: dict[tuple[str, str, WaitReason], list[WaitingMail]] = {}
+    for mail in waiting:
+        groups.setdefault((mail.state, mail.session or "", mail.wait), []).append(mail)
+    for (state, session, wait), mails in groups.items():
+        shown = ", ".join(f"#{mail.seq} from {mail.sender}" for mail in mails[:_SHOWN_WAITS])
+        more = f" and {len(mails) - _SHOWN_WAITS} more" if len(mails) > _SHOWN_WAITS else ""
+        where = f" (session {session})" if session else ""
+        yield call.safe(f"{shown}{more}: {state}{where}")
+        yield from wait_lines(call, wait)
 
 
 def _children(call: Call, agent: Agent) -> list[str]:
