@@ -159,7 +159,7 @@ async def test_recent_messages_of_a_day_are_shown_with_their_readers(bus: Bus) -
             text="two",
             read_by=(),
             total=1,
-            waiting=(WaitingCopy(name="nova", state="queued", wait=NOT_FETCHED),),
+            waiting=(WaitingCopy(agent="nova", state="queued", wait=NOT_FETCHED),),
         ),
         RecentMessage(seq=first.seq, ts=first.ts, text="one", read_by=("nova", "kira"), total=2),
     ]

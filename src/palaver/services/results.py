@@ -174,7 +174,7 @@ class WaitingMail(ServiceResult, frozen=True, kw_only=True, rename={"sender": "f
 class WaitingCopy(ServiceResult, frozen=True, kw_only=True):
     """A recipient that has not seen a message yet."""
 
-    name: str
+    agent: str
     state: str
     wait: WaitReason
 

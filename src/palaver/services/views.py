@@ -451,7 +451,7 @@ def _read_by(services: Services, event: Event) -> RecentMessage:
     names = _agents_of(event)
     states = {name: _best_state(services, event, name) for name in names}
     waits = (
-        WaitingCopy(name=name, state=state, wait=wait)
+        WaitingCopy(agent=name, state=state, wait=wait)
         for name, state in states.items()
         if (wait := _wait_of_agent(services, event, name)) is not None
     )

@@ -598,7 +598,7 @@ def receipt_line(recent: RecentMessage, now_ms: int, room: int | None, paint: Pa
 
 def _recent_lines(recent: RecentMessage, now_ms: int, room: int | None, paint: Paint) -> list[str]:
     """Return the readers of a message, and why the first others have not seen it."""
-    waits = [f"  {readable_mailbox(one.name)} {one.state}: {one.wait.text}" for one in recent.waiting]
+    waits = [f"  {readable_mailbox(one.agent)} {one.state}: {one.wait.text}" for one in recent.waiting]
     return [receipt_line(recent, now_ms, room, paint), *waits]
 
 
