@@ -47,11 +47,10 @@ from palaver.home import (
     trace_path,
     wait_for_successor,
 )
-from palaver.identity.accounts import Accounts
+from palaver.identity.accounts import Accounts, RunnerBook, Tickets, TokenBook, WebhookBook
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
-from palaver.identity.tokens import RunnerBook, Tickets, TokenBook, WebhookBook
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -689,8 +688,8 @@ class Daemon:
             epoch=f"{queries.device}-{secrets.token_hex(8)}",
             call_later=call_later,
             spawn=tasks.create_task,
-            past=past.answer,
         )
+        live.past = past.answer
         closing.callback(live.close)
         notices = NoticeBook(self._live, self._clock, call_later)
         closing.callback(notices.close)

@@ -17,7 +17,7 @@ import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import StorageFailed
+from palaver.errors import BadRequest, StorageFailed, Unavailable
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import (
@@ -41,6 +41,7 @@ from palaver.protocol.views import (
     Snapshot,
     ViewValue,
 )
+from palaver.services.past import Report
 from palaver.services.queries import Queries
 from palaver.services.services import Services
 from palaver.services.view_pages import LogReader, ViewPages, event_row
@@ -153,19 +154,16 @@ class LiveViews:
         epoch: str,
         call_later: CallLater,
         spawn: Callable[..., asyncio.Task[None]],
-        past: Callable[[AnyAsk], Awaitable[bytes]] | None = None,
     ) -> None:
-        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
-
-        `past` answers questions about a seq of the past.
-        """
+        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon."""
         self._services = services
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
-        self._past = past
         self._hub: _Hub | None = None
         self._is_closed = False
+        self.past: Callable[[AnyAsk, Report | None], Awaitable[bytes]] | None = None
+        """Answers questions about a seq in the past, as JSON; None if there is no such part."""
 
     def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
         """Open a view. One that continues gives the seq and the epoch of its last record.
@@ -194,11 +192,19 @@ class LiveViews:
         queries = self._services().queries
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
-    async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
-        """Return the answer to a question, also about the past. Raises NotFound and other refusals."""
-        if question.at and self._past is not None:
-            return msgspec.Raw(await self._past(question))
-        return await self.pages().answer(question)
+    async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
+        """Return the answer to a question. Raises NotFound and other refusals.
+
+        `report` gets the progress of a question about the past that takes long.
+        """
+        if not question.at:
+            return await self.pages().answer(question)
+        last = self._services().queries.last()
+        if question.at > last:
+            raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
+        if self.past is None:
+            raise Unavailable("this daemon does not answer questions about the past")
+        return msgspec.Raw(await self.past(question, report))
 
     @property
     def is_idle(self) -> bool:
