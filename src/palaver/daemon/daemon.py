@@ -83,7 +83,7 @@ from palaver.services.services import (
 )
 from palaver.services.turns import TurnService, turn_settings
 from palaver.services.views import agents_view, hints_for, mail_view
-from palaver.state.fold import apply
+from palaver.state.fold import FOLD_VERSION, apply
 from palaver.version import __version__
 
 # --------------------
@@ -363,6 +363,8 @@ class DeliveryTimer:
 _STOPPED_TEXT: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
 
 _LOST: Final = "the home was removed"
+_REPORTED_EVENTS: Final = 100_000
+"""How often a rebuild of the state reports its progress, in events."""
 
 DISK_HAS_ROOM: Final = "the disk has room again"
 
@@ -395,16 +397,41 @@ class Daemon:
         True means: start again with a new daemon, because a disk that was full at the start has room now.
         """
         sql_limit_s = self._live.now.sql_timeout_ms / 1000
-        log = await SqliteLog.open(self._home, apply=apply, clock=self._clock, sql_limit_s=sql_limit_s)
+        log = await SqliteLog.open(
+            self._home, apply=apply, fold_version=FOLD_VERSION, clock=self._clock, sql_limit_s=sql_limit_s
+        )
         if log.lost:
             _logger.error("%s; 'pal doctor' says what to do", log.lost)
         try:
+            await self._renew_rows(log)
             failure = await self._serve(log, ready)
         finally:
             await log.close()
         if failure is not None:
             raise failure
         return self._reason == DISK_HAS_ROOM
+
+    async def _renew_rows(self, log: SqliteLog) -> None:
+        """Build the state again if an older version made it: once after an upgrade, before any door opens.
+
+        If that fails, the daemon serves with the old state, and the next start tries again.
+        """
+        if not log.is_fold_old:
+            return
+        began_s = self._clock.monotonic_s()
+        _logger.info("building the state again from the events, up to #%d, after an upgrade", log.last())
+
+        def report(count: int) -> None:
+            if count % _REPORTED_EVENTS == 0:
+                _logger.info("building the state again: %d events so far", count)
+
+        try:
+            count = await log.rebuild(report)
+        except PalaverError as error:
+            _logger.error("the state could not be built again, so some lists are not complete: %s", error)
+        else:
+            took_s = self._clock.monotonic_s() - began_s
+            _logger.info("the state was built again from %d events in %.1f s", count, took_s)
 
     async def _serve(self, log: SqliteLog, ready: StartReport) -> Exception | None:
         """Open the doors and close them again; return an error, which a task group would wrap."""
