@@ -82,7 +82,7 @@ _STATE_STYLES: "Final[dict[str, Style]]" = {
 
 
 def column_widths(width: int) -> list[int]:
-    """Return the widths of the columns that fit, with a space after each. Others are left out at the right."""
+    """Return the widths of the columns that fit, with a space after each. The others are left out."""
     widths: list[int] = []
     room = width
     for column in COLUMNS:

@@ -13,6 +13,7 @@ from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content
 from textual.filter import LineFilter
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.strip import Strip
@@ -124,7 +125,7 @@ def top_text(store: "Store", width: int) -> str:
     letters = " ".join(f"{count}{name[0]}" for count, name in found)
     agents = f"{total} agent{'' if total == 1 else 's'}"
     forms = (
-        f"{agents}{': ' if names else ''}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
+        f"{agents}{names and ': '}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
         f"{names or 'no agents'} | !{counts.attention} | {counts.unread} unread | {bus}",
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
@@ -262,8 +263,14 @@ class TextRows(Rows):
         self._text = text
         self._folded = 0
         self.on_resize()
+        if self.styles.is_auto_height:
+            self.refresh(layout=True)
         if keep:
             self.scroll_rows(top)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the lines of the text, for a height that fits it."""
+        return len(fold_text(self._text, width, is_ascii=self._is_ascii))
 
     def on_resize(self) -> None:
         """Wrap the text to the new width."""
