@@ -40,7 +40,7 @@ class RowSource(Protocol):
 
 
 @runtime_checkable
-class WrappedSource(Protocol):
+class WrappedSource(RowSource, Protocol):
     """A source whose number of rows depends on their width."""
 
     def fit(self, width: int) -> None:
