@@ -282,6 +282,13 @@ class Store:
                 self._drop_agent(name)
             self._unsure = set()
 
+    def add_talk(self, row: ConversationRow) -> None:
+        """Add a conversation that the snapshot left out."""
+        known = self.talks.get(row.key)
+        if known is None or known.seq < row.seq:
+            self.talks[row.key] = row
+            self.talk_list.put(row.key, (-row.seq,))
+
     def names(self) -> list[str]:
         """Return the names of all agents that have not left."""
         return sorted(name for name, row in self.agents.items() if not row.has_left)

@@ -17,7 +17,7 @@ from palaver.doors.http.webhooks import HttpReply, Webhooks, is_webhook_target
 from palaver.doors.tcp_door import is_allowed_host, is_allowed_origin
 from palaver.errors import PalaverError, WhoAreYou
 from palaver.harness.hooks import text_in
-from palaver.identity.tokens import Token, TokenBook
+from palaver.identity.accounts import Token, TokenBook
 from palaver.protocol.agents import Caller, Standing, caller_for
 from palaver.services.services import Services
 
@@ -249,18 +249,20 @@ _WORDS: Final = {404: "not_found", 405: "bad_request"}
 def make_app(
     tools: ASGIApp,
     hooks: Answer,
+    metrics: Answer,
     sockets: ASGIApp,
     webhooks: Webhooks,
     tokens: TokenBook,
     names: frozenset[str],
 ) -> ASGIApp:
-    """Return the application: MCP tools, hooks, WebSockets and webhooks.
+    """Return the application: MCP tools, hooks, metrics, WebSockets and webhooks.
 
     MCP has no GET stream, because it pushes nothing.
     """
     routes = [
         Route("/mcp", endpoint=tools, methods=["POST"]),
         Route("/hook/{harness}", endpoint=hooks, methods=["POST"]),
+        Route("/metrics", endpoint=metrics, methods=["GET"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
     return HttpGate(app, tokens, names, sockets, webhooks)
