@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from palaver.app.ui.app import BusScreen
+from palaver.app.ui.app import TIMES_S, BusScreen
 from palaver.app.ui.commands import Result, pal_line
 from palaver.app.ui.rows import Lines, Rows
 from palaver.app.ui.store import SORTS
@@ -366,7 +366,7 @@ class AgentsScreen(AgentActions):
     def opened(self) -> None:
         """Let the person move in the list; redraw the times now and then."""
         self.rows.focus()
-        self.set_interval(_TIMES_S, self._redraw_times)
+        self.set_interval(TIMES_S, self._redraw_times)
 
     def changed(self, record: "Record") -> None:
         """Draw the agents again."""
@@ -489,7 +489,6 @@ class AgentsScreen(AgentActions):
 # --------------------
 # One agent.
 
-_TIMES_S: Final = 5.0
 _PEEK_S: Final = 1.0
 """The screen of the agent is read at most this often, and only while it is shown."""
 _ASK_S: Final = 0.2

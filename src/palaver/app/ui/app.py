@@ -66,6 +66,8 @@ SCREENS: Final = {
 }
 """The module, class and name of each screen, by its key."""
 
+TIMES_S: Final = 5.0
+"""Seconds between two drawings of times such as `12s`."""
 _LOW: Final = 8
 """A terminal with fewer lines has no line with the names of the screens."""
 
@@ -348,7 +350,8 @@ class PalaverApp(App[int]):
     async def confirm(self, title: str, text: str, argv: Sequence[str] | str) -> bool:
         """Ask yes or no, after showing the whole text and the command. Call it from a worker."""
         line = argv if isinstance(argv, str) else pal_line(argv)
-        return bool(await self.push_screen_wait(Question(title, text, line)))
+        is_agreed: bool = await self.push_screen_wait(Question(title, text, line))
+        return is_agreed
 
     def run_typed(self, text: str) -> None:
         """Run a command that the person typed after `:`."""
@@ -373,6 +376,7 @@ class PalaverApp(App[int]):
         """Run a command and show its whole output in a window. Escape ends the command."""
         window = Window(pal_line(argv), "running; Esc ends it")
         running = asyncio.ensure_future(self.commands.run(argv))
+
         def end(_: bool | None) -> None:
             running.cancel()
 

@@ -282,7 +282,8 @@ class TextRows(Rows):
 
 _WINDOW_CSS: Final = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round; padding: 0 1; }}
+{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round;
+    padding: 0 1; }}
 {name} TextRows {{ height: auto; margin: 1 0; }}
 {name}.-small TextRows {{ margin: 0; }}
 {name}.-ascii > Vertical {{ border: ascii; }}
@@ -334,7 +335,9 @@ class Window(ModalScreen[bool]):
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
         edges = 2 if is_small else 6 + 2 * bool(self._line)
-        self.query_one(TextRows).styles.max_height = max(event.size.height - edges - (0 if is_small else 2), 1)
+        self.query_one(TextRows).styles.max_height = max(
+            event.size.height - edges - (0 if is_small else 2), 1
+        )
 
     def show_text(self, text: str) -> None:
         """Show another text."""
@@ -358,6 +361,11 @@ class Question(Window):
 
     def __init__(self, title: str, text: str, line: str) -> None:
         super().__init__(title, text, keys="y yes   n no", line=line)
+
+    def warn(self, text: str) -> None:
+        """Show above the text that something has changed since the question was asked."""
+        if not self._text.startswith(text):
+            self.show_text(f"{text}\n\n{self._text}")
 
     def action_agree(self) -> None:
         """Answer yes."""
