@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 from textual import events, work
@@ -30,14 +30,14 @@ from palaver.app.ui.widgets import (
     safe_line,
 )
 from palaver.errors import PalaverError
-from palaver.protocol.views import LIMIT_PAGE, AgentsPage, AnyAsk, AskAgents, Changes, Snapshot
+from palaver.protocol.views import LIMIT_PAGE, AgentsPage, AnyAsk, AskAgents, Changes, Snapshot, ViewValue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
-T = TypeVar("T")
+T = TypeVar("T", bound=ViewValue)
 
 
 class BusLink(Protocol):
@@ -49,7 +49,7 @@ class BusLink(Protocol):
     async def ask(self, question: AnyAsk, answer: type[T]) -> T:
         """Return one page."""
 
-    async def acknowledge(self, seqs: Sequence[int]) -> None:
+    async def acknowledge(self, seqs: Iterable[int]) -> None:
         """Mark messages to the person as seen."""
 
     async def close(self) -> None:
@@ -66,6 +66,8 @@ SCREENS: Final = {
 }
 """The module, class and name of each screen, by its key."""
 
+TIMES_S: Final = 5.0
+"""Seconds between two drawings of times such as `12s`."""
 _LOW: Final = 8
 """A terminal with fewer lines has no line with the names of the screens."""
 
@@ -348,7 +350,8 @@ class PalaverApp(App[int]):
     async def confirm(self, title: str, text: str, argv: Sequence[str] | str) -> bool:
         """Ask yes or no, after showing the whole text and the command. Call it from a worker."""
         line = argv if isinstance(argv, str) else pal_line(argv)
-        return bool(await self.push_screen_wait(Question(title, text, line)))
+        is_agreed: bool = await self.push_screen_wait(Question(title, text, line))
+        return is_agreed
 
     def run_typed(self, text: str) -> None:
         """Run a command that the person typed after `:`."""
@@ -373,7 +376,11 @@ class PalaverApp(App[int]):
         """Run a command and show its whole output in a window. Escape ends the command."""
         window = Window(pal_line(argv), "running; Esc ends it")
         running = asyncio.ensure_future(self.commands.run(argv))
-        self.push_screen(window, lambda _: running.cancel() and None)
+
+        def end(_: bool | None) -> None:
+            running.cancel()
+
+        self.push_screen(window, end)
         try:
             result = await running
         except asyncio.CancelledError:
