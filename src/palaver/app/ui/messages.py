@@ -8,13 +8,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from textual.content import Content
 
 from palaver.protocol.display import safe
 from palaver.protocol.views import ConversationRow, LedgerPage, LedgerStep, Mark, MessageRow
+
+if TYPE_CHECKING:
+    from palaver.app.ui.app import PalaverApp
 
 LIMIT_NAMES: Final = 4
 """Recipients that a line names before it counts the others."""
@@ -23,6 +26,8 @@ LIMIT_WAITING: Final = 4
 LIMIT_LOADED: Final = 500
 """Messages of a conversation that are kept; those farthest from the reader are dropped and read again."""
 
+NARROW: Final = 80
+"""A terminal with fewer columns shows one part of a screen at a time."""
 _INDENT: Final = 2
 _LEAST_TEXT: Final = 10
 
@@ -83,6 +88,11 @@ class Look:
     def dots(self) -> str:
         """After a text that was cut."""
         return "..." if self.is_ascii else "…"
+
+
+def look_of(ui: "PalaverApp") -> Look:
+    """Return how texts are drawn in this dashboard."""
+    return Look(me=ui.store.me or "human", is_ascii=ui.is_ascii, clock=lambda ms: short_time(ms, ui.now_ms()))
 
 
 def short_time(ms: int, now_ms: int) -> str:

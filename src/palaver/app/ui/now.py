@@ -141,7 +141,7 @@ class NowScreen(BusScreen):
     @work(group="answer")
     async def _answer(self, entry: Attention, word: str) -> None:
         try:
-            page = await self.ui.link.ask(AskPermission(id=entry.id), PermissionPage)
+            page = await self.ui.ask(AskPermission(id=entry.id), PermissionPage)
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return

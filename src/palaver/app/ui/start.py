@@ -42,7 +42,7 @@ def main(home: str, words: list[str], environ: MutableMapping[str, str]) -> int:
 
 
 def _chat(home: str, room: str, environ: MutableMapping[str, str]) -> int:
-    from palaver.app.chat.chat import chat  # only for this verb
+    from palaver.app.chat import chat  # only for this verb
 
     gc.enable()
     return chat(home, room, environ)
