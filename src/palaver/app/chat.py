@@ -24,9 +24,12 @@ from palaver.client.values import events_from_json, last_from_json
 from palaver.errors import Disconnected, PalaverError, UnknownMember, nearest
 from palaver.harness.marks import harness_of
 from palaver.protocol.display import Paint, display_width, paint_for, safe, safe_for_agent, truncate
+from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, MessageSent
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
+from palaver.protocol.message import MESSAGE, handoff_parts, readable_text, short_id
 from palaver.protocol.query import ANY, MESSAGE_SENT, RoomEvent, room_event
+from palaver.protocol.tasks import TASK_TYPES
 
 # --------------------
 # Parse a typed line: a message with its recipients, or a command. The help describes the same rules.
@@ -34,6 +37,7 @@ from palaver.protocol.query import ANY, MESSAGE_SENT, RoomEvent, room_event
 COMMANDS: Final = {
     "/who": "show the members and the owner of the stick",
     "/events": "show the latest events of the room",
+    "/all": "also show what members write outside the room; again: stop that",
     "/help": "show the commands and how to address a line",
     "/quit": "leave the chat; Ctrl-D does the same",
 }
@@ -45,7 +49,7 @@ HELP: Final = (
 )
 
 LATELY: Final = 20
-"""How many events `/events` shows."""
+"""How many events `/events` shows, and how many messages `/all`."""
 
 _MENTION: Final = re.compile(r"(?<![\w@!])(!?)@([a-z0-9][\w-]*(?::[a-z]+)?)", re.IGNORECASE)
 
@@ -162,6 +166,14 @@ class ChatBus(Protocol):
         """Return the newest events of a room, oldest first."""
         ...
 
+    async def written_by(self, names: Sequence[str], count: int) -> tuple[Sequence[Event], int]:
+        """Return the newest messages of some agents, oldest first, and the seq at which the log ends."""
+        ...
+
+    def messages(self, after: int) -> AsyncIterator[Event]:
+        """Yield all messages after a seq as they are stored."""
+        ...
+
     def deliveries(self) -> AsyncIterator[DeliveryReport]:
         """Yield delivery reports as they happen; a reply is reported as `ANSWERED`."""
         ...
@@ -222,6 +234,25 @@ class ChatRoom:
                 yield event
             if not all(map(is_message, found.events)):
                 await self.look()
+
+    async def outside(self) -> tuple[list[Event], int]:
+        """Return the newest messages that members wrote outside the room, and the seq to continue after."""
+        await self.look()
+        found, last = await self._bus.written_by(self._names(), LIMIT_EVENTS)
+        return [event for event in found if self._is_outside(event)][-LATELY:], last
+
+    async def follow_outside(self, after: int) -> AsyncIterator[Event]:
+        """Yield the messages that members write outside the room, each once."""
+        async for event in self._bus.messages(after):
+            if self._is_outside(event):
+                yield event
+
+    def _names(self) -> list[str]:
+        return [member.agent_id for member in self.state.members]
+
+    def _is_outside(self, event: Event) -> bool:
+        room = event.body.room if isinstance(event.body, MessageSent) else None
+        return room != self.room and event.sender in self._names()
 
     async def say(self, text: ChatText) -> None:
         """Send a message. Raises if a name is unknown or the text does not fit; then nothing was sent."""
@@ -298,6 +329,9 @@ _WORDS: Final = {
 }
 """The ledger's states as marks."""
 
+_OF_HANDOFF: Final = frozenset({"status", "next"})
+"""The parts of a handoff that are shown in the conversation."""
+
 Clock = Callable[[int], str]
 """Unix milliseconds to a short time of day."""
 
@@ -323,6 +357,13 @@ class ChatPage:
             self._paint.dim(line)
             for line in wrap(f"{self._time(event)} · {happening(event, self._paint)}", width, 8)
         ]
+
+    def outside(self, event: Event, width: int) -> list[str]:
+        """Return a message that a member wrote outside the room, wrapped."""
+        to = ", ".join(self._name(name.removeprefix("@")) for name in event.to) or "all"
+        text = self._paint.safe(readable_text(event), keep_lines=True)
+        head = f"{self._clock(event.ts)} (outside) {self._name(event.sender)} → {to}"
+        return wrap(f"{head}: {text}", width, 2)
 
     def _message(self, event: RoomEvent, width: int) -> list[str]:
         content = msgspec.convert(event.payload or {}, _MessageContent)
@@ -367,9 +408,9 @@ def happening(event: RoomEvent, paint: Paint) -> str:
         case "claim":
             return f"{to or who} has the stick, turn {event.turn_id}"
         case "release":
-            return f"{who} released the stick{f', {to} is next' if to else ''}{why}"
+            return f"{who} released the stick{f', {to} is next' if to else ''}{why}{_handoff(event, paint)}"
         case "pass":
-            return f"{who} passed the stick to {to}"
+            return f"{who} passed the stick to {to}{_handoff(event, paint)}"
         case "takeover":
             return f"{who} took over the stick from {to}{why}"
         case "reservation_expired":
@@ -379,11 +420,32 @@ def happening(event: RoomEvent, paint: Paint) -> str:
         case "close":
             return f"{who} closed the room{why}"
         case "note_added":
-            return f"{who} added a note"
+            return f"{who} added note {_note(event, paint)}"
         case "note_resolved":
-            return f"{who} resolved a note"
+            return f"{who} resolved note {_note(event, paint)}"
         case kind:
             return f"{paint.safe(kind)} {who}{f' → {to}' if to else ''}{why}"
+
+
+class _NoteContent(msgspec.Struct, frozen=True, kw_only=True):
+    note: object = ""
+    text: object = ""
+
+
+def _note(event: RoomEvent, paint: Paint) -> str:
+    """Return the id of a note and, if it is new, its text."""
+    note = msgspec.convert(event.payload or {}, _NoteContent)
+    text = f": {note.text}" if note.text else ""
+    return paint.safe(f"{short_id(str(note.note))}{text}", keep_lines=True)
+
+
+def _handoff(event: RoomEvent, paint: Paint) -> str:
+    """Return the handoff of a turn: its status and the next step."""
+    if not isinstance(event.handoff, Mapping):
+        return ""
+    said = [(label, parts) for label, parts in handoff_parts(event.handoff) if label in _OF_HANDOFF]
+    text = ", ".join(f"{label}: {'; '.join(parts)}" for label, parts in said)
+    return paint.safe(f" · handoff of turn {event.turn_id}: {text}")
 
 
 def marks_line(seq: int, marks: Mapping[str, str]) -> str:
@@ -463,7 +525,8 @@ async def talk_in_lines(
             if not await printed.do(line):
                 return
 
-    await until_first(asyncio.ensure_future(say()), asyncio.ensure_future(follow()))
+    work = (say(), follow(), printed.follow_outside())
+    await until_first(*(asyncio.ensure_future(one) for one in work))
     return 1 if printed.has_refused else 0
 
 
@@ -498,6 +561,9 @@ class _Printer:
         self._page = page
         self._out = out
         self._err = err
+        self._outside_after: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Set by the first `/all`: the seq after which messages outside the room are printed."""
+        self._shows_outside = False
         self.has_refused = False
 
     def event(self, event: RoomEvent) -> None:
@@ -517,11 +583,34 @@ class _Printer:
             case ChatCommand(word="/events"):
                 for event in list(self._talk.recent)[-LATELY:]:
                     self.event(event)
+            case ChatCommand(word="/all"):
+                await self._toggle_outside()
             case ChatCommand(word="/help"):
                 self._print(HELP)
             case ChatCommand(word=word):
                 self._refuse(no_command(word))
         return True
+
+    async def follow_outside(self) -> None:
+        """Print what members write outside the room, from the first `/all` on and while it is wanted."""
+        after = await self._outside_after
+        async for event in self._talk.follow_outside(after):
+            if self._shows_outside:
+                self._print(self._page.outside(event, _WIDTH))
+
+    async def _toggle_outside(self) -> None:
+        self._shows_outside = not self._shows_outside
+        if not self._shows_outside:
+            self._print(["· only the room"])
+            return
+        found, last = await self._talk.outside()
+        for event in found:
+            self._print(self._page.outside(event, _WIDTH))
+        self._print(
+            [f"· {'' if found else 'nothing yet; '}from now on also what members write outside the room"]
+        )
+        if not self._outside_after.done():
+            self._outside_after.set_result(last)
 
     async def _say(self, text: ChatText) -> None:
         try:
@@ -742,6 +831,9 @@ _events_from_json: Final = msgspec.json.Decoder(ChatEvents).decode
 _sent_from_json: Final = msgspec.json.Decoder(ChatSent).decode
 
 
+_WRITTEN: Final = (MESSAGE, *sorted(TASK_TYPES))
+
+
 class RoomBus:
     """The bus for a conversation: one connection for calls, one that waits, one for deliveries."""
 
@@ -770,6 +862,19 @@ class RoomBus:
         """Return the newest events of a room, as the room tools show them."""
         found, _ = events_from_json(await self._calls.ask(EventsOp(rooms=(room,), last=count)))
         return [room_event(event) for event in found]
+
+    async def written_by(self, names: Sequence[str], count: int) -> tuple[list[Event], int]:
+        """Return the newest messages and tasks of some agents, and the seq at which the log ends."""
+        request = EventsOp(types=_WRITTEN, senders=tuple(names), last=count if names else 1)
+        answer = await self._calls.ask(request)
+        return events_from_json(answer)[0], last_from_json(answer)
+
+    async def messages(self, after: int) -> AsyncGenerator[Event, None]:
+        """Yield all messages and tasks after a seq, on a separate connection."""
+        request = EventsOp(types=_WRITTEN, after=after, follow=True)
+        async with aclosing(Follower(self._home, request).events()) as events:
+            async for event in events:
+                yield event
 
     async def deliveries(self) -> AsyncGenerator[DeliveryReport, None]:
         """Yield the delivery of messages from now on: delivery reports, and a reply as one more."""

@@ -16,7 +16,7 @@ from typing import Final, Self
 import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
-from palaver.domain.lease import Policy, RoomFacts, outlook, take_facts
+from palaver.domain.stick import Policy, RoomFacts, outlook, take_facts
 from palaver.errors import StorageFailed
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of

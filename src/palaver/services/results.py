@@ -40,6 +40,10 @@ class AgentView(ServiceResult, frozen=True, kw_only=True):
     """The tool that it uses; `detail` describes its use."""
     cwd: str | None = None
     """The folder in which it was started or joined."""
+    doing: str | None = None
+    """The tool and its use, or the detail of its state: `Bash: make test`."""
+    folder: str | None = None
+    """The same as `cwd`, by the name of its column."""
     rooms: tuple[str, ...] = ()
     pid: int | None = None
     by: str | None = None

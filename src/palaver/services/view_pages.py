@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_lanes
-from palaver.domain.lease import Policy, RoomFacts, lease_until_ms, rank, reservation_until_ms
+from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, rank, reservation_until_ms
 from palaver.errors import NotFound
 from palaver.harness.hooks import USED_UP
 from palaver.log.search import Phrase, parse_search, words_of

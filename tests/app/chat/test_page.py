@@ -89,8 +89,17 @@ def test_room_event_is_shown_as_a_sentence() -> None:
         ),
         "luna removed nova": room_event("kick", "luna", "nova"),
         "luna closed the room": room_event("close", "luna"),
-        "luna added a note": room_event("note_added", "luna"),
-        "luna resolved a note": room_event("note_resolved", "luna"),
+        "luna added note 7f3q9x2m: CI has no libpq": room_event(
+            "note_added", "luna", payload={"note": "01HX9Y000000000000007F3Q9X2M", "text": "CI has no libpq"}
+        ),
+        "luna resolved note 7f3q9x2m": room_event("note_resolved", "luna", payload={"note": "7f3q9x2m"}),
+        "luna passed the stick to nova · handoff of turn 3: status: green, next: merge it": room_event(
+            "pass",
+            "luna",
+            "nova",
+            turn=3,
+            handoff={"status": "green", "next_action": "merge it", "do_not": ["push"]},
+        ),
         "build.done luna → nova, kira": room_event("build.done", "luna", ("nova", "kira")),
     }
 

@@ -168,6 +168,10 @@ class BusScreen(Screen[None]):
         """Show a sentence in the last line."""
         self.query_one(StatusLine).say(safe_line(text, is_ascii=self.is_ascii), is_error=is_error)
 
+    def show_keys_line(self, text: str) -> None:
+        """Show other keys in the last line."""
+        self.query_one(StatusLine).set_keys(safe_line(text, is_ascii=self.is_ascii))
+
     def keys_of_screen(self) -> Sequence[tuple[str, str]]:
         """Return the keys for `?`."""
         return self.KEYS
@@ -431,9 +435,10 @@ class PalaverApp(App[int]):
         if (screen := self.bus_screen) is not None and screen.is_ready:
             screen.say(text, is_error=is_error)
 
-    async def confirm(self, title: str, text: str, argv: Sequence[str]) -> bool:
+    async def confirm(self, title: str, text: str, argv: Sequence[str] | str) -> bool:
         """Ask yes or no, after showing the whole text and the command. Call it from a worker."""
-        return bool(await self.push_screen_wait(Question(title, text, pal_line(argv))))
+        line = argv if isinstance(argv, str) else pal_line(argv)
+        return bool(await self.push_screen_wait(Question(title, text, line)))
 
     def run_typed(self, text: str) -> None:
         """Run a command that the person typed after `:`."""

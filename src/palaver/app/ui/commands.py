@@ -1,6 +1,6 @@
 """Run `pal` commands for the dashboard, as children in the foreground of its terminal.
 
-Everything that a person does in the dashboard is a `pal` command, so it has exactly the rights of that person.
+Everything that a person does in the dashboard is a `pal` command, so it has the rights of that person.
 """
 
 import asyncio
@@ -83,7 +83,8 @@ class PalCommand:
             )
         except (OSError, ValueError) as error:
             return Result(1, "", f"{error.strerror if isinstance(error, OSError) else error}")
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         try:
             out, err, _ = await asyncio.gather(
                 _read(process.stdout), _read(process.stderr), _write(process, stdin)

@@ -1,6 +1,5 @@
 """The screen Now: everything that waits for the person, oldest first, with what can be done about it."""
 
-import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import work
@@ -11,7 +10,17 @@ from textual.content import Content
 from palaver.app.ui.app import BusScreen
 from palaver.app.ui.commands import pal_line
 from palaver.app.ui.rows import Rows
-from palaver.app.ui.widgets import BOLD, DIM, RED, YELLOW, Composer, OutgoingText, TextRows, safe_content
+from palaver.app.ui.widgets import (
+    BOLD,
+    DIM,
+    RED,
+    YELLOW,
+    Composer,
+    OutgoingText,
+    TextRows,
+    now_ms,
+    safe_content,
+)
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, truncate
 from palaver.protocol.views import AskPermission, Attention, AttentionKind, PermissionPage
@@ -30,11 +39,6 @@ No agent has joined yet.
 """
 _QUIET: Final = "Nothing waits for you."
 _URGENT: Final = frozenset({AttentionKind.PERMISSION, AttentionKind.BLOCKED})
-
-
-def now_ms() -> int:
-    """Return the time now."""
-    return int(time.time() * 1000)
 
 
 class AttentionRows:
@@ -92,8 +96,10 @@ class NowScreen(BusScreen):
         Binding("l", "release", show=False),
     ]
     DEFAULT_CSS = """
-    NowScreen #detail { height: auto; max-height: 40%; min-height: 3; }
+    NowScreen #detail { height: auto; max-height: 50%; min-height: 1; margin: 1 0 0 2; }
     NowScreen.-low #detail { display: none; }
+    NowScreen.-hint #entries { display: none; }
+    NowScreen.-hint #detail { display: block; height: 1fr; max-height: 100%; }
     """
 
     def compose_content(self) -> ComposeResult:
@@ -124,6 +130,7 @@ class NowScreen(BusScreen):
 
     def _show_detail(self) -> None:
         detail, entry = self.query_one("#detail", TextRows), self.entry
+        self.set_class(self.store.is_empty and not self.store.attention, "-hint")
         text = detail_text(entry) if entry is not None else _HINT if self.store.is_empty else ""
         if detail.text != text:
             detail.show_text(text)
@@ -181,4 +188,5 @@ def detail_text(entry: Attention) -> str:
 
 def permission_text(page: PermissionPage) -> str:
     """Return a whole permission request."""
-    return f"{page.agent} asks to use {page.tool}\n\n{page.text}\n\n{page.input}\n\nrequest {page.id}, digest {page.digest}"
+    head = f"{page.agent} asks to use {page.tool}"
+    return "\n\n".join((head, page.text, page.input, f"request {page.id}, digest {page.digest}"))

@@ -4,7 +4,7 @@ A source supplies rows by index. The widget keeps its own offset, so a growing l
 """
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, runtime_checkable
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -37,6 +37,14 @@ class RowSource(Protocol):
 
     def find(self, key: str) -> int:
         """Return the first index of a key, or -1."""
+
+
+@runtime_checkable
+class WrappedSource(Protocol):
+    """A source whose number of rows depends on their width."""
+
+    def fit(self, width: int) -> None:
+        """Wrap the rows to a width, if that has changed."""
 
 
 class Rows(Widget, can_focus=True):
@@ -146,6 +154,8 @@ class Rows(Widget, can_focus=True):
         """Draw again after the source has changed. The cursor stays on its key, or goes to its neighbour."""
         if self._is_settling:
             return
+        if isinstance(self._source, WrappedSource) and self.size.width:
+            self._source.fit(max(self.size.width - (_GUTTER if self._has_cursor else 0), 1))
         total = self.total
         at = self._source.find(self._key) if self._source is not None and self._key else -1
         if self._is_at_end:

@@ -94,7 +94,7 @@ def _room(row: AgentRow) -> str:
 
 SORTS: Final[dict[str, Callable[[AgentRow], SortKey]]] = {
     "name": lambda row: (),
-    "state": lambda row: _state_rank(row),
+    "state": _state_rank,
     "since": lambda row: (-row.since,),
     "unread": lambda row: (-row.unread,),
     "harness": lambda row: (row.harness,),
@@ -320,7 +320,7 @@ class Store:
         self.is_away, self.has_snapshot = False, True
         self._unsure = set(self.agents)
         for row in snapshot.agents:
-            # A new daemon may have fewer events than the rows of the last one: these count, whatever their seq.
+            # After a restart these rows count, whatever the seq of the rows before.
             self.agents[row.name] = row
             self._unsure.discard(row.name)
         if len(snapshot.agents) >= snapshot.agents_total:

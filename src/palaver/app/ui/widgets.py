@@ -1,6 +1,7 @@
 """The parts that screens of the dashboard share: lines at the edges, questions, the composer, help."""
 
 import shlex
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -12,6 +13,7 @@ from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content
 from textual.filter import LineFilter
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.strip import Strip
@@ -34,6 +36,11 @@ CYAN: Final = Style(foreground=Color.parse("ansi_cyan"))
 
 _LINE_CHARACTERS: Final = 2_000
 """Characters of a text that are looked at for one line of the screen."""
+
+
+def now_ms() -> int:
+    """Return the time now."""
+    return int(time.time() * 1000)
 
 
 # --------------------
@@ -118,7 +125,7 @@ def top_text(store: "Store", width: int) -> str:
     letters = " ".join(f"{count}{name[0]}" for count, name in found)
     agents = f"{total} agent{'' if total == 1 else 's'}"
     forms = (
-        f"{agents}{': ' + names if names else ''} | {counts.attention} need you | {counts.unread} unread | {bus}",
+        f"{agents}{names and ': '}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
         f"{names or 'no agents'} | !{counts.attention} | {counts.unread} unread | {bus}",
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
@@ -205,14 +212,17 @@ class StatusLine(Widget):
         self._said = line
         self.refresh()
 
-    def show_keys(self, keys: str | None = None) -> None:
-        """Show the keys again, or other keys."""
-        if keys is not None:
+    def set_keys(self, keys: str) -> None:
+        """Change the keys. A sentence stays until a key is pressed."""
+        if keys != self._keys:
             self._keys = keys
-        elif self._said is None:
-            return
-        self._said = None
-        self.refresh()
+            self.refresh()
+
+    def show_keys(self) -> None:
+        """Show the keys again."""
+        if self._said is not None:
+            self._said = None
+            self.refresh()
 
     @property
     def text(self) -> str:
@@ -247,11 +257,20 @@ class TextRows(Rows):
         """The whole text."""
         return self._text
 
-    def show_text(self, text: str) -> None:
-        """Show another text from its start."""
+    def show_text(self, text: str, *, keep: bool = False) -> None:
+        """Show another text from its start, or with `keep` from the line that is shown now."""
+        top = self.top if keep else 0
         self._text = text
         self._folded = 0
         self.on_resize()
+        if self.styles.is_auto_height:
+            self.refresh(layout=True)
+        if keep:
+            self.scroll_rows(top)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the lines of the text, for a height that fits it."""
+        return len(fold_text(self._text, width, is_ascii=self._is_ascii))
 
     def on_resize(self) -> None:
         """Wrap the text to the new width."""

@@ -64,14 +64,13 @@ from palaver.protocol.events import (
     TakenOver,
 )
 from palaver.protocol.lanes import MailboxReader
-from palaver.protocol.message import HUMAN, MENTIONS, readable_text
+from palaver.protocol.message import HUMAN, MENTIONS, readable_text, short_id, work_text
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.query import (
     Query,
     agent_place,
     channel_place,
     fold_channel,
-    is_envelope,
     is_guest,
     pair_place,
     places_of,
@@ -79,7 +78,6 @@ from palaver.protocol.query import (
 )
 from palaver.protocol.redaction import redact
 from palaver.protocol.requests import Acknowledge
-from palaver.protocol.summary import summary
 from palaver.protocol.tasks import TASK_TYPES
 from palaver.services.paths import RELEASED
 from palaver.services.queries import Queries
@@ -137,11 +135,7 @@ class IrcMessage:
 
 def text_for_people(event: Event) -> str:
     """Return the text of a message or an envelope. Every control character except line ends is visible."""
-    if is_envelope(event):
-        text = f"{event.type} {summary(event)}".rstrip() if event.type in TASK_TYPES else readable_text(event)
-    else:
-        text = readable_text(event)
-    return safe(text, keep_lines=True)
+    return safe(readable_text(event), keep_lines=True)
 
 
 def text_message(
@@ -401,10 +395,12 @@ def _room_notice(event: Event, body: RoomBody) -> IrcNotice:
             text = f"{who} took the stick from {other}"
         case Freed(reserved_for=reserved):
             text = f"{who} released the stick" + (f" for {reserved}" if reserved else "")
-        case NoteAdded(text=note):
-            text = f"{who} noted: {note}"
+            handoff = work_text(event, is_whole=False)
+            text += f"; {handoff}" if handoff else ""
+        case NoteAdded(note=note, text=content):
+            text = f"{who} added note {short_id(note)}: {content}"
         case NoteResolved(note=note):
-            text = f"{who} resolved the note {note}"
+            text = f"{who} resolved note {short_id(note)}"
         case _:
             text = f"{event.type} of {who}"
     return IrcNotice(level=level, agent=who, text=text, room=body.room)
