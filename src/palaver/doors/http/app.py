@@ -249,18 +249,20 @@ _WORDS: Final = {404: "not_found", 405: "bad_request"}
 def make_app(
     tools: ASGIApp,
     hooks: Answer,
+    metrics: Answer,
     sockets: ASGIApp,
     webhooks: Webhooks,
     tokens: TokenBook,
     names: frozenset[str],
 ) -> ASGIApp:
-    """Return the application: MCP tools, hooks, WebSockets and webhooks.
+    """Return the application: MCP tools, hooks, metrics, WebSockets and webhooks.
 
     MCP has no GET stream, because it pushes nothing.
     """
     routes = [
         Route("/mcp", endpoint=tools, methods=["POST"]),
         Route("/hook/{harness}", endpoint=hooks, methods=["POST"]),
+        Route("/metrics", endpoint=metrics, methods=["GET"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
     return HttpGate(app, tokens, names, sockets, webhooks)
