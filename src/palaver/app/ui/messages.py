@@ -152,7 +152,7 @@ def talk_line(row: ConversationRow, look: Look, width: int) -> Content:
     unread = f" ({row.unread:,} new)" if row.unread else ""
     title = Content.styled(f"{safe(row.title)}{unread}", "bold" if row.unread else "")
     newest = f"  {look.name(row.sender)}: {safe(' '.join(row.text.split()))}" if row.sender else ""
-    return (title + Content.styled(newest, "dim")).truncate(width)
+    return (title + Content.styled(newest, "dim")).truncate(width, ellipsis=True)
 
 
 # --------------------
@@ -253,7 +253,11 @@ def ledger_lines(
     lines = message_lines(_without_marks(page.message), look, width)
     steps: dict[str, list[LedgerStep]] = {}
     for step in page.steps:
-        steps.setdefault(step.name, []).append(step)
+        if step.name:
+            steps.setdefault(step.name, []).append(step)
+        else:  # the message itself
+            lines += wrapped(f"{exact_clock(step.ts)}  stored by {look.name(step.by)}", width)
+            lines.append(Content(""))
     marks = {mark.name: mark for mark in page.message.marks}
     for name in dict.fromkeys([*marks, *steps]):
         lines += _recipient_lines(name, marks.get(name), steps.get(name, ()), look, exact_clock, width)

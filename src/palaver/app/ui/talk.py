@@ -199,11 +199,6 @@ class LedgerWindow(Window):
             yield Rows(LaidLines(self._lines), has_cursor=False)
             yield Static(self._keys, markup=False)
 
-    def on_mount(self) -> None:
-        """Let the text be scrolled."""
-        self.set_class(self.is_ascii, "-ascii")
-        self.query_one(Rows).focus()
-
     def update_page(self, page: LedgerPage) -> None:
         """Show a newer state."""
         self._page = page
@@ -457,7 +452,7 @@ class TalkScreen(MessagesScreen):
         Binding("escape", "back", show=False),
     ]
     DEFAULT_CSS = """
-    TalkScreen #talks { width: 32%; min-width: 26; max-width: 50; }
+    TalkScreen #talks { width: 32%; min-width: 26; max-width: 50; margin: 0 1 0 0; }
     TalkScreen #talk { width: 1fr; height: 1fr; padding: 0 0 0 1; }
     TalkScreen #talk-title { height: 1; width: 1fr; text-style: bold; }
     TalkScreen.-low #talk-title { display: none; }

@@ -324,7 +324,7 @@ class Window(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Choose the frame, and let the text be scrolled."""
         self.set_class(self.is_ascii, "-ascii")
-        self.query_one(TextRows).focus()
+        self.query_one(Rows).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
@@ -640,7 +640,7 @@ class Composer(Widget):
 
     def action_priority(self) -> None:
         """Choose the next priority."""
-        self._draft = replace(self._draft, priority=_next(("", *PRIORITIES), self._draft.priority))
+        self._draft = replace(self._draft, priority=_next(PRIORITIES, self._draft.priority or PRIORITIES[0]))
         self._draw_head()
 
     def action_intent(self) -> None:
