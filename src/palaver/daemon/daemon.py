@@ -47,11 +47,10 @@ from palaver.home import (
     trace_path,
     wait_for_successor,
 )
-from palaver.identity.accounts import Accounts
+from palaver.identity.accounts import Accounts, RunnerBook, Tickets, TokenBook, WebhookBook
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
-from palaver.identity.tokens import RunnerBook, Tickets, TokenBook, WebhookBook
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 # --------------------
 # The columns of the list.
@@ -522,13 +522,14 @@ class AgentScreen(AgentActions):
     ]
     DEFAULT_CSS = """
     AgentScreen .parts { layout: horizontal; height: 1fr; width: 1fr; }
-    AgentScreen .lists { width: 1fr; height: 1fr; }
+    AgentScreen .lists { width: 1fr; height: 1fr; border-left: solid; }
     AgentScreen #screen { width: 2fr; }
     AgentScreen .title { height: 1; text-style: bold underline; }
     AgentScreen #head { height: auto; max-height: 3; }
     AgentScreen.-narrow .parts { layout: vertical; }
     AgentScreen.-narrow #screen { width: 1fr; height: 2fr; }
-    AgentScreen.-narrow .lists { height: 3fr; }
+    AgentScreen.-narrow .lists { height: 3fr; border-left: none; border-top: solid; }
+    AgentScreen.-tiny .lists { border: none; }
     AgentScreen.-low .title { display: none; }
     AgentScreen.-low #head { max-height: 1; }
     AgentScreen.-tiny #screen, AgentScreen.-tiny .queue, AgentScreen.-tiny .messages { display: none; }
@@ -583,23 +584,25 @@ class AgentScreen(AgentActions):
         if any(row.name == self.agent for row in changes.agents):
             return True
         known = self._page
-        seqs = {row.seq for row in (*known.queue, *known.messages)} if known is not None else set()
-        if not seqs.isdisjoint(changes.moved):
-            return True
+        if known is not None:
+            seqs = {row.seq for row in known.queue} | {row.seq for row in known.messages}
+            if not seqs.isdisjoint(changes.moved):
+                return True
         return any(self.agent in (event.sender, *event.to) for event in changes.events)
 
     def _ask_soon(self) -> None:
         if self._asking is None:
             self._asking = self.set_timer(_ASK_S, self._ask)
 
-    @work(exclusive=True, group="ask")
+    @work(group="ask")
     async def _ask(self) -> None:
-        self._asking = None
         try:
             page = await self.ui.link.ask(AskAgent(name=self.agent, at=self.store.at), AgentPage)
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
+        finally:
+            self._asking = None  # A change during the question starts the next one.
         self._page = page
         self._draw_head()
         self.query_one("#queue", Rows).show(

@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
@@ -32,14 +32,23 @@ from palaver.app.ui.widgets import (
     safe_line,
 )
 from palaver.errors import PalaverError
-from palaver.protocol.views import LIMIT_PAGE, AgentsPage, AnyAsk, AskAgents, AskPast, Changes, Snapshot
+from palaver.protocol.views import (
+    LIMIT_PAGE,
+    AgentsPage,
+    AnyAsk,
+    AskAgents,
+    AskPast,
+    Changes,
+    Snapshot,
+    ViewValue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
-T = TypeVar("T")
+T = TypeVar("T", bound=ViewValue)
 
 
 class BusLink(Protocol):
@@ -51,7 +60,7 @@ class BusLink(Protocol):
     async def ask(self, question: AnyAsk, answer: type[T]) -> T:
         """Return one page."""
 
-    async def acknowledge(self, seqs: Sequence[int]) -> None:
+    async def acknowledge(self, seqs: Iterable[int]) -> None:
         """Mark messages to the person as seen."""
 
     async def close(self) -> None:
@@ -463,7 +472,10 @@ class PalaverApp(App[int]):
         """Run a command and show its whole output in a window. Escape ends the command."""
         window = Window(pal_line(argv), "running; Esc ends it")
         running = asyncio.ensure_future(self.commands.run(argv))
-        self.push_screen(window, lambda _: running.cancel() and None)
+        def end(_: bool | None) -> None:
+            running.cancel()
+
+        self.push_screen(window, end)
         try:
             result = await running
         except asyncio.CancelledError:

@@ -27,7 +27,7 @@ from palaver.protocol.views import AskPermission, Attention, AttentionKind, Perm
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 _HINT: Final = """\
 No agent has joined yet.

@@ -18,9 +18,7 @@ from palaver.protocol.views import (
 )
 
 if TYPE_CHECKING:
-    from palaver.client.view_link import BusAway
-
-    Record = Snapshot | Changes | BusAway
+    from palaver.client.view_link import Record
 
 SortKey = tuple[object, ...]
 
@@ -32,21 +30,21 @@ class SortedKeys:
     """Keys in the order of a sort value. Adding, moving and finding one take a bisection."""
 
     def __init__(self) -> None:
-        self._order: list[SortKey] = []
-        self._values: dict[str, SortKey] = {}
+        self._order: list[tuple[SortKey, str]] = []
+        self._values: dict[str, tuple[SortKey, str]] = {}
 
     def __len__(self) -> int:
         return len(self._order)
 
     def __iter__(self) -> Iterator[str]:
-        return (str(value[-1]) for value in self._order)
+        return (key for _, key in self._order)
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
     def key(self, index: int) -> str:
         """Return the key at an index."""
-        return str(self._order[index][-1])
+        return self._order[index][1]
 
     def find(self, key: str) -> int:
         """Return the index of a key, or -1."""
@@ -55,7 +53,7 @@ class SortedKeys:
 
     def put(self, key: str, value: SortKey) -> None:
         """Add a key, or move it to where its new value belongs."""
-        placed = (*value, key)
+        placed = (value, key)
         known = self._values.get(key)
         if known == placed:
             return
@@ -72,7 +70,7 @@ class SortedKeys:
 
     def fill(self, values: Iterable[tuple[str, SortKey]]) -> None:
         """Replace everything."""
-        self._values = {key: (*value, key) for key, value in values}
+        self._values = {key: (value, key) for key, value in values}
         self._order = sorted(self._values.values())
 
 

@@ -282,10 +282,13 @@ class TextRows(Rows):
 
 _WINDOW_CSS: Final = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: 90%; border: round; padding: 0 1; }}
+{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round; padding: 0 1; }}
+{name} TextRows {{ height: auto; margin: 1 0; }}
+{name}.-small TextRows {{ margin: 0; }}
 {name}.-ascii > Vertical {{ border: ascii; }}
 {name}.-small > Vertical {{ width: 100%; height: 100%; border: none; padding: 0; }}
-{name} Static {{ width: 1fr; height: auto; max-height: 4; }}
+{name} Static {{ width: 1fr; height: auto; max-height: 3; }}
+{name}.-small Static {{ max-height: 1; }}
 """
 _SMALL: Final = (50, 14)
 """A terminal with fewer columns or lines has windows without a frame."""
@@ -328,7 +331,10 @@ class Window(ModalScreen[bool]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
-        self.set_class(event.size.width < _SMALL[0] or event.size.height < _SMALL[1], "-small")
+        is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
+        self.set_class(is_small, "-small")
+        edges = 2 if is_small else 6 + 2 * bool(self._line)
+        self.query_one(TextRows).styles.max_height = max(event.size.height - edges - (0 if is_small else 2), 1)
 
     def show_text(self, text: str) -> None:
         """Show another text."""

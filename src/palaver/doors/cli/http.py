@@ -5,7 +5,7 @@ from typing import Final
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Option, Positional, relative_time
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError, cut_name, nearest
-from palaver.identity.tokens import (
+from palaver.identity.accounts import (
     ALL_AGENTS,
     LIMIT_SECRET_BYTES,
     SCHEMES,
