@@ -139,19 +139,19 @@ class TopLine(Widget):
     DEFAULT_CSS = "TopLine { height: 1; width: 1fr; text-style: reverse; }"
     ALLOW_SELECT: ClassVar[bool] = False
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "Callable[[], Store]") -> None:
         super().__init__()
         self._store = store
         self._shown = ""
 
     def refresh_counts(self) -> None:
         """Draw again if a number has changed."""
-        if top_text(self._store, self.size.width) != self._shown:
+        if top_text(self._store(), self.size.width) != self._shown:
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        self._shown = top_text(self._store, self.size.width)
+        self._shown = top_text(self._store(), self.size.width)
         strip = Strip(Content(self._shown).render_segments(self.visual_style))
         return strip.adjust_cell_length(self.size.width, self.visual_style.rich_style)
 
@@ -328,7 +328,7 @@ class Window(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Choose the frame, and let the text be scrolled."""
         self.set_class(self.is_ascii, "-ascii")
-        self.query_one(TextRows).focus()
+        self.query_one(Rows).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
@@ -654,7 +654,7 @@ class Composer(Widget):
 
     def action_priority(self) -> None:
         """Choose the next priority."""
-        self._draft = replace(self._draft, priority=_next(("", *PRIORITIES), self._draft.priority))
+        self._draft = replace(self._draft, priority=_next(PRIORITIES, self._draft.priority or PRIORITIES[0]))
         self._draw_head()
 
     def action_intent(self) -> None:
