@@ -70,6 +70,7 @@ from palaver.services.consumers import Consumers
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.metrics import Metrics, MetricSources, count_attention
 from palaver.services.notices import NoticeBook
+from palaver.services.otel import OtelExport
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -707,6 +708,9 @@ class Daemon:
                 notices=notices,
             ),
         )
+        exporting = OtelExport(queries, metrics, self._live, tasks.create_task)
+        closing.callback(exporting.close)
+        exporting.start()
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)
         unix = UnixDoor(services, middle.identifier, hooks, tasks)
