@@ -6,7 +6,7 @@ that was shown: it is identified by a hash of session, tool and input, and a clo
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,8 +24,8 @@ from palaver.protocol.events import (
     LIMIT_TEXT,
     NOTHING,
     AgentState,
-    AskPermission,
     ClosePermission,
+    OpenPermission,
     request_digest,
 )
 from palaver.protocol.requests import SetStatus
@@ -98,6 +98,12 @@ class PermissionBook:
         self._open: dict[str, Pending] = {}
         self._over: dict[str, str] = {}
         self._count = 0
+        self.changed: Callable[[str], None] = lambda id: None
+        """Called with the id of each request that was opened or closed."""
+
+    def get(self, id: str) -> Pending | None:
+        """Return an open request, or None."""
+        return self._open.get(id)
 
     def all(self) -> Sequence[Pending]:
         """Return the open requests, oldest first."""
@@ -132,6 +138,7 @@ class PermissionBook:
             until_ms=now_ms + wait_ms,
         )
         self._open[pending.id] = pending
+        self.changed(pending.id)
         return pending
 
     def take(self, id: str) -> Pending:
@@ -150,6 +157,7 @@ class PermissionBook:
         if self._open.pop(pending.id, None) is None:
             return
         self._over[pending.id] = reason
+        self.changed(pending.id)
         while len(self._over) > _LIMIT_OVER:
             del self._over[next(iter(self._over))]
 
@@ -180,7 +188,7 @@ class PermissionService:
         wait_ms = min(settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
         now_ms = self._clock.now_ms()
         pending = self._book.add(caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms)
-        request = AskPermission(
+        request = OpenPermission(
             name=pending.agent,
             permission=pending.id,
             tool=pending.tool,

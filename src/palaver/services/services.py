@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
@@ -14,8 +14,7 @@ from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
 from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
-from palaver.services.agents import CompanionBook, HeldAgents, Subagents, TranscriptBook
-from palaver.services.consumers import Consumers
+from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations
 from palaver.services.metrics import Metrics
 from palaver.services.notices import NoticeBook
@@ -24,6 +23,9 @@ from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.turns import TurnService
+
+if TYPE_CHECKING:
+    from palaver.services.live_views import LiveViews  # it needs the services itself
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -126,6 +128,8 @@ class Services:
     callers: CallerBooks
     agents: AgentBooks
     cases: UseCases
+    live: "LiveViews"
+    """The open views, and the pages that they show."""
 
     @property
     def clock(self) -> Clock:
