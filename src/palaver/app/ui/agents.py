@@ -82,7 +82,7 @@ _STATE_STYLES: "Final[dict[str, Style]]" = {
 
 
 def column_widths(width: int) -> list[int]:
-    """Return the widths of the columns that fit, with a space after each. Others are left out at the right."""
+    """Return the widths of the columns that fit, with a space after each. The others are left out."""
     widths: list[int] = []
     room = width
     for column in COLUMNS:
@@ -522,13 +522,14 @@ class AgentScreen(AgentActions):
     ]
     DEFAULT_CSS = """
     AgentScreen .parts { layout: horizontal; height: 1fr; width: 1fr; }
-    AgentScreen .lists { width: 1fr; height: 1fr; }
+    AgentScreen .lists { width: 1fr; height: 1fr; border-left: solid; }
     AgentScreen #screen { width: 2fr; }
     AgentScreen .title { height: 1; text-style: bold underline; }
     AgentScreen #head { height: auto; max-height: 3; }
     AgentScreen.-narrow .parts { layout: vertical; }
     AgentScreen.-narrow #screen { width: 1fr; height: 2fr; }
-    AgentScreen.-narrow .lists { height: 3fr; }
+    AgentScreen.-narrow .lists { height: 3fr; border-left: none; border-top: solid; }
+    AgentScreen.-tiny .lists { border: none; }
     AgentScreen.-low .title { display: none; }
     AgentScreen.-low #head { max-height: 1; }
     AgentScreen.-tiny #screen, AgentScreen.-tiny .queue, AgentScreen.-tiny .messages { display: none; }

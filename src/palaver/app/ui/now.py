@@ -96,8 +96,10 @@ class NowScreen(BusScreen):
         Binding("l", "release", show=False),
     ]
     DEFAULT_CSS = """
-    NowScreen #detail { height: auto; max-height: 40%; min-height: 3; }
+    NowScreen #detail { height: auto; max-height: 50%; min-height: 1; margin: 1 0 0 2; }
     NowScreen.-low #detail { display: none; }
+    NowScreen.-hint #entries { display: none; }
+    NowScreen.-hint #detail { display: block; height: 1fr; max-height: 100%; }
     """
 
     def compose_content(self) -> ComposeResult:
@@ -128,6 +130,7 @@ class NowScreen(BusScreen):
 
     def _show_detail(self) -> None:
         detail, entry = self.query_one("#detail", TextRows), self.entry
+        self.set_class(self.store.is_empty and not self.store.attention, "-hint")
         text = detail_text(entry) if entry is not None else _HINT if self.store.is_empty else ""
         if detail.text != text:
             detail.show_text(text)

@@ -203,11 +203,10 @@ class Rows(Widget, can_focus=True):
         key = self._source.key(index)
         is_here = index == self._cursor or (key != "" and key == self._key)
         mark = "*" if self.marked(key) else " "
-        if is_here and self.has_focus:
-            return _strip(Content(f">{mark}") + content, base + _REVERSE, width)
-        if is_here:
-            return _strip(Content(f">{mark}", []) + content, base + _BOLD, width)
-        return _strip(Content(f" {mark}", []) + content, base, width)
+        is_first = index == 0 or key == "" or self._key_at(index - 1) != key
+        gutter_text = (">" if is_here and is_first else " ") + (mark if is_first else " ")
+        style = base if not is_here else base + (_REVERSE if self.has_focus else _BOLD)
+        return _strip(Content(gutter_text) + content, style, width)
 
     # Keys and the mouse
 

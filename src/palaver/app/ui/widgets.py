@@ -13,6 +13,7 @@ from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content
 from textual.filter import LineFilter
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.strip import Strip
@@ -124,7 +125,7 @@ def top_text(store: "Store", width: int) -> str:
     letters = " ".join(f"{count}{name[0]}" for count, name in found)
     agents = f"{total} agent{'' if total == 1 else 's'}"
     forms = (
-        f"{agents}{': ' if names else ''}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
+        f"{agents}{names and ': '}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
         f"{names or 'no agents'} | !{counts.attention} | {counts.unread} unread | {bus}",
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
@@ -262,8 +263,14 @@ class TextRows(Rows):
         self._text = text
         self._folded = 0
         self.on_resize()
+        if self.styles.is_auto_height:
+            self.refresh(layout=True)
         if keep:
             self.scroll_rows(top)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the lines of the text, for a height that fits it."""
+        return len(fold_text(self._text, width, is_ascii=self._is_ascii))
 
     def on_resize(self) -> None:
         """Wrap the text to the new width."""
@@ -275,10 +282,13 @@ class TextRows(Rows):
 
 _WINDOW_CSS: Final = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: 90%; border: round; padding: 0 1; }}
+{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round; padding: 0 1; }}
+{name} TextRows {{ height: auto; margin: 1 0; }}
+{name}.-small TextRows {{ margin: 0; }}
 {name}.-ascii > Vertical {{ border: ascii; }}
 {name}.-small > Vertical {{ width: 100%; height: 100%; border: none; padding: 0; }}
-{name} Static {{ width: 1fr; height: auto; max-height: 4; }}
+{name} Static {{ width: 1fr; height: auto; max-height: 3; }}
+{name}.-small Static {{ max-height: 1; }}
 """
 _SMALL: Final = (50, 14)
 """A terminal with fewer columns or lines has windows without a frame."""
@@ -321,7 +331,10 @@ class Window(ModalScreen[bool]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
-        self.set_class(event.size.width < _SMALL[0] or event.size.height < _SMALL[1], "-small")
+        is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
+        self.set_class(is_small, "-small")
+        edges = 2 if is_small else 6 + 2 * bool(self._line)
+        self.query_one(TextRows).styles.max_height = max(event.size.height - edges - (0 if is_small else 2), 1)
 
     def show_text(self, text: str) -> None:
         """Show another text."""
