@@ -67,7 +67,7 @@ from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.live_views import LiveViews
-from palaver.services.metrics import Metrics, MetricSources, count_attention
+from palaver.services.metrics import Metrics, MetricSources
 from palaver.services.notices import NoticeBook
 from palaver.services.otel import OtelExport
 from palaver.services.paths import PathService
@@ -670,7 +670,7 @@ class Daemon:
                 clock=self._clock,
                 live=self._live,
                 agents=broker.directory.all,
-                attention=lambda: count_attention(queries.rows),
+                attention=lambda: services.live.pages().attention(),
                 count_waiting=middle.member_presence.count_waiting,
             )
         )
