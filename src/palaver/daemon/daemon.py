@@ -66,8 +66,9 @@ from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.live_views import LiveViews
-from palaver.services.metrics import Metrics, MetricSources, count_attention
+from palaver.services.metrics import Metrics, MetricSources
 from palaver.services.notices import NoticeBook
+from palaver.services.otel import OtelExport
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -695,7 +696,7 @@ class Daemon:
                 clock=self._clock,
                 live=self._live,
                 agents=broker.directory.all,
-                attention=lambda: count_attention(queries.rows),
+                attention=lambda: services.live.pages().attention(),
                 count_waiting=middle.member_presence.count_waiting,
             )
         )
@@ -740,6 +741,9 @@ class Daemon:
                 notices=notices,
             ),
         )
+        exporting = OtelExport(queries, metrics, self._live, tasks.create_task)
+        closing.callback(exporting.close)
+        exporting.start()
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)
         unix = UnixDoor(services, middle.identifier, hooks, tasks)

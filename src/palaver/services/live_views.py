@@ -128,6 +128,7 @@ class View:
         if self._waiting_bytes and self._waiting_bytes + size > LIMIT_WAITING_BYTES:
             self._records.clear()
             self.is_behind = True
+            self._hub.count_slow()
             return
         self._records.append(record)
         self._waiting_bytes += size
@@ -505,6 +506,10 @@ class _Hub:
         """Prepare a snapshot for a view."""
         self._asking.add(view)
         self._wake.set()
+
+    def count_slow(self) -> None:
+        """Count a view that reads too slowly."""
+        self._services.metrics.count_slow_follower("view")
 
     def forget(self, view: View) -> None:
         """Remove a closed view. The hub ends with the last one."""
