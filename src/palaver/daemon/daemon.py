@@ -69,6 +69,7 @@ from palaver.services.live_views import LiveViews
 from palaver.services.metrics import Metrics, MetricSources
 from palaver.services.notices import NoticeBook
 from palaver.services.otel import OtelExport
+from palaver.services.past import PastViews
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -680,14 +681,18 @@ class Daemon:
             spawn=tasks.create_task,
         )
         closing.callback(turns.close)
+        call_later = asyncio.get_running_loop().call_later
+        past = PastViews(self._home, last=queries.last, tasks=tasks, call_later=call_later)
+        closing.callback(past.close)
         live = LiveViews(
             lambda: services,
             epoch=f"{queries.device}-{secrets.token_hex(8)}",
-            call_later=asyncio.get_running_loop().call_later,
+            call_later=call_later,
             spawn=tasks.create_task,
+            past=past.answer,
         )
         closing.callback(live.close)
-        notices = NoticeBook(self._live, self._clock, asyncio.get_running_loop().call_later)
+        notices = NoticeBook(self._live, self._clock, call_later)
         closing.callback(notices.close)
         metrics = Metrics(
             MetricSources(
