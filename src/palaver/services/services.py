@@ -12,6 +12,7 @@ from palaver.identity.accounts import Accounts
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
 from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
+from palaver.identity.web_sessions import WebSessions
 from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
 from palaver.services.agents import CompanionBook, HeldAgents, Subagents, TranscriptBook
@@ -87,6 +88,7 @@ class CallerBooks:
     tokens: TokenBook
     accounts: Accounts
     webhooks: WebhookBook
+    web: WebSessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 """The commands for permission requests of agents."""
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Final
@@ -8,15 +7,15 @@ from typing import Final
 from palaver.broker.permissions import check_person
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Positional
-from palaver.errors import BadRequest, Unavailable
+from palaver.errors import BadRequest
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED
 from palaver.protocol.agents import Agent
 from palaver.protocol.display import ago
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import ALLOW, DENY, AgentState, AnswerPermission
+from palaver.protocol.events import ALLOW, DENY, AgentState
 from palaver.protocol.message import LOST
 from palaver.protocol.text import exact
-from palaver.services.permissions import Pending
+from palaver.services.permissions import Pending, decide_permission
 from palaver.state.agents import read_entry, read_held
 
 # --------------------
@@ -77,9 +76,6 @@ PERMISSION_COMMANDS: Final = (
 # --------------------
 # Functions of `pal pending`, `approve` and `deny`. Only the human in person decides.
 
-_ARRIVE_S: Final = 30.0
-"""Seconds that a harness may take to accept a decision; some must first confirm that the request is open."""
-
 
 async def pending(call: Call) -> int:
     """Show everything that waits for a person: requests, then blocked agents, then held messages.
@@ -137,21 +133,9 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
     check_person(call.caller)
     asked = call.parsed.positionals[0].lower()
     _check_answerable(call, asked, "approve" if is_allowed else "deny")
-    one = call.services.agents.permissions.take(asked)
-    request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
-    try:
-        await call.submit(request)
-    except BaseException:
-        one.is_taken = False
-        one.leave()  # the harness then shows its own dialog
-        raise
-    if not one.decided.done():
-        one.decided.set_result(is_allowed)
-    await asyncio.wait({one.arrived}, timeout=_ARRIVE_S)
-    if not one.arrived.done() or not one.arrived.result():
-        raise Unavailable(
-            f"{one.agent} did not accept the decision: the request was answered elsewhere, or has ended"
-        )
+    one = await decide_permission(
+        call.services.agents.permissions, asked, is_allowed=is_allowed, submit=call.submit
+    )
     decision = ALLOW if is_allowed else DENY
     if call.is_json:
         await call.say_json({**_view(one), "decision": decision})
