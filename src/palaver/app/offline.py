@@ -92,7 +92,7 @@ def main() -> int:
     if parsed.command.path in _INSTALLING and not parsed.is_help:
         return _INSTALLING[parsed.command.path](parsed, os.environ)
     if parsed.command.path == ("chat",) and not parsed.is_help:
-        from palaver.app.chat.chat import chat  # not needed for help and completion
+        from palaver.app.chat import chat  # not needed for help and completion
 
         return chat(os.environ["PALAVER_HOME"], parsed.value("--room") or "", os.environ)
     answer = _answer(parsed)

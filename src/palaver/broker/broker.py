@@ -19,14 +19,12 @@ from palaver.broker import (
     rooms,
     subscriptions,
     tasks,
-    turns,
 )
 from palaver.broker.context import Context, Outcome, Sent, Written
 from palaver.clock import Clock
-from palaver.domain.brakes import Brakes
-from palaver.domain.lease import MemberPresence, Policy, Unattended
-from palaver.domain.rights import require
+from palaver.domain.rights import Brakes, require
 from palaver.domain.routing import Directory
+from palaver.domain.stick import MemberPresence, Policy, Unattended
 from palaver.errors import NotAllowed, RequestError
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -182,11 +180,11 @@ TABLE: Final[Mapping[type, Row]] = {
     CreateSession: Row("session create", Standing.OBSERVER, paths.create_session),
     RemoveSession: Row("session rm", Standing.OBSERVER, paths.remove_session),
     ClearDeadLetters: Row("dead --clear", Standing.WORKER, paths.clear_dead_letters),
-    SetAutoRun: Row("turn set", Standing.WORKER, turns.set_auto_run),
-    StartTurn: Row("start turn", Standing.HUMAN, turns.start_turn, is_internal=True),
-    FinishTurn: Row("finish turn", Standing.HUMAN, turns.finish_turn, is_internal=True),
-    FailTurn: Row("fail turn", Standing.HUMAN, turns.fail_turn, is_internal=True),
-    SkipTurn: Row("skip turn", Standing.HUMAN, turns.skip_turn, is_internal=True),
+    SetAutoRun: Row("turn set", Standing.WORKER, paths.set_auto_run),
+    StartTurn: Row("start turn", Standing.HUMAN, paths.start_turn, is_internal=True),
+    FinishTurn: Row("finish turn", Standing.HUMAN, paths.finish_turn, is_internal=True),
+    FailTurn: Row("fail turn", Standing.HUMAN, paths.fail_turn, is_internal=True),
+    SkipTurn: Row("skip turn", Standing.HUMAN, paths.skip_turn, is_internal=True),
     Migrate: Row("import messages", Standing.HUMAN, paths.migrate),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }

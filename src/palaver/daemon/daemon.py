@@ -26,15 +26,14 @@ from palaver.clock import CallLater, Clock, Timer
 from palaver.config import LiveSettings, LoadedSettings, Settings, load
 from palaver.delivery.reactor import DeliveryReactor
 from palaver.delivery.usage_limits import UsageLimits
-from palaver.domain.brakes import Brakes
-from palaver.domain.lease import Policy, change_policy, policy_from
-from palaver.doors.caller_forwarding import AdoptedDoor
+from palaver.domain.rights import Brakes
+from palaver.domain.stick import Policy, change_policy, policy_from
 from palaver.doors.cli.bus import require_person, write_wanted
-from palaver.doors.hooks.handler import HookHandler, run_hook
+from palaver.doors.hooks import HookHandler, run_hook
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.irc.server import IrcDoor
 from palaver.doors.lines_holders import take_up_reports
-from palaver.doors.unix import UnixDoor
+from palaver.doors.unix import AdoptedDoor, UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
 from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
@@ -66,9 +65,9 @@ from palaver.reactors.files import DeadSockets, MessageFiles, WorkspaceCleanup, 
 from palaver.reactors.subscriptions import Watches
 from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
-from palaver.services.agents import HeldAgents, Subagents, TranscriptBook
-from palaver.services.consumers import Consumers
+from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
+from palaver.services.live_views import LiveViews
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -647,6 +646,13 @@ class Daemon:
             spawn=tasks.create_task,
         )
         closing.callback(turns.close)
+        live = LiveViews(
+            lambda: services,
+            epoch=f"{queries.device}-{secrets.token_hex(8)}",
+            call_later=asyncio.get_running_loop().call_later,
+            spawn=tasks.create_task,
+        )
+        closing.callback(live.close)
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
@@ -681,6 +687,7 @@ class Daemon:
                 consumers=Consumers(self._home / "consumers"),
             ),
             cases=UseCases(rooms=rooms, paths=PathService(broker, queries, delivery), turns=turns),
+            live=live,
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)

@@ -23,7 +23,7 @@ from palaver.errors import (
     Unavailable,
     WhoAreYou,
 )
-from palaver.harness.claude.session import LOOKED_UP
+from palaver.harness.claude.output import LOOKED_UP
 from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import profile_of
 from palaver.harness.usage_limits import is_limited

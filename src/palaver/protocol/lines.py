@@ -1,7 +1,7 @@
 """Requests and replies on lines of JSON, one struct per operation. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from palaver.protocol.paths import (
     MigratedSubscription,
 )
 from palaver.protocol.text import LIMIT_FRAME_BYTES
+from palaver.protocol.views import AnyAsk
 
 # --------------------
 # The common part of every request on a line of JSON. Pure.
@@ -257,6 +258,8 @@ class AckOp(WireOp, frozen=True, kw_only=True, tag="ack"):
 
     messages: tuple[Seq, ...]
     name: str = ""
+    lane: Literal["sdk", "ui"] = "sdk"
+    """What showed them: a program, or a view of the bus to a person."""
 
 
 class StatusOp(WireOp, frozen=True, kw_only=True, tag="status"):
@@ -308,6 +311,36 @@ class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
 
     message: str
     name: str = ""
+
+
+# --------------------
+# Requests of a view of the bus. Their replies are the values of `protocol/views.py`. Pure.
+#
+# -> {"req": 1, "op": "view"}                                          open a view
+# -> {"req": 1, "ok": {"epoch": "...", "seq": 42, ...}}                the snapshot
+# -> {"push": "view", "changes": {"after": 42, "seq": 45, ...}}        the changes after it
+# -> {"push": "view", "snapshot": {...}}                               instead, if the view is behind
+
+
+class ViewOp(WireOp, frozen=True, kw_only=True, tag="view"):
+    """Open a view on this connection, which has one at most: the snapshot now, then every change.
+
+    A view that continues sends the `seq` of its last snapshot or changes as `after`, and their `epoch`.
+    """
+
+    name: str = ""
+    after: Seq = 0
+    epoch: Annotated[str, msgspec.Meta(max_length=256)] = ""
+
+
+class AskOp(WireOp, frozen=True, kw_only=True, tag="ask"):
+    """Return one page of a list of the bus, or the details of one thing."""
+
+    ask: AnyAsk
+    name: str = ""
+
+
+ViewRequest = ViewOp | AskOp
 
 
 # --------------------
@@ -547,6 +580,7 @@ Op = (
     | ToolOp
     | ListOp
     | ReceiptsOp
+    | ViewRequest
     | PathOp
     | BridgeRequest
     | RunnerRequest

@@ -99,6 +99,12 @@ class PermissionBook:
         self._open: dict[str, Pending] = {}
         self._over: dict[str, str] = {}
         self._count = 0
+        self.changed: Callable[[str], None] = lambda id: None
+        """Called with the id of each request that was opened or closed."""
+
+    def get(self, id: str) -> Pending | None:
+        """Return an open request, or None."""
+        return self._open.get(id)
 
     def all(self) -> Sequence[Pending]:
         """Return the open requests, oldest first."""
@@ -133,6 +139,7 @@ class PermissionBook:
             until_ms=now_ms + wait_ms,
         )
         self._open[pending.id] = pending
+        self.changed(pending.id)
         return pending
 
     def take(self, id: str) -> Pending:
@@ -151,6 +158,7 @@ class PermissionBook:
         if self._open.pop(pending.id, None) is None:
             return
         self._over[pending.id] = reason
+        self.changed(pending.id)
         while len(self._over) > _LIMIT_OVER:
             del self._over[next(iter(self._over))]
 

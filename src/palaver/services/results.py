@@ -40,6 +40,10 @@ class AgentView(ServiceResult, frozen=True, kw_only=True):
     """The tool that it uses; `detail` describes its use."""
     cwd: str | None = None
     """The folder in which it was started or joined."""
+    doing: str | None = None
+    """The tool and its use, or the detail of its state: `Bash: make test`."""
+    folder: str | None = None
+    """The same as `cwd`, by the name of its column."""
     rooms: tuple[str, ...] = ()
     pid: int | None = None
     by: str | None = None
@@ -408,3 +412,62 @@ class InboxPage(ServiceResult, frozen=True, kw_only=True):
     """The newest messages for the caller, each with its state."""
 
     messages: tuple[FlatMessage, ...]
+
+
+# --------------------
+# The words of JSON that all commands share: docs/json.md.
+
+COMMON_WORDS: Final[Mapping[str, str]] = {
+    "name": "agent",
+    "agent_id": "agent",
+    "author_agent_id": "agent",
+    "agentId": "agent",
+    "sessionId": "session",
+    "owner_agent_id": "owner",
+    "from_agent_id": "from",
+    "names": "agents",
+    "body": "text",
+    "room_id": "room",
+    "event_seq": "seq",
+    "event_id": "id",
+    "note_id": "id",
+    "task_id": "id",
+    "messageId": "id",
+    "externalId": "external_id",
+    "created_at": "ts",
+    "created": "ts",
+    "since": "ts",
+    "started": "ts",
+    "timestamp": "ts",
+    "addedAt": "ts",
+    "createdAt": "ts",
+}
+"""Fields of results that tools, the SDK and older programs know, with the common word for the same value."""
+_NESTED: Final = (
+    "members",
+    "receipts",
+    "events",
+    "subagents",
+    "task",
+    "handoff",
+    "pending_handoff",
+    "exited",
+    "subscriptions",
+    "deliveredToSessions",
+    "handledBy",
+)
+"""Fields with such a result, or a list of them."""
+
+
+def in_common_words(view: dict[str, object]) -> dict[str, object]:
+    """Return a result with the common word for each of its fields, first; all other fields stay."""
+    # The name of a room is not the name of an agent.
+    words = ((old, new) for old, new in COMMON_WORDS.items() if old != "name" or "room_id" not in view)
+    common = {new: view[old] for old, new in words if old in view and new not in view}
+    return common | view | {name: _in_common_words(view[name]) for name in _NESTED if name in view}
+
+
+def _in_common_words(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_in_common_words(one) for one in value]
+    return in_common_words(value) if isinstance(value, dict) else value

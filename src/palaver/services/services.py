@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
@@ -15,14 +15,16 @@ from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
 from palaver.identity.web_sessions import WebSessions
 from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
-from palaver.services.agents import CompanionBook, HeldAgents, Subagents, TranscriptBook
-from palaver.services.consumers import Consumers
+from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.turns import TurnService
+
+if TYPE_CHECKING:
+    from palaver.services.live_views import LiveViews  # it needs the services itself
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -124,6 +126,8 @@ class Services:
     callers: CallerBooks
     agents: AgentBooks
     cases: UseCases
+    live: "LiveViews"
+    """The open views, and the pages that they show."""
 
     @property
     def clock(self) -> Clock:

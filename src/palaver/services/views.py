@@ -20,7 +20,7 @@ from palaver.home import find_message
 from palaver.identity.process import is_alive
 from palaver.log.storage import FILE_NAME, kept_folders
 from palaver.protocol.agent_text import MessageLine, format_message_file, injection_line
-from palaver.protocol.agents import Agent, Caller
+from palaver.protocol.agents import Agent, Caller, doing_text
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, MessageSent, State
 from palaver.protocol.message import (
@@ -138,6 +138,8 @@ def _agent_view(services: Services, agent: Agent, known: _Rows) -> AgentView:
         device=agent.device or services.queries.device,
         tool=agent.tool or None,
         cwd=agent.cwd or None,
+        doing=doing_text(agent.tool, agent.detail) or None,
+        folder=agent.cwd or None,
         rooms=known.rooms.get(agent.name, ()),
         pid=None if agent.seat is None else agent.seat.pid,
         by=agent.by or None,

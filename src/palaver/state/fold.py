@@ -62,6 +62,8 @@ from palaver.state.agents import (
     read_last_subagent,
     seat_row,
 )
+from palaver.state.attention import attention_changes
+from palaver.state.conversations import talk_changes
 from palaver.state.ledger import moved_by_report, opened_by_envelope, opened_by_message
 from palaver.state.paths import (
     fold_dead_cleared,
@@ -85,6 +87,9 @@ from palaver.state.watches import reminder_changes, watch_changes
 
 SKIPPED: Final = "skipped"
 
+FOLD_VERSION: Final = 1
+"""Rises when the same events make other rows: the rows of an older log are then built once again."""
+
 _Handler = Callable[[Rows, Event], list[Change]]
 
 
@@ -95,10 +100,13 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
     handler = _HANDLERS.get(event.type, opened_by_envelope)
     try:
         agent = agent_of(event)
+        changes = handler(rows, event)
         return [
-            *handler(rows, event),
+            *changes,
             *watch_changes(rows, event, agent),
             *reminder_changes(rows, event, agent),
+            *attention_changes(rows, event, agent, changes),
+            *talk_changes(rows, event, changes),
         ]
     except (RequestError, msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError):
         count = rows.get(SKIPPED, event.type)

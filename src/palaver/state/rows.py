@@ -211,6 +211,12 @@ def kind_of_key(key: str) -> MailKind:
     return MailKind(_digit(key) // _PRIORITIES)
 
 
+def seq_of_mail_key(key: str) -> int:
+    """Return the seq in a key of open mail."""
+    number = int(key[-_SEQ_DIGITS:])
+    return _LARGEST_SEQ - number if priority_of_key(key) is Priority.IDLE_FIRST else number
+
+
 def _digit(key: str) -> int:
     return int(key[key.rindex("/") + 1], 16) - 1
 

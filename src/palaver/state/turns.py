@@ -138,6 +138,12 @@ def read_queued(rows: Rows, agent: str, session: str) -> Iterator[tuple[int, Que
             return
 
 
+def is_queued_for_turn(rows: Rows, mailbox: str, seq: int) -> bool:
+    """Return whether a waiting message of a mailbox starts an automatic turn."""
+    key = _queue_key(*session_of_mailbox(mailbox), seq)
+    return has_auto_runs(rows) and _copy_in(rows, _QUEUE, key, mailbox) is not None
+
+
 def read_held_for_turns(rows: Rows) -> Iterator[tuple[int, QueuedMessage]]:
     """Iterate over the messages that wait until a person releases them: their seq and their row."""
     after = ""

@@ -14,10 +14,10 @@ import msgspec
 
 from palaver.config import DEFAULTS, NEXT_START, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
-from palaver.doors.address import HTTP, IRC, DoorKind, check_reach, format_address, parse_address
 from palaver.doors.cli.agents import later_tag, state_words
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Option, Parsed, Positional
+from palaver.doors.tcp_door import HTTP, IRC, DoorKind, check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
 from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file

@@ -6,7 +6,7 @@ Also the forms that commands share: the common words of JSON, messages for peopl
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -30,6 +30,7 @@ from palaver.protocol.message import EXTERNAL, handlers_of, readable_text, reply
 from palaver.protocol.query import Query
 from palaver.protocol.requests import LeaveRoom, Request
 from palaver.protocol.thin import ThinRequest
+from palaver.services.results import in_common_words
 from palaver.services.services import Services
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -203,65 +204,6 @@ class Call:
         if found is None:
             raise no_agent(self.services.broker.directory, name, "'pal list' shows the agents")
         return found
-
-
-# --------------------
-# The words of JSON that all commands share: docs/json.md.
-
-COMMON_WORDS: Final[Mapping[str, str]] = {
-    "name": "agent",
-    "agent_id": "agent",
-    "author_agent_id": "agent",
-    "agentId": "agent",
-    "sessionId": "session",
-    "owner_agent_id": "owner",
-    "from_agent_id": "from",
-    "names": "agents",
-    "body": "text",
-    "room_id": "room",
-    "event_seq": "seq",
-    "event_id": "id",
-    "note_id": "id",
-    "task_id": "id",
-    "messageId": "id",
-    "externalId": "external_id",
-    "created_at": "ts",
-    "created": "ts",
-    "since": "ts",
-    "started": "ts",
-    "timestamp": "ts",
-    "addedAt": "ts",
-    "createdAt": "ts",
-}
-"""Fields of results that tools, the SDK and older programs know, with the common word for the same value."""
-_NESTED: Final = (
-    "members",
-    "receipts",
-    "events",
-    "subagents",
-    "task",
-    "handoff",
-    "pending_handoff",
-    "exited",
-    "subscriptions",
-    "deliveredToSessions",
-    "handledBy",
-)
-"""Fields with such a result, or a list of them."""
-
-
-def in_common_words(view: dict[str, object]) -> dict[str, object]:
-    """Return a result with the common word for each of its fields, first; all other fields stay."""
-    # The name of a room is not the name of an agent.
-    words = ((old, new) for old, new in COMMON_WORDS.items() if old != "name" or "room_id" not in view)
-    common = {new: view[old] for old, new in words if old in view and new not in view}
-    return common | view | {name: _in_common_words(view[name]) for name in _NESTED if name in view}
-
-
-def _in_common_words(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return [_in_common_words(one) for one in value]
-    return in_common_words(value) if isinstance(value, dict) else value
 
 
 def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:

@@ -26,7 +26,7 @@ from palaver.doors.cli.spec import (
 )
 from palaver.doors.cli.terminals import launch
 from palaver.errors import PalaverError, UsageError, WhoAreYou
-from palaver.harness.claude.session import (
+from palaver.harness.claude.output import (
     LIMIT_BYTES,
     LIMIT_MESSAGES,
     LOOKED_UP,

@@ -4,10 +4,10 @@ import asyncio
 from typing import Final
 
 from palaver.domain.rights import require_person
-from palaver.doors.address import HTTP
 from palaver.doors.cli.bus import set_door
 from palaver.doors.cli.call import EXIT_NOTHING, Call
 from palaver.doors.cli.spec import Command, Option, Positional, relative_time
+from palaver.doors.tcp_door import HTTP
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError, cut_name, nearest
 from palaver.identity.tokens import (
     ALL_AGENTS,

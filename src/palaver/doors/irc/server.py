@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from palaver.clock import CallLater
 from palaver.config import Settings
-from palaver.doors.address import IRC, Address, check_reach
-from palaver.doors.tcp_door import RunningServer, StartServer, TcpDoor
+from palaver.doors.tcp_door import IRC, Address, RunningServer, StartServer, TcpDoor, check_reach
 from palaver.errors import BadRequest
 from palaver.home import first_reserved_file
 
@@ -206,8 +205,7 @@ class IrcListening:
 def make_talk(hub: "Hub", tasks: asyncio.TaskGroup) -> "Talk":
     """Return the commands that carry messages, and begin to show the events of the bus."""
     from palaver.doors.irc.commands import Talk
-    from palaver.doors.irc.history import chathistory
-    from palaver.doors.irc.showing import Shown
+    from palaver.doors.irc.showing import Shown, chathistory
     from palaver.doors.irc.speaking import multiline, notice, speak, tagmsg
 
     shown = Shown(hub, tasks=tasks, level_of=hub.services.queries.irc_level)

@@ -8,7 +8,7 @@ the cookie and the key of a session. Every error is a JSON object with `error` a
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,11 +20,12 @@ from starlette.types import Receive, Scope, Send
 
 from palaver.doors.http.webhooks import HttpReply
 from palaver.doors.web.acts import Acts, AnyAct
-from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, PalaverError, RequestError
+from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, PalaverError, RequestError, ShuttingDown
 from palaver.identity.web_sessions import CODE_S, WebSession
 from palaver.protocol.lines import error_object
 from palaver.protocol.message import HUMAN
 from palaver.protocol.views import AnyAsk
+from palaver.services.live_views import View, ViewRecord
 from palaver.services.services import Services
 
 # --------------------
@@ -219,9 +220,9 @@ class Page:
             case "/api/session":
                 return _Made(_encode(self._describe(session)))
             case "/api/view":
-                return _Made(await live.snapshot())
+                return _Made(await self._snapshot())
             case "/api/ask":
-                return _Made(await live.answer(_decode_ask(await _body(receive))))
+                return _Made(_encode(await live.answer(_decode_ask(await _body(receive)))))
             case "/api/act":
                 if session.is_read_only:
                     raise NotPerson("this browser can only read: it was signed in with 'pal web --read-only'")
@@ -232,6 +233,16 @@ class Page:
             case _:  # /api/sign-out
                 await self._sessions.revoke({session.id})
                 return _Made(_encode({}))
+
+    async def _snapshot(self) -> bytes:
+        """Return a new snapshot, for a tab that gets its changes from another one."""
+        view = self._services.live.open()
+        try:
+            return (await anext(view)).data
+        except StopAsyncIteration:
+            raise ShuttingDown("the bus stops") from None
+        finally:
+            view.close()
 
     def _describe(self, session: WebSession) -> dict[str, object]:
         settings = self._services.daemon.settings
@@ -419,26 +430,14 @@ _BEAT_S: Final = 15.0
 """Seconds after which an empty line is sent: the browser then knows that the connection is alive."""
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """The part of a record that names its event."""
-
-    seq: int
-    epoch: str = ""
-    """Only a snapshot has it."""
-
-
-_decode_head: Final = msgspec.json.Decoder(_Head).decode
-
-
-def sse_event(line: bytes) -> bytes:
-    """Return one record of a view as a server-sent event."""
-    head = _decode_head(line)
-    kind = b"snapshot" if head.epoch else b"changes"
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (head.seq, kind, line.rstrip(b"\n"))
+def sse_event(record: ViewRecord) -> bytes:
+    """Return one record of a view as a server-sent event. JSON has no line ends."""
+    kind = b"snapshot" if record.is_snapshot else b"changes"
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.seq, kind, record.data)
 
 
 async def _follow(
-    view: "OpenView", receive: Receive, send: Send, ended: asyncio.Event, check: Callable[[], None]
+    view: View, receive: Receive, send: Send, ended: asyncio.Event, check: Callable[[], None]
 ) -> None:
     """Send the records of a view until `ended`, or until the browser leaves. `check` may set `ended`."""
     headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), *SAFETY]
@@ -458,9 +457,8 @@ async def _follow(
         view.close()
 
 
-async def _write_records(view: "OpenView", send: Send, check: Callable[[], None]) -> None:
-    records = aiter(view)
-    following = asyncio.ensure_future(anext(records))
+async def _write_records(view: View, send: Send, check: Callable[[], None]) -> None:
+    following = asyncio.ensure_future(anext(view))
     try:
         while True:
             done, _ = await asyncio.wait({following}, timeout=_BEAT_S)
@@ -468,7 +466,7 @@ async def _write_records(view: "OpenView", send: Send, check: Callable[[], None]
             body = b": beat\n\n"
             if done:
                 body = sse_event(following.result())
-                following = asyncio.ensure_future(anext(records))
+                following = asyncio.ensure_future(anext(view))
             await send({"type": "http.response.body", "body": body, "more_body": True})
     finally:
         following.cancel()

@@ -1,7 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.app.chat.editor import Editor, Key, Pressed
+from palaver.app.attach.editor import Editor, Key, Pressed, input_line, wrap
+from palaver.protocol.display import display_width
+
+_WIDTHS = st.integers(4, 120)
 
 _TEXT = st.text(st.characters(blacklist_categories=("Cc", "Cs")))
 
@@ -131,3 +134,21 @@ def test_lone_escape_is_dropped_when_nothing_follows() -> None:
     list(editor.feed(b"b"))
 
     assert editor.text == "ab"
+
+
+@given(st.text(st.characters(blacklist_categories=("Cc", "Cs"))), _WIDTHS, st.integers(0, 8))
+def test_wrapped_lines_fit_and_lose_no_word(text: str, width: int, indent: int) -> None:
+    lines = wrap(text, width, indent)
+
+    assert all(display_width(line) <= max(width, 2) for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@given(st.text(max_size=60), st.data(), _WIDTHS)
+def test_input_fits_and_contains_the_cursor(text: str, data: st.DataObject, width: int) -> None:
+    cursor = data.draw(st.integers(0, len(text)))
+
+    line, column = input_line("shop-x4kd> ", text, cursor, width)
+
+    assert display_width(line) <= width + 1
+    assert 0 < column <= width

@@ -1,4 +1,4 @@
-"""A line that a user types: keys in, meaning out. Pure: it reads no terminal and draws nothing."""
+"""A line that a user types: keys in, meaning out, and how it fits into a width. Pure."""
 
 import codecs
 import enum
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from palaver.protocol.display import display_width, safe
+
+_LEAST_TEXT: Final = 10
 _LIMIT_HISTORY: Final = 200
 
 _ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~]|[^\[O])")
@@ -224,3 +227,53 @@ _MOVES: Final = {
     b"\x15": Editor._cut_before,
     b"\x0b": Editor._cut_behind,
 }
+
+
+# --------------------
+# Texts and the typed line in a width.
+
+
+def wrap(text: str, width: int, indent: int) -> list[str]:
+    """Break a text into lines of at most `width` columns, at spaces if possible.
+
+    Its own line ends are kept. In a pane too narrow for words a word is broken.
+    """
+    indent = indent if width - indent >= _LEAST_TEXT else 0
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        rest = paragraph if not lines else " " * indent + paragraph
+        while display_width(rest) > width:
+            head = _head(rest, width)
+            cut = head.rfind(" ")
+            if cut <= indent:
+                cut = len(head)
+            lines.append(rest[:cut].rstrip())
+            rest = " " * indent + rest[cut:].lstrip(" ")
+        lines.append(rest.rstrip())
+    return lines
+
+
+def _head(text: str, width: int) -> str:
+    """Return as many characters as fit, and at least one."""
+    columns = 0
+    for index, char in enumerate(text):
+        columns += display_width(char)
+        if columns > width:
+            return text[: max(index, 1)]
+    return text
+
+
+def input_line(prompt: str, text: str, cursor: int, width: int) -> tuple[str, int]:
+    """Return the prompt with as much of the typed line as fits, and the cursor's column.
+
+    The part around the cursor is shown; line ends within a pasted text are shown as signs.
+    """
+    prompt = prompt if width - display_width(prompt) >= _LEAST_TEXT else "> "
+    room = max(width - display_width(prompt) - 1, 1)
+    shown = safe(text.replace("\n", "⏎"))
+    before = safe(text[:cursor].replace("\n", "⏎"))
+    start = 0
+    while display_width(before[start:]) > room:
+        start += 1
+    column = display_width(prompt) + display_width(before[start:])
+    return prompt + _head(shown[start:], room) if shown[start:] else prompt, column
