@@ -52,9 +52,7 @@ class Listening:
         webhooks = Webhooks(services.callers.webhooks, services.paths, services.queries, services.clock)
         self._page = Page(services)
         self._server = _HttpServer(
-            make_app(
-                self._tools, hooks.answer, sockets, webhooks, self._page, services.callers.tokens, names
-            )
+            make_app(self._tools, hooks.answer, sockets, webhooks, self._page, services.callers.tokens, names)
         )
 
     async def start(self) -> None:

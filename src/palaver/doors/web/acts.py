@@ -175,7 +175,8 @@ class Acts:
             is_confirmed=True,
         )
         sent = await self._submit(act, request)
-        assert isinstance(sent, Sent) and sent.event is not None
+        assert isinstance(sent, Sent)
+        assert sent.event is not None
         names = ", ".join(sent.delivered_to)
         text = f"sent #{sent.event.seq} to {names}" if names else f"kept as #{sent.event.seq}; nobody is here"
         return ActResult(text=text, seq=sent.event.seq)

@@ -20,7 +20,15 @@ from starlette.types import Receive, Scope, Send
 
 from palaver.doors.http.webhooks import HttpReply
 from palaver.doors.web.acts import Acts, AnyAct
-from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, PalaverError, RequestError, ShuttingDown
+from palaver.errors import (
+    BadRequest,
+    NotAllowed,
+    NotFound,
+    NotPerson,
+    PalaverError,
+    RequestError,
+    ShuttingDown,
+)
 from palaver.identity.web_sessions import CODE_S, WebSession
 from palaver.protocol.lines import error_object
 from palaver.protocol.message import HUMAN
@@ -199,9 +207,7 @@ class Page:
         granted = asyncio.ensure_future(entered.granted())
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait(
-                {granted, gone}, timeout=CODE_S + 5, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({granted, gone}, timeout=CODE_S + 5, return_when=asyncio.FIRST_COMPLETED)
             grant = granted.result() if granted.done() else None
         finally:
             granted.cancel()
@@ -331,7 +337,7 @@ def _refused_method(path: str, method: str) -> HttpReply | None:
 
 
 def _refused_write(headers: Headers) -> HttpReply | None:
-    """Refuse a POST that a form or another site could send. The gate has compared the origin with the host."""
+    """Refuse a POST that a form or another site could send. The gate has checked the value of the origin."""
     if headers.get("origin") is None:
         return _refused(403, "not_allowed", "a request of the page has the header Origin")
     if OWN_HEADER not in headers:
