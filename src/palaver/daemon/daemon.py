@@ -68,6 +68,8 @@ from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.live_views import LiveViews
+from palaver.services.metrics import Metrics, MetricSources, count_attention
+from palaver.services.notices import NoticeBook
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -185,8 +187,10 @@ _LIMIT_LINES_PER_MINUTE: Final = 20
 _watchdog_logger: Final = logging.getLogger("palaver.watchdog")
 
 
-def watch_loop(limit_ms: int) -> Callable[[], None]:
+def watch_loop(limit_ms: int, count: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """Log each callback that takes more than `limit_ms` of processor time; return a function that stops it.
+
+    `count` is called for each of them, also for those that are not logged because there are too many.
 
     Call it in the thread of the running loop. A daemon has one such thread, so all callbacks of the process
     are its callbacks. 0 watches nothing.
@@ -206,7 +210,10 @@ def watch_loop(limit_ms: int) -> Callable[[], None]:
             return
         read_at_s, used_before_s, used_s = now_s, used_s, time.thread_time()
         took_s = used_s - used_before_s
-        if took_s > limit_s and lines.may_write(now_s):
+        if took_s <= limit_s:
+            return
+        count()
+        if lines.may_write(now_s):
             _watchdog_logger.warning(
                 "watchdog: the event loop was busy for %d ms with %s", took_s * 1000, _describe(handle)
             )
@@ -410,7 +417,8 @@ class Daemon:
                     if not self._stopped.is_set():  # A 'pal down' may have come already.
                         lift_stop(self._home)
                     ready.say("ok")
-                    closing.callback(watch_loop(self._live.now.watchdog_ms))
+                    count = doors.services.metrics.count_slow_step
+                    closing.callback(watch_loop(self._live.now.watchdog_ms, count))
                     _logger.info("listening in %s at seq %d, version %s", self._home, log.last(), __version__)
                     await self._stopped.wait()
                     _logger.info("stopping: %s", self._reason)
@@ -653,6 +661,19 @@ class Daemon:
             spawn=tasks.create_task,
         )
         closing.callback(live.close)
+        notices = NoticeBook(self._live, self._clock, asyncio.get_running_loop().call_later)
+        closing.callback(notices.close)
+        metrics = Metrics(
+            MetricSources(
+                queries=queries,
+                home=self._home,
+                clock=self._clock,
+                live=self._live,
+                agents=broker.directory.all,
+                attention=lambda: count_attention(queries.rows),
+                count_waiting=middle.member_presence.count_waiting,
+            )
+        )
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
@@ -686,8 +707,14 @@ class Daemon:
                 permissions=PermissionBook(),
                 consumers=Consumers(self._home / "consumers"),
             ),
-            cases=UseCases(rooms=rooms, paths=PathService(broker, queries, delivery), turns=turns),
             live=live,
+            cases=UseCases(
+                rooms=rooms,
+                paths=PathService(broker, queries, delivery),
+                turns=turns,
+                metrics=metrics,
+                notices=notices,
+            ),
         )
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)

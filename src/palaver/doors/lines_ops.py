@@ -42,6 +42,8 @@ from palaver.protocol.lines import (
     JoinOp,
     LeaveOp,
     LineReader,
+    NoticeOp,
+    NoticeReply,
     Op,
     PathOp,
     PermissionOp,
@@ -98,6 +100,12 @@ class ToolCalls:
         if op.tool not in _WAITING:
             return await run_tool(self._services, TOOLS, asked)
         return await self._waiting.run(lambda: run_tool(self._services, TOOLS, asked))
+
+    async def claim(self, caller: Caller, op: NoticeOp) -> NoticeReply:
+        """Wait for the decision whether this view tells the person. Raises NotAllowed for other callers."""
+        require(caller, Standing.HUMAN, "notice")
+        notices = self._services.notices
+        return await self._waiting.run(lambda: notices.claim(op.key, is_in_view=op.is_in_view))
 
     def end(self) -> None:
         """Cancel the calls that wait, and refuse new ones that would."""
@@ -220,6 +228,8 @@ class LineSession:
                 return {"agents": await _agents(self._services, op.agent)}
             case program.ReceiptsOp():
                 return receipts_view(self._services, self._services.queries.message(op.message))
+            case program.NoticeOp():
+                return await self._tools.claim(self._names.caller(op.name), op)
             case holder.LaneOp():
                 return await self._lanes.open(self._names.caller(op.name), op)
             case holder.AnswerOp():

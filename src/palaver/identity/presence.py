@@ -490,6 +490,10 @@ class MemberPresenceBook:
         """Return the members that wait in a room now."""
         return [name for (where, name), wait in self._waits.items() if where == room and wait.count]
 
+    def count_waiting(self) -> int:
+        """Return how many members wait now, in all rooms."""
+        return sum(1 for wait in self._waits.values() if wait.count)
+
     def _touch(self, room: str, name: str) -> _Wait:
         now = self._clock.now_ms()
         wait = self._waits.setdefault((room, name), _Wait(now))

@@ -640,7 +640,7 @@ NOTHING: Final = "none"
 LIMIT_TEXT: Final = 1000
 
 
-class AskPermission(msgspec.Struct, frozen=True, kw_only=True):
+class OpenPermission(msgspec.Struct, frozen=True, kw_only=True):
     """An agent requests permission to use a tool, and waits. From its hook, through the door."""
 
     name: str

@@ -313,6 +313,34 @@ class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
     name: str = ""
 
 
+NoticeKey = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+
+
+class NoticeOp(WireOp, frozen=True, kw_only=True, tag="notice"):
+    """Ask whether this view is the one that tells the person of something. The reply is a `NoticeReply`.
+
+    Every open view of the person asks, also one in which the entry is in view.
+    """
+
+    key: NoticeKey
+    name: str = ""
+    is_in_view: bool = False
+
+
+class NoticeReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether to tell the person now, of what, and how."""
+
+    send: bool
+    keys: tuple[str, ...] = ()
+    """All keys that this notice is about: those that came while no notice was allowed are joined."""
+    notify: str = ""
+    """The setting `notify`."""
+    command: tuple[str, ...] = ()
+    """The words of the setting `notify_command`."""
+    has_text: bool = False
+    """Whether the notice may contain the beginning of a message."""
+
+
 # --------------------
 # Requests of a view of the bus. Their replies are the values of `protocol/views.py`. Pure.
 #
@@ -581,6 +609,7 @@ Op = (
     | ListOp
     | ReceiptsOp
     | ViewRequest
+    | NoticeOp
     | PathOp
     | BridgeRequest
     | RunnerRequest

@@ -1,4 +1,4 @@
-"""The bus as a view shows it: a snapshot at a seq, the changes after it, and pages of lists. Values only.
+"""The bus as a view shows it: a snapshot at a seq, the changes from there, and pages of its lists. Values.
 
 `pal ui` and the page in the browser read nothing else. Rows are complete: a row in a change replaces the one
 with the same key. Times are Unix milliseconds. Texts are as they were written; a view makes them safe.
@@ -255,7 +255,7 @@ class Snapshot(ViewValue, frozen=True, kw_only=True):
 
 
 class Changes(ViewValue, frozen=True, kw_only=True):
-    """All that has changed between two seqs. `after` is that of the snapshot or of the last changes."""
+    """Everything that has changed between two seqs. `after` is the seq of the record before."""
 
     after: int
     seq: int
@@ -316,7 +316,7 @@ class AskPermission(Ask, frozen=True, kw_only=True, tag="permission"):
 
 
 class AskConversations(Ask, frozen=True, kw_only=True, tag="conversations"):
-    """A page of conversations, newest first, below the seq `before`; `find` is a part of their titles."""
+    """A page of conversations, newest first, below the seq `before`; with `find` those with this text."""
 
     before: Seq = 0
     find: str = ""
@@ -369,6 +369,13 @@ class AskLog(Ask, frozen=True, kw_only=True, tag="log"):
     threads: tuple[str, ...] = ()
     rooms: tuple[str, ...] = ()
     intents: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    participants: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    replies_to: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
 

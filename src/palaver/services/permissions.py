@@ -25,8 +25,8 @@ from palaver.protocol.events import (
     NOTHING,
     AgentState,
     AnswerPermission,
-    AskPermission,
     ClosePermission,
+    OpenPermission,
     request_digest,
 )
 from palaver.protocol.requests import SetStatus
@@ -228,7 +228,7 @@ class PermissionService:
         wait_ms = min(settings.approvals_wait_s, LIMIT_WAIT_S) * 1000
         now_ms = self._clock.now_ms()
         pending = self._book.add(caller, session, tool, given, now_ms=now_ms, wait_ms=wait_ms)
-        request = AskPermission(
+        request = OpenPermission(
             name=pending.agent,
             permission=pending.id,
             tool=pending.tool,

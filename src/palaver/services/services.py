@@ -17,6 +17,8 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
 from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations
+from palaver.services.metrics import Metrics
+from palaver.services.notices import NoticeBook
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -113,6 +115,8 @@ class UseCases:
     rooms: RoomService
     paths: PathService
     turns: TurnService
+    metrics: Metrics
+    notices: NoticeBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,3 +152,13 @@ class Services:
     def turns(self) -> TurnService:
         """The use cases of automatic turns."""
         return self.cases.turns
+
+    @property
+    def metrics(self) -> Metrics:
+        """The numbers about the bus."""
+        return self.cases.metrics
+
+    @property
+    def notices(self) -> NoticeBook:
+        """The book that decides which view tells the person of something."""
+        return self.cases.notices

@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from palaver.protocol.display import ago
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
+from palaver.services.metrics import MetricFamily, MetricKind, Sample
 from palaver.services.results import TerminalView
 from palaver.services.services import DOWN
 from palaver.services.views import agent_view, daemon_view, explain_gate, replaced_log, terminal_view
@@ -129,8 +131,12 @@ BUS_COMMANDS: Final = (
                 name="NAME", help="The agent to show (default: the bus).", optional=True, completes="agents"
             ),
         ),
+        options=(
+            Option(name="--stats", help="Show numbers about messages, agents, turns and the log instead."),
+        ),
         examples=(
             ("pal status", "is the bus running, and where?"),
+            ("pal status --stats", "how many messages, and how fast were they read?"),
             ("pal status luna", "what is luna doing?"),
             ("pal status -- set", "the agent with the name set"),
         ),
@@ -221,6 +227,8 @@ async def down(call: Call) -> int:
 async def status(call: Call) -> int:
     """Show the daemon, or one agent."""
     now = call.services.clock.now_ms()
+    if call.parsed.has("--stats"):
+        return await _show_stats(call)
     if call.parsed.positionals:
         agent = call.agent(call.parsed.positionals[0])
         shown, terminal = agent_view(call.services, agent), await terminal_view(call.services, agent)
@@ -262,6 +270,52 @@ async def status(call: Call) -> int:
         ]
     )
     return 0
+
+
+async def _show_stats(call: Call) -> int:
+    """Show the numbers of `GET /metrics`."""
+    if call.parsed.positionals:
+        raise UsageError("--stats shows the whole bus: use it without a name")
+    numbers = await call.services.metrics.read()
+    if call.is_json:
+        await call.say_json(numbers)
+        return 0
+    await call.say(f"in the last {ago(numbers.now - numbers.since)}, or now:")
+    for family in numbers.families:
+        await call.say_lines(map(call.safe, _metric_lines(family)))
+    return 0
+
+
+_SHARES: Final = (50, 95)
+"""Percentages for which the lines of a histogram name a time."""
+
+
+def _metric_lines(family: MetricFamily) -> list[str]:
+    """Return one kind of numbers as lines: its meaning, then each number with its labels."""
+    if not family.samples or not any(sample.value or sample.buckets for sample in family.samples):
+        return []
+    shown = [(", ".join(sample.labels.values()), _metric_text(family, sample)) for sample in family.samples]
+    if len(shown) == 1 and not shown[0][0]:
+        return [f"{family.help.removesuffix('.')}: {shown[0][1]}"]
+    width = max(len(label) for label, _ in shown)
+    return [family.help, *(f"  {label:<{width}}  {text}" for label, text in shown)]
+
+
+def _metric_text(family: MetricFamily, sample: Sample) -> str:
+    if family.kind is not MetricKind.HISTOGRAM:
+        return f"{sample.value:g}" if sample.value % 1 else f"{sample.value:.0f}"
+    if not sample.count:
+        return "none"
+    shares = ", ".join(f"{share} % within {_within(family, sample, share)}" for share in _SHARES)
+    return f"{sample.count}, average {sample.value / sample.count:.1f} s, {shares}"
+
+
+def _within(family: MetricFamily, sample: Sample, share: int) -> str:
+    """Return the smallest bound that a share of the values does not exceed, in percent."""
+    for bound, count in zip(family.bounds, accumulate(sample.buckets), strict=False):
+        if count * 100 >= sample.count * share:
+            return f"{bound:g} s"
+    return f"more than {family.bounds[-1]:g} s"
 
 
 def _family_lines(call: Call, agent: Agent) -> list[str]:

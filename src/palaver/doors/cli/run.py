@@ -33,6 +33,7 @@ from palaver.doors.cli import (
     terminals,
     threads,
     turns,
+    ui,
 )
 from palaver.doors.cli.call import Call, before_the_text, check_utf8, format_refusal, no_agent, status_of
 from palaver.doors.cli.help import HELP_COMMANDS, render_help, render_json
@@ -126,7 +127,9 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("bundle", "show"): bundles.show,
     ("bundle", "list"): bundles.list_bundles,
     ("bundle", "cat"): bundles.cat,
-    ("chat",): rooms.chat,
+    ("ui",): ui.open_ui,
+    ("notify",): ui.notify,
+    ("chat",): ui.chat,
     ("room", "join"): rooms.join,
     ("room", "leave"): rooms.leave,
     ("room", "list"): rooms.list_rooms,
@@ -193,6 +196,7 @@ PROGRAM: Final = Command(
 )
 
 COMMANDS: Final[tuple[Command, ...]] = (
+    *ui.UI_COMMANDS,
     *bus.BUS_COMMANDS,
     *config.CONFIG_COMMANDS,
     *agents.AGENT_COMMANDS,
@@ -207,7 +211,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *turns.TURN_COMMANDS,
     *bundles.BUNDLE_COMMANDS,
     *rooms.ROOM_COMMANDS,
-    *rooms.CHAT_COMMANDS,
+    *ui.CHAT_COMMANDS,
     *stick.STICK_COMMANDS,
     *rooms.NOTE_COMMANDS,
     *tasks.TASK_COMMANDS,

@@ -262,19 +262,21 @@ _WORDS: Final = {404: "not_found", 405: "bad_request"}
 def make_app(
     tools: ASGIApp,
     hooks: Answer,
+    metrics: Answer,
     sockets: ASGIApp,
     webhooks: Webhooks,
     page: Page,
     tokens: TokenBook,
     names: frozenset[str],
 ) -> ASGIApp:
-    """Return the application: MCP tools, hooks, WebSockets, webhooks and the page.
+    """Return the application: MCP tools, hooks, metrics, WebSockets, webhooks and the page.
 
     MCP has no GET stream, because it pushes nothing.
     """
     routes = [
         Route("/mcp", endpoint=tools, methods=["POST"]),
         Route("/hook/{harness}", endpoint=hooks, methods=["POST"]),
+        Route("/metrics", endpoint=metrics, methods=["GET"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
     return HttpGate(app, tokens, names, sockets, webhooks, page)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from palaver.doors.http.app import HttpHooks, make_app
+from palaver.doors.http.metrics import HttpMetrics
 from palaver.doors.http.webhooks import Webhooks
 from palaver.doors.http.websocket import LIMIT_FRAME_BYTES, PING_EVERY_S, WebSocketDoor, WebSocketProtocol
 from palaver.doors.mcp.pump import Loader
@@ -47,12 +48,21 @@ class Listening:
         self._tasks = tasks
         self._ended = asyncio.Event()
         self._tools = _Tools(services, tasks)
-        hooks = HttpHooks(services)
+        hooks, metrics = HttpHooks(services), HttpMetrics(services)
         sockets = WebSocketDoor(services)
         webhooks = Webhooks(services.callers.webhooks, services.paths, services.queries, services.clock)
         self._page = Page(services)
         self._server = _HttpServer(
-            make_app(self._tools, hooks.answer, sockets, webhooks, self._page, services.callers.tokens, names)
+            make_app(
+                self._tools,
+                hooks.answer,
+                metrics.answer,
+                sockets,
+                webhooks,
+                self._page,
+                services.callers.tokens,
+                names,
+            )
         )
 
     async def start(self) -> None:
