@@ -157,7 +157,13 @@ export class PagedList extends KeyedList {
     super(label, options);
     this.clear();
     this.root.classList.add("paged");
+    this.follows = true;
     this.root.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    new ResizeObserver(() => { if (this.follows) this.toEnd(); }).observe(this.root);
+  }
+
+  toEnd() {
+    this.root.scrollTop = this.root.scrollHeight;
   }
 
   clear() {
@@ -180,7 +186,8 @@ export class PagedList extends KeyedList {
     this.hasNewer = hasNewer;
     fill(this.body, this.rows.map((row) => this.node(row)), this.rows.length === 0 ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty ?? "Nothing here.") : null);
     if (at !== null) this.select(String(at));
-    else this.root.scrollTop = this.root.scrollHeight;
+    else this.toEnd();
+    this.follows = at === null;
     this.options.onShown?.(this.rows);
   }
 
@@ -206,7 +213,7 @@ export class PagedList extends KeyedList {
     }
     const follows = this.isAtEnd;
     this.addBelow(fresh.slice(-LIMIT_ROWS));
-    if (follows) this.root.scrollTop = this.root.scrollHeight;
+    if (follows) this.toEnd();
     this.options.onShown?.(fresh);
   }
 
@@ -252,6 +259,7 @@ export class PagedList extends KeyedList {
   }
 
   scrolled() {
+    this.follows = this.isAtEnd;
     if (this.root.scrollTop < 300) this.load("older");
     if (this.root.scrollHeight - this.root.scrollTop - this.root.clientHeight < 300) this.load("newer");
   }

@@ -160,7 +160,7 @@ class App {
   }
 
   count(screen, value) {
-    const place = this.nav.querySelector(`[data-screen=${screen}] .count`);
+    const place = this.nav.querySelector(`a[data-screen=${screen}] .count`);
     place.hidden = !value;
     fill(place, value ? ` ${value}` : "");
   }

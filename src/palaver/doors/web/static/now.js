@@ -9,6 +9,11 @@ const KINDS = {
   dead: "dead letter", stick: "stick", blocked: "blocked", stale: "silent",
 };
 
+const TITLES = {
+  ...KINDS, held: "wrote a message that is held", unconfirmed: "may not have got a message", dead: "wrote to a path that nobody reads",
+  stick: "has the stick", blocked: "is blocked", stale: "has not reported for long",
+};
+
 export function open(app) {
   const heading = el("h1", {});
   const live = el("p", { class: "unseen", "aria-live": "polite" });
@@ -71,7 +76,7 @@ export function open(app) {
     const composer = app.canAct && entry.kind === "request" ? new Composer(app, { label: "Reply" }) : null;
     composer?.reply({ seq: entry.seq, sender: entry.who, text: entry.what });
     fill(detail,
-      el("h2", {}, KINDS[entry.kind] ?? entry.kind, ": ", name(entry.who)),
+      el("h2", {}, name(entry.who), ` ${TITLES[entry.kind] ?? entry.kind}`),
       el("p", { class: "why" }, entry.why),
       facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", entry.seq ? `#${entry.seq}` : ""]]),
       el("div", { class: "text boxed" }, entry.kind === "permission" ? exact(entry.what) : entry.what), permission,

@@ -8,6 +8,7 @@ export function open(app) {
   const at = el("input", { type: "datetime-local", step: 1 });
   const status = el("p", { class: "hint", tabindex: -1 });
   const shown = el("div", {});
+  const back = el("p", { class: "buttons" }, button("Return to now", () => app.leavePast()));
 
   async function go(wanted) {
     fill(status, "Reading the log. This takes a while the first time.");
@@ -20,6 +21,7 @@ export function open(app) {
   }
 
   function draw() {
+    back.hidden = !app.past;
     if (!app.past) {
       fill(status, `The newest event is #${app.live.seq}.`);
       fill(shown);
@@ -50,7 +52,7 @@ export function open(app) {
         fill(status, oneLine(error.message));
       }
     } }, labelled("Time", at), el("button", { type: "submit" }, "Show")),
-    el("p", { class: "buttons" }, button("Return to now", () => { app.leavePast(); draw(); })), status, shown);
+    back, status, shown);
   draw();
   return { root, list: null, changed: draw, show: () => app.detail(false), keys: [["←", "one event back", null], ["→", "one event forward", null]] };
 }
