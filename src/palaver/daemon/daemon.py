@@ -51,6 +51,7 @@ from palaver.identity.accounts import Accounts, RunnerBook, Tickets, TokenBook, 
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
+from palaver.identity.web_sessions import WebSessions
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -728,6 +729,7 @@ class Daemon:
                 tokens=middle.tokens,
                 accounts=accounts,
                 webhooks=WebhookBook(self._home, self._clock),
+                web=WebSessions(self._home, self._clock),
             ),
             agents=AgentBooks(
                 holds=HeldAgents(agent_index.holders.meet),
