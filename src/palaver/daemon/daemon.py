@@ -85,7 +85,7 @@ from palaver.services.services import (
     UseCases,
 )
 from palaver.services.turns import TurnService, turn_settings
-from palaver.services.views import agents_view, hints_for, mail_view
+from palaver.services.views import agents_view, attention_view, hints_for, mail_view
 from palaver.state.fold import FOLD_VERSION, apply
 from palaver.version import __version__
 
@@ -702,7 +702,7 @@ class Daemon:
                 clock=self._clock,
                 live=self._live,
                 agents=broker.directory.all,
-                attention=lambda: services.live.pages().attention(),
+                attention=lambda: attention_view(services),
                 count_waiting=middle.member_presence.count_waiting,
             )
         )

@@ -127,18 +127,6 @@ class AgentList:
         """Return the index of an agent, or -1."""
         return self._shown.find(name)
 
-    def as_snapshot(self) -> Snapshot:
-        """Return a snapshot without rows, for screens that draw everything again from this store."""
-        return Snapshot(
-            epoch=self.epoch,
-            seq=self.seq,
-            now=self.now,
-            me=self.me,
-            device="",
-            version="",
-            counts=self.counts,
-        )
-
     def names(self) -> list[str]:
         """Return all visible names in order."""
         return list(self._shown)
@@ -311,6 +299,18 @@ class Store:
     def is_empty(self) -> bool:
         """Whether no agent has joined yet."""
         return self.has_snapshot and not self.agents and not self.agents_total
+
+    def as_snapshot(self) -> Snapshot:
+        """Return a snapshot without rows, for screens that draw everything again from this store."""
+        return Snapshot(
+            epoch=self.epoch,
+            seq=self.seq,
+            now=self.now,
+            me=self.me,
+            device="",
+            version="",
+            counts=self.counts,
+        )
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self.seq, self.epoch, self.me, self.now = snapshot.seq, snapshot.epoch, snapshot.me, snapshot.now
