@@ -51,6 +51,7 @@ from palaver.identity.accounts import Accounts, RunnerBook, Tickets, TokenBook, 
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
+from palaver.identity.web_sessions import WebSessions
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -66,8 +67,9 @@ from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.live_views import LiveViews
-from palaver.services.metrics import Metrics, MetricSources, count_attention
+from palaver.services.metrics import Metrics, MetricSources
 from palaver.services.notices import NoticeBook
+from palaver.services.otel import OtelExport
 from palaver.services.past import PastViews
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
@@ -83,7 +85,7 @@ from palaver.services.services import (
     UseCases,
 )
 from palaver.services.turns import TurnService, turn_settings
-from palaver.services.views import agents_view, hints_for, mail_view
+from palaver.services.views import agents_view, attention_view, hints_for, mail_view
 from palaver.state.fold import FOLD_VERSION, apply
 from palaver.version import __version__
 
@@ -688,8 +690,8 @@ class Daemon:
             epoch=f"{queries.device}-{secrets.token_hex(8)}",
             call_later=call_later,
             spawn=tasks.create_task,
+            past=past.answer,
         )
-        live.past = past.answer
         closing.callback(live.close)
         notices = NoticeBook(self._live, self._clock, call_later)
         closing.callback(notices.close)
@@ -700,7 +702,7 @@ class Daemon:
                 clock=self._clock,
                 live=self._live,
                 agents=broker.directory.all,
-                attention=lambda: count_attention(queries.rows),
+                attention=lambda: attention_view(services),
                 count_waiting=middle.member_presence.count_waiting,
             )
         )
@@ -727,6 +729,7 @@ class Daemon:
                 tokens=middle.tokens,
                 accounts=accounts,
                 webhooks=WebhookBook(self._home, self._clock),
+                web=WebSessions(self._home, self._clock),
             ),
             agents=AgentBooks(
                 holds=HeldAgents(agent_index.holders.meet),
@@ -745,6 +748,9 @@ class Daemon:
                 notices=notices,
             ),
         )
+        exporting = OtelExport(queries, metrics, self._live, tasks.create_task)
+        closing.callback(exporting.close)
+        exporting.start()
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)
         unix = UnixDoor(services, middle.identifier, hooks, tasks)

@@ -34,10 +34,7 @@ from palaver.log.api import (
     Scrub,
 )
 from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
-<<<<<<< HEAD
 from palaver.log.batch import Batches, last_seq, read_fold_version, write_fold_version
-=======
->>>>>>> live
 from palaver.log.records import (
     COLUMNS,
     Blobs,
@@ -71,7 +68,7 @@ from palaver.log.storage import (
     migrate,
     note_lost,
 )
-from palaver.log.writer import WAL_BYTES, Batches, CommitPace, Newest, Upkeep, Writer, last_seq
+from palaver.log.writer import WAL_BYTES, CommitPace, Newest, Upkeep, Writer
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query, matches
 from palaver.state.rows import Rows
