@@ -50,11 +50,11 @@ def last_seq(home: Home) -> int:
 
 async def test_past_has_nothing_of_today(bus: Home) -> None:
     agent = bus.shell()
-    agent.run("pal", "join", "--name", "luna").succeeds()
-    agent.run("pal", "send", "@human", "--intent", "request", "--", "shall I go on?").succeeds()
+    agent.ok("join", "--name", "luna")
+    agent.ok("send", "@human", "--intent", "request", "--", "shall I go on?")
     then = last_seq(bus)
-    agent.run("pal", "send", "@human", "--", "a later text").succeeds()
-    agent.run("pal", "leave").succeeds()
+    agent.ok("send", "@human", "--", "a later text")
+    agent.ok("leave")
 
     async with linked(bus) as link:
         now = await link.ask(AskAgents(), AgentsPage)
