@@ -1,8 +1,14 @@
 #include "call.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bytes.h"
+#include "errors.h"
+#include "variables.h"
+
+extern char **environ;
 
 struct call call;
 
@@ -63,6 +69,37 @@ static void read_options(void)
     }
 }
 
+/* Return whether a person has typed `pal` alone, at a terminal that can show the dashboard. */
+static bool is_alone(void)
+{
+    const char *terminal = getenv("TERM");
+
+    for (int i = 1; i < call.count; i++) {
+        if (is_same(call.all[i], "--home"))
+            i++;
+        else if (!starts_with(call.all[i], "--home="))
+            return false;
+    }
+    for (char **entry = environ; *entry; entry++)
+        if (is_mark(*entry) || starts_with(*entry, "PALAVER_SEAT="))
+            return false;
+    return terminal && *terminal && !is_same(terminal, "dumb") && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+}
+
+/* Continue as if the person had typed `pal ui`. */
+static void add_ui(void)
+{
+    static char ui[] = "ui";
+    char **all = calloc((size_t)call.count + 2, sizeof *all);
+
+    if (!all)
+        fail("out of memory");
+    memcpy(all, call.all, (size_t)call.count * sizeof *all);
+    call.verb_at = call.count;
+    all[call.count++] = ui;
+    call.all = all;
+}
+
 void read_arguments(int count, char **all)
 {
     const char *verb;
@@ -70,14 +107,16 @@ void read_arguments(int count, char **all)
     call.count = count > 0 ? count : 1; /* a caller may give no arguments, not even the name */
     call.all = all;
     read_options();
-    verb = call.verb_at ? all[call.verb_at] : "help";
+    if (!call.verb_at && count > 0 && is_alone())
+        add_ui();
+    verb = call.verb_at ? call.all[call.verb_at] : "help";
     /* Completion runs while a person types, and its script at every start of a shell: like help, it starts nothing. */
     if (is_same(verb, "help") || is_same(verb, "completion") || is_same(verb, "__complete"))
         call.is_help = true;
     call.is_doctor = is_same(verb, "doctor") && !call.is_help;
     call.is_repair = call.is_repair && call.is_doctor;
     call.is_waiting = (call.is_waiting && (is_same(verb, "recv") || is_same(verb, "events"))) ||
-                      (is_same(verb, "stick") && call.verb_at + 1 < call.count && is_same(all[call.verb_at + 1], "wait"));
+                      (is_same(verb, "stick") && call.verb_at + 1 < call.count && is_same(call.all[call.verb_at + 1], "wait"));
     if (call.is_help) /* help never has an effect, whatever the other arguments are */
         return;
     call.is_look = is_looking(verb);

@@ -12,7 +12,7 @@ from tests.limits import LIMIT_S
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER, Joined, Sent, Written
 from palaver.delivery.reactor import DeliveryReactor
-from palaver.domain.brakes import Brakes
+from palaver.domain.rights import Brakes
 from palaver.errors import Unavailable
 from palaver.identity.caller import Anchor
 from palaver.ids import UlidSource

@@ -26,7 +26,7 @@ CODEC = {
 }
 """Files that convert between stored payloads and typed content."""
 OTHER_PAYLOADS = {
-    "app/chat/conversation.py",  # room events as a client receives them; not typed there yet
+    "app/chat.py",  # room events as a client receives them; not typed there yet
     "app/thin/client.py",
     "harness/codex/output.py",
     "holder/control.py",

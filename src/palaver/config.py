@@ -34,8 +34,13 @@ _ONLY_IN_FILE: Final = (
     "agent_commands",
     "window",
     "auto_turn",
+    "web_",
+    "metrics",
+    "otel",
+    "notify",
 )
-"""Name prefixes of settings that open doors, loosen brakes, reach agents or decide about rooms."""
+"""Name prefixes of settings that open doors, loosen brakes, reach agents, decide about rooms, or start a
+program or a connection."""
 
 Origin = Literal["default", "file", "environment"]
 """Where a value comes from."""
@@ -45,6 +50,8 @@ _LEVELS: Final = ("debug", "info", "warning", "error")
 _WAKES: Final = ("human", "everyone", "nobody")
 _CONSENTS: Final = ("ask", "yes", "no")
 _IRC_GUESTS: Final = ("off", "read", "talk")
+_NOTICES: Final = ("bell", "osc9", "osc777", "off")
+_OTEL_SCHEMES: Final = ("http://", "https://")
 NAME_SLOT: Final = "{name}"
 COMMAND_SLOT: Final = "{command}"
 """The parts of the setting 'window' that are replaced; the command is a word of its own."""
@@ -144,6 +151,9 @@ class Settings:
     approvals_wait_s: int = _setting(
         120, "How many seconds a permission request waits before it is denied; at most 3600.", 3_600
     )
+    web_approvals: int = _setting(
+        0, "With 1, a person can also approve and deny permission requests on the page of 'pal web'.", 1
+    )
     codex_hooks: int = _setting(
         1, "With 0, 'pal codex' runs Codex without hooks and does not ask about them.", 1
     )
@@ -189,6 +199,25 @@ class Settings:
         "A command that runs every automatic turn instead of the agent's harness. It reads the prompt from "
         "standard input, and its output is the result.",
     )
+    metrics: int = _setting(
+        0, "With 1, the HTTP door serves numbers about the bus at /metrics, for a token of any standing.", 1
+    )
+    metrics_names: int = _setting(0, "With 1, the numbers contain the names of agents.", 1)
+    otel_endpoint: str = _setting(
+        "",
+        "The URL of an OTLP collector, such as http://127.0.0.1:4318, that gets numbers and spans of "
+        "messages; empty disables it. It needs the extra palaver[otel].",
+    )
+    notify: str = _setting(
+        "bell",
+        "How an open 'pal ui', 'chat', 'attach' or 'notify' tells a person of an agent that needs them: "
+        "bell, osc9, osc777 or off.",
+    )
+    notify_command: str = _setting(
+        "",
+        "A command that also tells the person, such as 'notify-send {title} {text}'. No shell runs it.",
+    )
+    notify_text: int = _setting(0, "With 1, such a notice contains the beginning of the message.", 1)
 
 
 KEYS: Final[tuple[str, ...]] = tuple(one.name for one in fields(Settings))
@@ -317,6 +346,14 @@ def typed(key: str, value: object) -> str | int:
         raise BadRequest(f"the setting 'agent_commands' must be ask, yes or no, not {value!r}")
     if key == "irc_guests" and value not in _IRC_GUESTS:
         raise BadRequest(f"the setting 'irc_guests' must be off, read or talk, not {value!r}")
+    if key == "notify" and value not in _NOTICES:
+        raise BadRequest(f"the setting 'notify' must be bell, osc9, osc777 or off, not {value!r}")
+    if key == "notify_command" and value and not split_command(value):
+        raise BadRequest(f"the setting 'notify_command' must be a command with its arguments, not {value!r}")
+    if key == "otel_endpoint" and value and not value.startswith(_OTEL_SCHEMES):
+        raise BadRequest(
+            f"the setting 'otel_endpoint' must be a URL such as http://127.0.0.1:4318, not {value!r}"
+        )
     if key == "window" and value and COMMAND_SLOT not in split_command(value):
         raise BadRequest(
             "the setting 'window' must be a command with the word {command}, such as 'xterm -T {name} -e "

@@ -6,7 +6,7 @@ import pytest
 from tests.fakes import HUMAN, Bus
 
 from palaver.broker.context import SYSTEM_CALLER, Outcome, Seated, Turn, Written
-from palaver.domain.lease import Policy, RoomSnapshot, conditions, take_facts
+from palaver.domain.stick import Policy, RoomSnapshot, conditions, take_facts
 from palaver.errors import RequestError
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event

@@ -6,9 +6,9 @@ from tests.fakes import HUMAN, SCRIPT, Bus
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import BadText, NotAllowed, NotPerson
 from palaver.protocol.agents import Caller, Standing
-from palaver.protocol.events import AnswerPermission, AskPermission, ClosePermission
+from palaver.protocol.events import AnswerPermission, ClosePermission, OpenPermission
 
-ASK = AskPermission(name="luna", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9)
+ASK = OpenPermission(name="luna", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9)
 YES = AnswerPermission(name="luna", permission="p1", digest="d", is_allowed=True)
 NO = AnswerPermission(name="luna", permission="p1", digest="d", is_allowed=False)
 
@@ -74,7 +74,7 @@ async def test_only_the_bus_records_a_request_and_its_end(bus: Bus) -> None:
 
 
 async def test_permission_request_must_be_plain_text(bus: Bus) -> None:
-    bad = AskPermission(name="luna", permission="p1", tool="Bash", text="\x1b", digest="d", until=9)
+    bad = OpenPermission(name="luna", permission="p1", tool="Bash", text="\x1b", digest="d", until=9)
 
     with pytest.raises(BadText):
         await bus.submit(SYSTEM_CALLER, bad)

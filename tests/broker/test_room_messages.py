@@ -9,7 +9,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock
 from palaver.broker.broker import Broker
 from palaver.broker.context import Context, Sent
 from palaver.broker.messages import resolve_room_message
-from palaver.domain.lease import ALL_WAKE, Policy
+from palaver.domain.stick import ALL_WAKE, Policy
 from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,

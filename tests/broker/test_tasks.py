@@ -179,7 +179,11 @@ async def test_creator_and_assignees_are_notified_of_changes(bus: Bus) -> None:
     task = task_of(bus, made)
     assert (task.status, task.summary, task.completed_by) == ("completed", "all green", "luna")
     assert done.event is not None
-    assert done.event.payload == {"task_id": made.event.id, "summary": "all green"}
+    assert done.event.payload == {
+        "task_id": made.event.id,
+        "task_seq": made.event.seq,
+        "summary": "all green",
+    }
 
 
 async def test_update_contains_only_the_changed_fields(bus: Bus) -> None:
@@ -189,7 +193,9 @@ async def test_update_contains_only_the_changed_fields(bus: Bus) -> None:
     sent = await ask(bus, luna, UpdateTask(task=task_of(bus, made).id, assignee="", description=""))
 
     assert sent.event is not None
-    assert sent.event.payload == {"task_id": task_of(bus, made).id, "assignee": "", "description": ""}
+    task = task_of(bus, made)
+    changed = {"assignee": "", "description": ""}
+    assert sent.event.payload == {"task_id": task.id, "task_seq": task.seq, **changed}
     assert sent.delivered_to == ("nova",)
     assert task_of(bus, made).assignees == ()
 
@@ -344,12 +350,13 @@ async def test_id_used_by_another_sender_is_refused(bus: Bus) -> None:
 
 async def test_update_envelope_may_contain_only_foreign_fields(bus: Bus) -> None:
     luna = await bus.join("luna")
-    await put(bus, luna, "task.create", title="t")
+    made = await put(bus, luna, "task.create", title="t")
 
-    sent = await put(bus, luna, "task.update", id="e2", task_id="e1", progress=50)
+    sent = await put(bus, luna, "task.update", id="e2", task_id="e1", task_seq="mine", progress=50)
 
     assert sent.event is not None
-    assert sent.event.payload == {"task_id": "e1", "progress": 50}
+    assert made.event is not None
+    assert sent.event.payload == {"task_id": "e1", "task_seq": made.event.seq, "progress": 50}
 
 
 async def test_guest_may_write_tasks(bus: Bus) -> None:

@@ -26,7 +26,7 @@ import msgspec
 from tests.daemon.holder import FakeHolder, ticket_of, words_of
 from tests.daemon.stage import Home, check_output, run_as_person, wait_until, write_settings
 
-from palaver.doors.cli.call import COMMON_WORDS
+from palaver.services.results import COMMON_WORDS
 
 FOLDER: Final = Path(__file__).parent / "recorded"
 WORKSPACE: Final = Path(tempfile.gettempdir()) / "palaver-recorded"
@@ -137,6 +137,7 @@ _NEW_SETTINGS = frozenset(
         "irc_tls_key",
         "irc_guests",
         "window",
+        "web_approvals",
         "auto_turn_triage_model",
         "auto_turn_debounce_ms",
         "auto_turn_max_batch",

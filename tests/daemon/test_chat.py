@@ -273,6 +273,32 @@ def test_without_a_terminal_input_lines_are_sent_and_events_are_printed(
     assert [one["text"] for one in nova.ok("recv", "--json").lines] == ["hello", "you too"]
 
 
+def test_without_a_terminal_all_shows_what_members_write_outside_the_room(
+    bus: Home, crew: Crew, luna: Agent, nova: Agent
+) -> None:
+    luna.ok("send", "nova", "--thread", "pr-1", "--", "just between us")
+    process = bus.start("chat", "--room", "shop", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline().decode().endswith(f"luna: {FIRST}\n")
+
+    process.stdin.write(b"/all\n")
+    process.stdin.flush()
+    assert process.stdout.readline().decode().endswith("(outside) luna → nova: just between us\n")
+    assert process.stdout.readline() == "· from now on also what members write outside the room\n".encode()
+    nova.ok("send", "luna", "--", "not in the room")
+    assert process.stdout.readline().decode().endswith("(outside) nova → luna: not in the room\n")
+
+    process.stdin.write(b"/all\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "· only the room\n".encode()
+    nova.ok("send", "luna", "--", "unseen")
+    luna.ok("send", "--room", "shop", "--", "in the room")
+    assert process.stdout.readline().decode().endswith("luna: in the room\n")
+    process.stdin.close()
+    assert process.wait(LIMIT_S) == 0
+
+
 def test_without_a_terminal_a_refused_line_does_not_stop_later_lines(
     bus: Home, crew: Crew, luna: Agent, nova: Agent
 ) -> None:

@@ -15,7 +15,7 @@ from tests.daemon.mcp_stage import handshaken, pump_parameters
 from tests.daemon.stage import Home, Result, Shell, finish, wait_until, write_settings
 from tests.limits import LIMIT_S
 
-from palaver.harness.claude.session import EVENT_EVERY_S, EVENTS_AT_ONCE
+from palaver.harness.claude.output import EVENT_EVERY_S, EVENTS_AT_ONCE
 
 SESSION = {"session_id": "s1"}
 

@@ -14,10 +14,10 @@ from tests.daemon.stage import Home, Result, new_home, run_as_person
 from tests.harness.transcript_samples import SESSIONS, install_samples
 from tests.path_broker import write_source
 
-from palaver.doors.cli.call import COMMON_WORDS
 from palaver.doors.cli.run import HANDLERS, TABLE
 from palaver.doors.cli.spec import trace
 from palaver.harness.marks import SESSION_MARKS
+from palaver.services.results import COMMON_WORDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
 _ROW = re.compile(r"^\| `pal ([a-z ]+)` \| (one|lines) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)

@@ -156,7 +156,4 @@ async def test_program_and_command_line_use_the_same_tasks(home: Home, luna: She
         told = await anext(robo.messages())
 
     assert (task["task_id"], task["title"], task["from"]) == (envelope.id, "Refactor auth", "robo")
-    assert (told.sender, told.text) == (
-        "luna",
-        f'task.complete {{"task_id":"{envelope.id}","summary":"done"}}',
-    )
+    assert (told.sender, told.text) == ("luna", f"task {task['seq']} is completed: done")

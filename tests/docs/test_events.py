@@ -27,10 +27,10 @@ from palaver.protocol.events import (
     STARTED,
     STOPPED,
     AnswerPermission,
-    AskPermission,
     ClosePermission,
     DeliveryReport,
     Filter,
+    OpenPermission,
     fields_of,
     unlisted_fields,
 )
@@ -329,7 +329,9 @@ class Play:
         await self.ask(SYSTEM_CALLER, ReportDelivery(report=seen))
         await self.ask(HUMAN, Redact(event=str(keys.seq), hash="scrypt$1"))
         request = await self.ask(HUMAN, Send(text="well?", to=("@zora",), expects_reply=True))
-        asked = AskPermission(name="zora", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9)
+        asked = OpenPermission(
+            name="zora", permission="p1", tool="Bash", text="Bash: ls", digest="d", until=9
+        )
         await self.ask(SYSTEM_CALLER, asked)
         await self.ask(HUMAN, AnswerPermission(name="zora", permission="p1", digest="d", is_allowed=True))
         over = ClosePermission(name="zora", permission="p1", decision="deny", reason="timeout")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from palaver.domain.lease import Move, Policy, RoomFacts, RoomSnapshot, Sight
+from palaver.domain.stick import Move, Policy, RoomFacts, RoomSnapshot, Sight
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import payload_of
 from palaver.state.rooms import Member, Room, apply_to_room

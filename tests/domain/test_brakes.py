@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from palaver.domain import brakes
-from palaver.domain.brakes import Brakes, Chain, chain_of, chain_of_batch
+from palaver.domain import rights
+from palaver.domain.rights import Brakes, Chain, chain_of, chain_of_batch
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Event
 
@@ -147,7 +147,7 @@ def test_limit_of_zero_disables_the_brake() -> None:
 
 
 def test_number_of_counted_pairs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brakes, "_LIMIT_PAIRS", 2)
+    monkeypatch.setattr(rights, "_LIMIT_PAIRS", 2)
     held = Brakes(limit_hops=40, limit_a_minute=1)
     for name in ("nova", "kira", "mila"):
         held.check(CODER, (name,), None, 0)
@@ -160,7 +160,7 @@ def test_number_of_counted_pairs_is_limited(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_number_of_remembered_notices_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brakes, "_LIMIT_PAIRS", 2)
+    monkeypatch.setattr(rights, "_LIMIT_PAIRS", 2)
     held = Brakes(limit_hops=40, limit_a_minute=1)
     for name in ("nova", "kira", "mila"):
         held.untold(name, 1, 0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.domain.room_parts import HERE, NOW_MS, POLICY, event, held_by, released, room_of, snapshot
 
-from palaver.domain.lease import (
+from palaver.domain.stick import (
     Cause,
     RoomSnapshot,
     Sight,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.domain.room_parts import held_by, member, released, room_of
 
-from palaver.domain.lease import fairest, first_in_line, is_before, rank
+from palaver.domain.stick import fairest, first_in_line, is_before, rank
 from palaver.state.rooms import Member
 
 FILE = Path(__file__).parents[1] / "vectors" / "rooms_and_stick.json"

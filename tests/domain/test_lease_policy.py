@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from palaver.config import Settings
-from palaver.domain.lease import Policy, change_policy, policy_from
+from palaver.domain.stick import Policy, change_policy, policy_from
 from palaver.state.rooms import LIMIT_LIST
 
 FILE = Path(__file__).parents[1] / "vectors" / "rooms_and_stick.json"

@@ -2,7 +2,7 @@
 
 from tests.fakes import FakeMemberPresence
 
-from palaver.domain.lease import Sight, Unattended, take_facts
+from palaver.domain.stick import Sight, Unattended, take_facts
 
 ROOM = "repo-abcd"
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.domain.room_parts import NOW_MS, POLICY, room_of, snapshot
 
-from palaver.domain.lease import Sight, member_of
+from palaver.domain.stick import Sight, member_of
 from palaver.errors import UnknownMember
 
 ROOM = room_of("ann", "bob", "cid")

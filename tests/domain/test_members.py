@@ -3,8 +3,7 @@
 import pytest
 from tests.domain.room_parts import NOW_MS, POLICY, event, room_of, snapshot
 
-from palaver.domain.lease import Move, Sight
-from palaver.domain.stick import close, kick, leave, retire, tell_kick
+from palaver.domain.stick import Move, Sight, close, kick, leave, retire, tell_kick
 from palaver.errors import NotAllowed, RequestError, RoomClosed, TargetActive, UnknownMember
 from palaver.protocol.agents import Caller, Standing
 from palaver.state.rooms import apply_to_room

@@ -15,7 +15,7 @@ from tests.domain.room_parts import (
 )
 
 from palaver.domain import stick
-from palaver.domain.lease import Move, NoChange, RoomSnapshot, Sight
+from palaver.domain.stick import Move, NoChange, RoomSnapshot, Sight
 from palaver.errors import (
     BadRequest,
     NotOwner,

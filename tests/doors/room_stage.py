@@ -16,7 +16,7 @@ from tests.limits import LIMIT_S
 
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.domain.lease import Policy
+from palaver.domain.stick import Policy
 from palaver.identity.presence import MemberPresenceBook
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource

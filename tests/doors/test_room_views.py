@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.domain.room_parts import NOW_MS, POLICY, held_by, released, room_of, snapshot
 
 from palaver.broker.context import Turn
-from palaver.domain.lease import Sight
+from palaver.domain.stick import Sight
 from palaver.services.results import DeniedTurn, GrantedTurn, RoomView
 from palaver.services.rooms import handover_view, room_line, room_view, turn_view
 from palaver.state.rooms import Room, StickState

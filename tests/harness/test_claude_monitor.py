@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.claude.session import (
+from palaver.harness.claude.output import (
     EVENT_EVERY_S,
     EVENTS_AT_ONCE,
     LIMIT_LINE,

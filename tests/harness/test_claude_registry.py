@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.claude.session import (
+from palaver.harness.claude.output import (
     LIMIT_COMPACTING_MS,
     Registered,
     Rest,

@@ -3,8 +3,8 @@
 import json
 import re
 
-from palaver.harness.opencode.plugin import plugin_source
-from palaver.harness.opencode.sessions import _HEARD
+from palaver.harness.opencode.integration import _HEARD
+from palaver.harness.opencode.launch import plugin_source
 
 
 def test_command_is_embedded_unchanged() -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 from tests.limits import LIMIT_S
 
-from palaver.holder.http_client import basic_auth
+from palaver.holder.opencode import basic_auth
 
 PASSWORD = "a secret"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palaver.errors import BadName, DuplicateListener
-from palaver.services.consumers import Consumers
+from palaver.services.agents import Consumers
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import StorageFailed
-from palaver.services.consumers import Cursor
+from palaver.services.agents import Cursor
 
 
 @pytest.fixture

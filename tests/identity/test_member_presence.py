@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.fakes import HUMAN, START_MS, Bus, open_memory, opened_bus
 
-from palaver.domain.lease import MemberPresence, take_facts
+from palaver.domain.stick import MemberPresence, take_facts
 from palaver.errors import BadRequest
 from palaver.identity.presence import LIMIT_NAMES, MemberPresenceBook
 from palaver.protocol.envelope import Draft

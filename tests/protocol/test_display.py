@@ -214,3 +214,18 @@ def test_time_zone_is_named_unknown_or_that_of_the_machine() -> None:
     assert zone_from(":Europe/Paris") == ZoneInfo("Europe/Paris")
     assert zone_from("No/Where") is UTC
     assert zone_from("") is None
+
+
+def test_narrow_table_drops_its_last_columns_but_keeps_the_first() -> None:
+    columns = [Column(title="NAME", least=4), Column(title="DOING", least=8), Column(title="ROOM", least=8)]
+    rows = [["luna", "make test again", "shop-x7qa"]]
+
+    def laid_out(width: int | None, kept: int | None = 1) -> list[str]:
+        return lay_out(columns, rows, width=width, kept=kept)
+
+    assert laid_out(None) == ["NAME  DOING            ROOM", "luna  make test again  shop-x7qa"]
+    assert laid_out(24) == ["NAME  DOING     ROOM", "luna  make te…  shop-x7…"]
+    assert laid_out(23) == ["NAME  DOING", "luna  make test again"]
+    assert laid_out(13) == ["NAME", "luna"]
+    assert laid_out(3) == ["NA…", "lu…"]
+    assert laid_out(13, kept=2) == ["NAME  DOING", "luna  make t…"]

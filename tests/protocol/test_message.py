@@ -167,3 +167,84 @@ def test_message_with_lost_content_says_so() -> None:
     assert readable_text(lost) == "(its content is lost)"
     assert (flat(lost).text, flat(lost).missing_blob) == ("", "ab12")
     assert readable_text(_event({"missing_blob": "ab12"}, type="x.y")) == "(its content is lost)"
+
+
+# Tasks, notes and handoffs
+
+
+HANDOFF = {
+    "reviewer": "kira",
+    "next_action": "merge it",
+    "status": "green",
+    "artifacts": [
+        {"path": "a.py", "lines": [3, "5-7"], "note": "new"},
+        {"path": "b.py"},
+        {"url": "x"},
+        "c.py",
+    ],
+    "open_questions": [],
+    "do_not": ["push", "rebase"],
+}
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "text"),
+    [
+        ("task.create", {"title": "Refactor auth"}, "task 7: Refactor auth"),
+        (
+            "task.create",
+            {
+                "title": "t",
+                "description": "one\ntwo",
+                "assignee": "@nova",
+                "assignees": ["nova"],
+                "points": 3,
+            },
+            'task 7: t (for @nova)\none\ntwo\nother fields: {"points":3}',
+        ),
+        (
+            "task.update",
+            {"task_id": "e1", "task_seq": 3, "status": "blocked", "assignee": "", "title": "u"},
+            "task 3 is now blocked, is no longer assigned, is now called: u",
+        ),
+        (
+            "task.update",
+            {"task_id": "e1", "task_seq": 3, "assignee": "kira", "description": "why\nand how"},
+            "task 3 is now for kira, has a new description\nwhy\nand how",
+        ),
+        (
+            "task.update",
+            {"task_id": "e1", "task_seq": 3, "description": ""},
+            "task 3 no longer has a description",
+        ),
+        (
+            "task.update",
+            {"task_id": "01HX9Y0000000000000000000A", "progress": 50},
+            'task 0000000a has changed\nother fields: {"progress":50}',
+        ),
+        ("task.complete", {"task_id": "e1", "task_seq": 3, "summary": "green"}, "task 3 is completed: green"),
+        ("task.complete", {"task_id": "e1", "task_seq": 3}, "task 3 is completed"),
+        ("task.complete", {"task_id": "e1", "task_seq": []}, 'task.complete {"task_id":"e1","task_seq":[]}'),
+        ("note_added", {"room": "r", "note": "01HX7F3Q9X2M", "text": "a\nb"}, "note 7f3q9x2m in r: a\nb"),
+        ("note_resolved", {"room": "r", "note": "01HX7F3Q9X2M"}, "note 7f3q9x2m in r is resolved"),
+        (
+            "pass",
+            {"room": "r", "turn_id": 2, "reserved_for": "kira", "until": 1, "handoff": HANDOFF},
+            "handoff of turn 2 in r for kira:\nstatus: green\nnext: merge it\n"
+            'artifacts: a.py:3,5-7 (new); b.py; {"url":"x"}; c.py\ndo not: push; rebase\nreviewer: kira',
+        ),
+        ("release", {"room": "r", "turn_id": 2}, 'release {"room":"r","turn_id":2}'),
+    ],
+)
+def test_task_note_and_handoff_are_sentences_with_their_number(
+    type_: str, payload: dict[str, object], text: str
+) -> None:
+    assert readable_text(_event(payload, type=type_)) == text
+
+
+def test_changed_task_of_another_log_has_the_number_of_that_log() -> None:
+    event = _event({"task_id": "e1", "task_seq": 3}, type="task.complete")
+
+    imported = msgspec.structs.replace(event, imported=5, device="BOXE")
+
+    assert readable_text(imported) == "task 3:BOXE is completed"

@@ -10,7 +10,7 @@ from tests.fakes import HUMAN, LIMIT_HOPS, SCRIPT, OpenLog, open_memory, open_sq
 from tests.limits import LIMIT_S
 from tests.reactors.turning import ACCEPT, Turning, turning_bus
 
-from palaver.broker import turns
+from palaver.broker import paths
 from palaver.errors import BadRequest, DiskFull, NotFound, RateLimited, ShuttingDown, Unavailable
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
@@ -656,7 +656,7 @@ async def test_notice_that_was_not_written_follows_after_a_restart(
         raise ShuttingDown("the daemon ends here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(turns, "notify", stop)
+        patched.setattr(paths, "notify", stop)
         with pytest.raises(ShuttingDown):
             await turning.done(job, error="x")
     assert await turning.notices("nova") == []

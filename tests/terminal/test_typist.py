@@ -13,8 +13,7 @@ from palaver.protocol.message import Priority
 from palaver.terminal.gates import Foreground, GateFacts
 from palaver.terminal.keyboard import Keyboard, Leftover
 from palaver.terminal.screen import Composer, ScreenState
-from palaver.terminal.typing import TypedText
-from palaver.terminal.typist import Typist
+from palaver.terminal.typing import TypedText, Typist
 
 IDLE = ScreenState(state=AgentState.IDLE, composer=Composer.EMPTY, prompt=Prompt.KNOWN, text="the screen")
 QUICK = replace(GENERIC, settle_ms=0)

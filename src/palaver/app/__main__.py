@@ -14,6 +14,14 @@ def main() -> int:
     # These stay connected: a peer that closes the connection must not end them, as SIGPIPE would.
     if verb == ["__attach"]:
         return _attach(words)
+    if verb in (["__ui"], ["__chat"]):
+        from palaver.app.ui import start  # loaded only for its verbs
+
+        return start.main(os.environ["PALAVER_HOME"], sys.argv[1:], os.environ)
+    if verb == ["__notify"]:
+        from palaver.app import notices  # loaded only for its verb
+
+        return notices.main(os.environ["PALAVER_HOME"], os.environ)
     if verb == ["__runner"]:
         from palaver.app import turns  # loaded only for its verb
 

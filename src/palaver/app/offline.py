@@ -91,10 +91,6 @@ def main() -> int:
             return _refuse(sys.argv[1:], error)
     if parsed.command.path in _INSTALLING and not parsed.is_help:
         return _INSTALLING[parsed.command.path](parsed, os.environ)
-    if parsed.command.path == ("chat",) and not parsed.is_help:
-        from palaver.app.chat.chat import chat  # not needed for help and completion
-
-        return chat(os.environ["PALAVER_HOME"], parsed.value("--room") or "", os.environ)
     answer = _answer(parsed)
     if answer is None:
         sys.stderr.write("pal: the bus is not running; start it with 'pal up'\n")

@@ -19,14 +19,12 @@ from palaver.broker import (
     rooms,
     subscriptions,
     tasks,
-    turns,
 )
 from palaver.broker.context import Context, Outcome, Sent, Written
 from palaver.clock import Clock
-from palaver.domain.brakes import Brakes
-from palaver.domain.lease import MemberPresence, Policy, Unattended
-from palaver.domain.rights import require
+from palaver.domain.rights import Brakes, require
 from palaver.domain.routing import Directory
+from palaver.domain.stick import MemberPresence, Policy, Unattended
 from palaver.errors import NotAllowed, RequestError
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -37,8 +35,8 @@ from palaver.protocol.events import (
     AGENT_TYPES,
     PATH_TYPES,
     AnswerPermission,
-    AskPermission,
     ClosePermission,
+    OpenPermission,
     PathSubscribed,
     PathUnsubscribed,
     SessionRemoved,
@@ -174,7 +172,7 @@ TABLE: Final[Mapping[type, Row]] = {
     Unpause: Row("unpause", Standing.OPERATOR, permissions.unpause),
     Typed: Row("typed", Standing.HUMAN, permissions.record_typed, is_internal=True),
     AnswerPermission: Row("approve", Standing.HUMAN, permissions.answer),
-    AskPermission: Row("permission", Standing.HUMAN, permissions.ask, is_internal=True),
+    OpenPermission: Row("permission", Standing.HUMAN, permissions.ask, is_internal=True),
     ClosePermission: Row("close permission", Standing.HUMAN, permissions.close, is_internal=True),
     FireReminder: Row("nag", Standing.HUMAN, subscriptions.fire_reminder, is_internal=True),
     SubscribePath: Row("sub add", Standing.OBSERVER, paths.subscribe),
@@ -182,11 +180,11 @@ TABLE: Final[Mapping[type, Row]] = {
     CreateSession: Row("session create", Standing.OBSERVER, paths.create_session),
     RemoveSession: Row("session rm", Standing.OBSERVER, paths.remove_session),
     ClearDeadLetters: Row("dead --clear", Standing.WORKER, paths.clear_dead_letters),
-    SetAutoRun: Row("turn set", Standing.WORKER, turns.set_auto_run),
-    StartTurn: Row("start turn", Standing.HUMAN, turns.start_turn, is_internal=True),
-    FinishTurn: Row("finish turn", Standing.HUMAN, turns.finish_turn, is_internal=True),
-    FailTurn: Row("fail turn", Standing.HUMAN, turns.fail_turn, is_internal=True),
-    SkipTurn: Row("skip turn", Standing.HUMAN, turns.skip_turn, is_internal=True),
+    SetAutoRun: Row("turn set", Standing.WORKER, paths.set_auto_run),
+    StartTurn: Row("start turn", Standing.HUMAN, paths.start_turn, is_internal=True),
+    FinishTurn: Row("finish turn", Standing.HUMAN, paths.finish_turn, is_internal=True),
+    FailTurn: Row("fail turn", Standing.HUMAN, paths.fail_turn, is_internal=True),
+    SkipTurn: Row("skip turn", Standing.HUMAN, paths.skip_turn, is_internal=True),
     Migrate: Row("import messages", Standing.HUMAN, paths.migrate),
     Retire: Row("retire", Standing.HUMAN, subscriptions.retire, is_internal=True),
 }

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from palaver.clock import Clock
-from palaver.domain.brakes import Brakes
-from palaver.domain.lease import MemberPresence, Policy, Unattended
+from palaver.domain.rights import Brakes
 from palaver.domain.routing import Directory
+from palaver.domain.stick import MemberPresence, Policy, Unattended
 from palaver.ids import UlidSource
 from palaver.log.api import Archived as Archived  # doors use it: they must not import the log
 from palaver.log.api import Log

@@ -13,11 +13,10 @@ from msgspec import structs
 from palaver.broker.bundles import attached_bundle
 from palaver.broker.context import SYSTEM_CALLER, Context, ExitedRecipient, Sent, Written
 from palaver.broker.rooms import stick_key
-from palaver.domain.brakes import Chain, chain_of
-from palaver.domain.lease import ALL_WAKE, PERSONS_WAKE
 from palaver.domain.paths import has_wildcard
-from palaver.domain.rights import is_foreign_type, may_resume, require_person
+from palaver.domain.rights import Chain, chain_of, is_foreign_type, may_resume, require_person
 from palaver.domain.routing import Directory, Resolved, is_recipient, resolve, resolve_exactly
+from palaver.domain.stick import ALL_WAKE, PERSONS_WAKE
 from palaver.errors import (
     AmbiguousRecipient,
     BadRequest,

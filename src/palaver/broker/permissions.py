@@ -27,8 +27,8 @@ from palaver.protocol.events import (
     UNPAUSED,
     VERBOSITY_KEY,
     AnswerPermission,
-    AskPermission,
     ClosePermission,
+    OpenPermission,
 )
 from palaver.protocol.message import HUMAN
 from palaver.protocol.query import fold_channel
@@ -58,7 +58,7 @@ def check_person(caller: Caller) -> None:
         raise NotPerson("only a person can answer a permission request, and not with --as")
 
 
-async def ask(context: Context, caller: Caller, request: AskPermission, key: bytes | None) -> Written:
+async def ask(context: Context, caller: Caller, request: OpenPermission, key: bytes | None) -> Written:
     """Write that an agent requests permission, and until when it waits."""
     check_text(request.text, "the requested permission", LIMIT_TEXT * 4)
     payload: dict[str, object] = {

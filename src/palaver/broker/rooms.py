@@ -7,9 +7,8 @@ from typing import Final
 
 from palaver.broker.context import SYSTEM_CALLER, Context, Seated, Turn, Written
 from palaver.domain import stick
-from palaver.domain.lease import Move, NoChange, Policy, RoomFacts, RoomSnapshot, take_facts
 from palaver.domain.rights import require
-from palaver.domain.stick import checked_handoff
+from palaver.domain.stick import Move, NoChange, Policy, RoomFacts, RoomSnapshot, checked_handoff, take_facts
 from palaver.errors import (
     BadRequest,
     NotFound,

@@ -148,7 +148,7 @@ def _update(context: Context, caller: Caller, request: UpdateTask, notified: Res
     if notified is None:
         notified = _concerned(context, caller, task)
         notified = replace(notified, to=tuple(dict.fromkeys((*notified.to, *assigned.to))))
-    fields: dict[str, object] = {"task_id": task.id, **payload}
+    fields: dict[str, object] = {"task_id": task.id, "task_seq": task.seq, **payload}
     if request.assignee:
         fields |= _assignment(request.assignee, assigned)
     return _Step(task.id, TASK_UPDATE, fields, _with(caller, notified, assigned), lambda known: None)
@@ -169,7 +169,11 @@ def _complete(
                 f"task #{known.seq} is already completed{whose}; to reopen it, run 'pal task update'"
             )
 
-    payload: dict[str, object] = {"task_id": task.id, "summary": request.summary or None}
+    payload: dict[str, object] = {
+        "task_id": task.id,
+        "task_seq": task.seq,
+        "summary": request.summary or None,
+    }
     return _Step(task.id, TASK_COMPLETE, payload, notified or _concerned(context, caller, task), check)
 
 

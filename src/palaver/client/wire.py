@@ -41,6 +41,10 @@ class ReplyLine(msgspec.Struct, frozen=True, kw_only=True):
     allowed: bool = False
     digest: str = ""
     """Digest of the request as the person saw it."""
+    snapshot: msgspec.Raw = _NOTHING
+    """A new snapshot for a view, instead of the changes that it has not read."""
+    changes: msgspec.Raw = _NOTHING
+    """The changes since the last record of a view."""
 
     @property
     def refusal(self) -> PalaverError:

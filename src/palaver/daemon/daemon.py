@@ -26,15 +26,14 @@ from palaver.clock import CallLater, Clock, Timer
 from palaver.config import LiveSettings, LoadedSettings, Settings, load
 from palaver.delivery.reactor import DeliveryReactor
 from palaver.delivery.usage_limits import UsageLimits
-from palaver.domain.brakes import Brakes
-from palaver.domain.lease import Policy, change_policy, policy_from
-from palaver.doors.caller_forwarding import AdoptedDoor
+from palaver.domain.rights import Brakes
+from palaver.domain.stick import Policy, change_policy, policy_from
 from palaver.doors.cli.bus import require_person, write_wanted
-from palaver.doors.hooks.handler import HookHandler, run_hook
+from palaver.doors.hooks import HookHandler, run_hook
 from palaver.doors.http.server import HttpDoor
 from palaver.doors.irc.server import IrcDoor
 from palaver.doors.lines_holders import take_up_reports
-from palaver.doors.unix import UnixDoor
+from palaver.doors.unix import AdoptedDoor, UnixDoor
 from palaver.errors import DiskFull, PalaverError, Unavailable
 from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
@@ -48,11 +47,11 @@ from palaver.home import (
     trace_path,
     wait_for_successor,
 )
-from palaver.identity.accounts import Accounts
+from palaver.identity.accounts import Accounts, RunnerBook, Tickets, TokenBook, WebhookBook
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
-from palaver.identity.tokens import RunnerBook, Tickets, TokenBook, WebhookBook
+from palaver.identity.web_sessions import WebSessions
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -65,9 +64,13 @@ from palaver.reactors.files import DeadSockets, MessageFiles, WorkspaceCleanup, 
 from palaver.reactors.subscriptions import Watches
 from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
-from palaver.services.agents import HeldAgents, Subagents, TranscriptBook
-from palaver.services.consumers import Consumers
+from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
+from palaver.services.live_views import LiveViews
+from palaver.services.metrics import Metrics, MetricSources
+from palaver.services.notices import NoticeBook
+from palaver.services.otel import OtelExport
+from palaver.services.past import PastViews
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -82,7 +85,7 @@ from palaver.services.services import (
     UseCases,
 )
 from palaver.services.turns import TurnService, turn_settings
-from palaver.services.views import agents_view, hints_for, mail_view
+from palaver.services.views import agents_view, attention_view, hints_for, mail_view
 from palaver.state.fold import FOLD_VERSION, apply
 from palaver.version import __version__
 
@@ -185,8 +188,10 @@ _LIMIT_LINES_PER_MINUTE: Final = 20
 _watchdog_logger: Final = logging.getLogger("palaver.watchdog")
 
 
-def watch_loop(limit_ms: int) -> Callable[[], None]:
+def watch_loop(limit_ms: int, count: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """Log each callback that takes more than `limit_ms` of processor time; return a function that stops it.
+
+    `count` is called for each of them, also for those that are not logged because there are too many.
 
     Call it in the thread of the running loop. A daemon has one such thread, so all callbacks of the process
     are its callbacks. 0 watches nothing.
@@ -206,7 +211,10 @@ def watch_loop(limit_ms: int) -> Callable[[], None]:
             return
         read_at_s, used_before_s, used_s = now_s, used_s, time.thread_time()
         took_s = used_s - used_before_s
-        if took_s > limit_s and lines.may_write(now_s):
+        if took_s <= limit_s:
+            return
+        count()
+        if lines.may_write(now_s):
             _watchdog_logger.warning(
                 "watchdog: the event loop was busy for %d ms with %s", took_s * 1000, _describe(handle)
             )
@@ -437,7 +445,8 @@ class Daemon:
                     if not self._stopped.is_set():  # A 'pal down' may have come already.
                         lift_stop(self._home)
                     ready.say("ok")
-                    closing.callback(watch_loop(self._live.now.watchdog_ms))
+                    count = doors.services.metrics.count_slow_step
+                    closing.callback(watch_loop(self._live.now.watchdog_ms, count))
                     _logger.info("listening in %s at seq %d, version %s", self._home, log.last(), __version__)
                     await self._stopped.wait()
                     _logger.info("stopping: %s", self._reason)
@@ -673,6 +682,30 @@ class Daemon:
             spawn=tasks.create_task,
         )
         closing.callback(turns.close)
+        call_later = asyncio.get_running_loop().call_later
+        past = PastViews(self._home, last=queries.last, tasks=tasks, call_later=call_later)
+        closing.callback(past.close)
+        live = LiveViews(
+            lambda: services,
+            epoch=f"{queries.device}-{secrets.token_hex(8)}",
+            call_later=call_later,
+            spawn=tasks.create_task,
+            past=past.answer,
+        )
+        closing.callback(live.close)
+        notices = NoticeBook(self._live, self._clock, call_later)
+        closing.callback(notices.close)
+        metrics = Metrics(
+            MetricSources(
+                queries=queries,
+                home=self._home,
+                clock=self._clock,
+                live=self._live,
+                agents=broker.directory.all,
+                attention=lambda: attention_view(services),
+                count_waiting=middle.member_presence.count_waiting,
+            )
+        )
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
@@ -696,6 +729,7 @@ class Daemon:
                 tokens=middle.tokens,
                 accounts=accounts,
                 webhooks=WebhookBook(self._home, self._clock),
+                web=WebSessions(self._home, self._clock),
             ),
             agents=AgentBooks(
                 holds=HeldAgents(agent_index.holders.meet),
@@ -705,8 +739,18 @@ class Daemon:
                 permissions=PermissionBook(),
                 consumers=Consumers(self._home / "consumers"),
             ),
-            cases=UseCases(rooms=rooms, paths=PathService(broker, queries, delivery), turns=turns),
+            live=live,
+            cases=UseCases(
+                rooms=rooms,
+                paths=PathService(broker, queries, delivery),
+                turns=turns,
+                metrics=metrics,
+                notices=notices,
+            ),
         )
+        exporting = OtelExport(queries, metrics, self._live, tasks.create_task)
+        closing.callback(exporting.close)
+        exporting.start()
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)
         unix = UnixDoor(services, middle.identifier, hooks, tasks)

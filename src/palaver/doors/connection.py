@@ -21,7 +21,7 @@ from palaver.services.services import Services
 # --------------------
 # Calls that only wait, such as for the stick or for a job.
 
-_STOPS: Final = "the bus is stopping; connect again"
+STOPS: Final = "the bus is stopping; connect again"
 _Result = TypeVar("_Result")
 
 
@@ -35,7 +35,7 @@ class WaitingCalls:
     async def run(self, call: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
         """Wait for the result of a call. Raises ShuttingDown if it must be repeated at the next daemon."""
         if self._is_over:
-            raise ShuttingDown(_STOPS)
+            raise ShuttingDown(STOPS)
         asking = asyncio.current_task()
         assert asking is not None  # a coroutine runs in a task
         work = asyncio.ensure_future(call())
@@ -45,7 +45,7 @@ class WaitingCalls:
         except asyncio.CancelledError:
             if asking.cancelling() or not self._is_over:
                 raise
-            raise ShuttingDown(_STOPS) from None
+            raise ShuttingDown(STOPS) from None
         finally:
             self._waiting.discard(work)
             work.cancel()
@@ -94,6 +94,8 @@ class Outbox:
         self._something = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     @property
     def is_closed(self) -> bool:
@@ -115,6 +117,7 @@ class Outbox:
         self._lines_held += 1
         self._bytes_held += len(line)
         self._something.set()
+        self._empty.clear()
         return True
 
     async def wait_for_room(self) -> bool:
@@ -128,6 +131,11 @@ class Outbox:
             self._room.clear()
             await self._room.wait()
 
+    async def wait_until_empty(self) -> bool:
+        """Wait until all lines are written; return False if the peer has disconnected."""
+        await self._empty.wait()
+        return not (self._is_closed or self._is_ended)
+
     def end(self, last: bytes = b"") -> None:
         """Accept no more lines; accepted lines are still written, and then `drain` returns.
 
@@ -140,6 +148,7 @@ class Outbox:
         self._is_ended = True
         self._something.set()
         self._room.set()
+        self._empty.set()
 
     def close(self) -> None:
         """Drop lines that were not written, and let `drain` return. Closing twice is harmless."""
@@ -148,6 +157,7 @@ class Outbox:
         self._lines_held = self._bytes_held = 0
         self._something.set()
         self._room.set()
+        self._empty.set()
 
     async def drain(self, writer: OutboxWriter) -> None:
         """Write lines until the outbox is closed, or ended and empty, or the peer has disconnected.
@@ -179,6 +189,8 @@ class Outbox:
         self._bytes_held -= size
         if self._is_low:
             self._room.set()
+        if not self._lines_held:
+            self._empty.set()
 
     @property
     def _is_low(self) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from palaver.broker.context import Sent
 from palaver.domain.rights import require, require_own_mail
-from palaver.doors.connection import IdentifyCaller, Link, Names, WaitingCalls
+from palaver.doors.connection import STOPS, IdentifyCaller, Link, Names, WaitingCalls
 from palaver.doors.lines_holders import (
     AnchorOfSession,
     AskedOnLines,
@@ -25,7 +25,7 @@ from palaver.doors.lines_holders import (
     See,
 )
 from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
-from palaver.errors import BadRequest, PalaverError, Unavailable, WhoAreYou
+from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
 from palaver.protocol import lines as holder
 from palaver.protocol import lines as program
 from palaver.protocol import lines as wire
@@ -42,6 +42,8 @@ from palaver.protocol.lines import (
     JoinOp,
     LeaveOp,
     LineReader,
+    NoticeOp,
+    NoticeReply,
     Op,
     PathOp,
     PermissionOp,
@@ -51,6 +53,8 @@ from palaver.protocol.lines import (
     SubBeginOp,
     SubEndOp,
     ToolOp,
+    ViewOp,
+    ViewRequest,
     error_line,
     op_from_json,
     req_of,
@@ -60,6 +64,7 @@ from palaver.protocol.paths import Content, Migrate, check_network, external_sen
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, RelayLine, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
+from palaver.services.live_views import View, ViewRecord
 from palaver.services.paths import PathService, Range, path_request
 from palaver.services.results import AgentView
 from palaver.services.services import Services
@@ -95,6 +100,12 @@ class ToolCalls:
         if op.tool not in _WAITING:
             return await run_tool(self._services, TOOLS, asked)
         return await self._waiting.run(lambda: run_tool(self._services, TOOLS, asked))
+
+    async def claim(self, caller: Caller, op: NoticeOp) -> NoticeReply:
+        """Wait for the decision whether this view tells the person. Raises NotAllowed for other callers."""
+        require(caller, Standing.HUMAN, "notice")
+        notices = self._services.notices
+        return await self._waiting.run(lambda: notices.claim(op.key, is_in_view=op.is_in_view))
 
     def end(self) -> None:
         """Cancel the calls that wait, and refuse new ones that would."""
@@ -141,6 +152,7 @@ class LineSession:
         self._tools = ToolCalls(services)
         self._runner = RunnerRequests(services, see)
         self._listeners: dict[str, tuple[MailboxReader, asyncio.Task[None]]] = {}
+        self._view: View | None = None
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
         link.on_close(self._end)
@@ -178,6 +190,8 @@ class LineSession:
             return await _on_path(self._services.paths, self._names.caller(op.name), op)
         if isinstance(op, BridgeRequest):
             return await _on_bridge(self._services, self._names.caller(op.name), op)
+        if isinstance(op, ViewRequest):
+            return await self._on_view(self._names.caller(op.name), op)
         if isinstance(op, RunnerRequest):
             return await self._runner.serve(self._names.caller(op.name), op)
         match op:
@@ -213,7 +227,9 @@ class LineSession:
             case program.ListOp():
                 return {"agents": await _agents(self._services, op.agent)}
             case program.ReceiptsOp():
-                return receipts_view(self._services, self._services.queries.message(op.message))
+                return await receipts_view(self._services, self._services.queries.message(op.message))
+            case program.NoticeOp():
+                return await self._tools.claim(self._names.caller(op.name), op)
             case holder.LaneOp():
                 return await self._lanes.open(self._names.caller(op.name), op)
             case holder.AnswerOp():
@@ -267,7 +283,7 @@ class LineSession:
 
     async def _ack(self, op: program.AckOp) -> object:
         caller = self._names.caller(op.name)
-        request = Acknowledge(messages=op.messages, lane="sdk", grade=Grade.ACKED)
+        request = Acknowledge(messages=op.messages, lane=op.lane, grade=Grade.ACKED)
         await self._services.broker.submit(caller, request)
         if (listener := self._listeners.get(caller.name)) is not None:
             listener[0].settled(op.messages)
@@ -344,6 +360,32 @@ class LineSession:
                 fields = {"req": req, "event": msgspec.Raw(encode_event(event))}
                 await self._push(wire.push_line("event", fields))
 
+    # Views
+
+    async def _on_view(self, caller: Caller, op: ViewRequest) -> object:
+        live = self._services.live
+        if not isinstance(op, ViewOp):
+            return await live.answer(op.ask)
+        if self._view is not None:
+            raise BadRequest("this connection has a view already: open another connection for another view")
+        me = HUMAN if caller.is_person else caller.name
+        view = self._view = live.open(op.after, op.epoch, me=me)
+        try:
+            first = await anext(view)
+        except StopAsyncIteration:
+            raise ShuttingDown(STOPS) from None
+        self._spawn(self._push_records(view))
+        return msgspec.Raw(first.data)
+
+    async def _push_records(self, view: View) -> None:
+        """Push each record when the last one was written: the rest waits in the view, which limits it."""
+        while await self._link.outbox.wait_until_empty():
+            try:
+                record = await anext(view)
+            except StopAsyncIteration:
+                return
+            await self._push(_view_line(record))
+
     # The end
 
     def hang_up(self) -> None:
@@ -354,6 +396,8 @@ class LineSession:
     def let_go(self) -> None:
         """Keep lanes and names when the daemon stops, so that holders can resume them with the next one."""
         self._is_let_go = True
+        if self._view is not None:
+            self._view.close()
         self._tools.end()
         self._runner.end()
         self._asked.close()
@@ -370,6 +414,8 @@ class LineSession:
         self._asked.close()
         for reader, _ in self._listeners.values():
             reader.close()
+        if self._view is not None:
+            self._view.close()
         for task in list(self._work):
             task.cancel()
         self._holding.close()
@@ -507,6 +553,11 @@ def _send_from(op: program.SendOp) -> Send:
         is_dry_run=op.dry_run,
         expects_reply=op.expects_reply,
     )
+
+
+def _view_line(record: ViewRecord) -> bytes:
+    kind = "snapshot" if record.is_snapshot else "changes"
+    return wire.push_line("view", {kind: msgspec.Raw(record.data)})
 
 
 def _fitting(events: list[Event]) -> list[msgspec.Raw]:

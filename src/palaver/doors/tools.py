@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from palaver.broker.context import Sent
-from palaver.doors.hooks.handler import hook_input
+from palaver.doors.hooks import hook_input
 from palaver.errors import BadRequest, NotAllowed, PalaverError, Unavailable, UsageError
 from palaver.protocol.address import AGENT
 from palaver.protocol.agents import Caller

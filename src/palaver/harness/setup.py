@@ -16,7 +16,7 @@ from palaver.harness.codex import launch as codex_launch
 from palaver.harness.gemini import hooks as gemini_hooks
 from palaver.harness.gemini import launch as gemini_launch
 from palaver.harness.json_edit import PLAIN, Dialect, Node, add_part, parse_json, remove_part
-from palaver.harness.opencode import plugin as opencode_plugin
+from palaver.harness.opencode import launch as opencode_launch
 
 # --------------------
 # Add to a user's JSON settings, and remove the additions again. Pure: a text in, a text out.
@@ -606,11 +606,11 @@ def _opencode(pal: Sequence[str]) -> Setup:
 
 def _opencode_with_plugin(pal: Sequence[str], own_folder: str, companion: Sequence[str]) -> Setup:
     (tools,) = _opencode(pal).changes
-    address = f"file://{quote(f'{own_folder}/{opencode_plugin.FILE}')}"
+    address = f"file://{quote(f'{own_folder}/{opencode_launch.FILE}')}"
     plugin = Addition(path=("plugin",), value=address)
     return Setup(
         changes=(Change(file=tools.file, additions=(*tools.additions, plugin)),),
-        own={opencode_plugin.FILE: opencode_plugin.plugin_source(companion)},
+        own={opencode_launch.FILE: opencode_launch.plugin_source(companion)},
         advice=(
             "OpenCode sessions that start from now on join the bus at their first prompt. Once, OpenCode "
             "downloads its package for plugins at its start; without a network that takes long.",

@@ -29,8 +29,7 @@ from palaver.protocol.lines import LIMIT_EVIDENCE_BYTES, AnswerOp, GateOp, LaneO
 from palaver.protocol.message import Priority, parse_priority
 from palaver.protocol.requests import raw_from_text
 from palaver.terminal.keyboard import has_breaks
-from palaver.terminal.typing import TypedText
-from palaver.terminal.typist import Typist
+from palaver.terminal.typing import TypedText, Typist
 
 _LIMIT_REMEMBERED: Final = 200
 _KEYS_LOST: Final = "the keys were a secret and were not stored: send them again"

@@ -22,8 +22,7 @@ from palaver.terminal.keyboard import clean_text, squeeze
 from palaver.terminal.processes import LOOK_LATER_S, LOOK_SOON_S, ProcessKey, Reading
 from palaver.terminal.pty import Pty, TerminalPump
 from palaver.terminal.screen import Remembered, Screen, ScreenState
-from palaver.terminal.typing import PASTE_BEGIN, PASTE_END
-from palaver.terminal.typist import BarLine, InputBar, Typist
+from palaver.terminal.typing import PASTE_BEGIN, PASTE_END, BarLine, InputBar, Typist
 from palaver.terminal.viewers import Viewer, Viewers, error_frame
 
 _STEP_BYTES: Final = 4096

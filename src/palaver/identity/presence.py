@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from palaver.clock import CallLater, Clock, Timer
-from palaver.domain.lease import Policy
+from palaver.domain.stick import Policy
 from palaver.errors import RequestError
 from palaver.identity.process import ProcessWatch, boot_id
 from palaver.identity.seats import AgentTerminals, Holders, HolderTerminals, SeatIndex
@@ -57,6 +57,8 @@ class Presence:
         self._links: dict[str, int] = {}
         self._timers: dict[str, Timer] = {}
         self._parents: dict[str, str] = {}
+        self.changed: Callable[[str], None] = lambda name: None
+        """Called with each agent whose process or connections have changed; its sub-agents change with it."""
 
     def is_present(self, name: str) -> bool:
         """Whether the agent's process is alive, or it has a link. A sub-agent is present with its parent."""
@@ -90,6 +92,7 @@ class Presence:
         """Record one more connection of the agent."""
         self._stop_timer(name)
         self._links[name] = self._links.get(name, 0) + 1
+        self.changed(name)
 
     def link_closed(self, name: str) -> None:
         """Record one connection less; after the last one the grace period begins."""
@@ -99,6 +102,7 @@ class Presence:
         else:
             self._links.pop(name, None)
             self._start_timer(name)
+            self.changed(name)
 
     def close(self) -> None:
         """Stop watching, and report nothing more."""
@@ -109,6 +113,7 @@ class Presence:
     def _seat_ended(self, name: str, seat: Seat, *, is_held: bool) -> None:
         if self._seats.get(name) == seat:
             del self._seats[name]
+            self.changed(name)
             if is_held:
                 self._ended[name] = seat
                 self._stop_timer(name)
@@ -484,6 +489,10 @@ class MemberPresenceBook:
     def waiters(self, room: str) -> list[str]:
         """Return the members that wait in a room now."""
         return [name for (where, name), wait in self._waits.items() if where == room and wait.count]
+
+    def count_waiting(self) -> int:
+        """Return how many members wait now, in all rooms."""
+        return sum(1 for wait in self._waits.values() if wait.count)
 
     def _touch(self, room: str, name: str) -> _Wait:
         now = self._clock.now_ms()

@@ -142,6 +142,14 @@ class Caller:
 # An agent as the caller. Pure: other modules decide which callers may act for it.
 
 
+def doing_text(tool: str, detail: str) -> str:
+    """Return what an agent does: the tool and its use, or the detail of its state."""
+    # A harness repeats the tool in the detail; an agent that uses `pal status set` may not.
+    if tool and not detail.startswith(tool):
+        return f"{tool}: {detail}" if detail else tool
+    return detail
+
+
 def caller_for(agent: Agent, *, at_most: Standing = Standing.HUMAN) -> Caller:
     """Return an agent as the caller, with the standing of its role, or with `at_most` if that is lower.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cache
+from itertools import accumulate
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -201,13 +202,20 @@ class Column:
 
 
 def lay_out(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int | None, paint: Paint | None = None
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int | None,
+    paint: Paint | None = None,
+    kept: int | None = None,
 ) -> list[str]:
     """Lay rows out in columns, as lines of at most `width` display columns (None: as wide as needed).
 
     Each cell is on one line and is made safe for the reader of `paint`, unless it is `Safe` already. Without
     `paint` the reader may be an agent. Cells that do not fit are shortened, the widest column first; colours
     are added afterwards and do not count. A row of titles comes first if any column has one.
+
+    `kept`: instead of shortening columns below their minimum width, drop the last ones, but keep this many.
     """
     reader = paint or Paint(colour=False)
     escaped_once = cache(reader.safe)  # many cells of a long table are equal
@@ -220,12 +228,26 @@ def lay_out(
         max((display_width(row[index]) for row in ([titles, *cells] if has_titles else cells)), default=0)
         for index in range(len(columns))
     ]
+    if width is not None and kept is not None:
+        count = max(kept, _count_fitting(columns, widths, width))
+        columns, titles, widths = columns[:count], titles[:count], widths[:count]
+        cells = [row[:count] for row in cells]
     if width is not None:
         widths = _shrink(widths, [column.least for column in columns], width - len(_GAP) * (len(columns) - 1))
     heading = paint.dim if paint is not None else None
     lines = [_line(columns, titles, widths, width, [heading] * len(columns))] if has_titles else []
     paints = [column.paint for column in columns]
     return lines + [_line(columns, row, widths, width, paints) for row in cells]
+
+
+def _count_fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> int:
+    """Return how many of the first columns fit with their minimum widths, and with their titles."""
+    needed = (
+        min(size, max(column.least, display_width(column.title)))
+        for column, size in zip(columns, widths, strict=True)
+    )
+    ends = accumulate(size + len(_GAP) for size in needed)
+    return sum(end - len(_GAP) <= room for end in ends)
 
 
 def _shrink(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:

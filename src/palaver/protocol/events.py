@@ -195,6 +195,8 @@ class TaskUpdated(EventBody, frozen=True, kw_only=True):
 
     has_others: ClassVar[bool] = True
     task_id: Always[str] = ""
+    task_seq: int = 0
+    """The number of the task. Older events do not have it."""
     status: str | None = None
     title: str | None = None
     description: str | None = None
@@ -207,6 +209,7 @@ class TaskCompleted(EventBody, frozen=True, kw_only=True):
 
     has_others: ClassVar[bool] = True
     task_id: Always[str] = ""
+    task_seq: int = 0
     summary: str = ""
 
 
@@ -637,7 +640,7 @@ NOTHING: Final = "none"
 LIMIT_TEXT: Final = 1000
 
 
-class AskPermission(msgspec.Struct, frozen=True, kw_only=True):
+class OpenPermission(msgspec.Struct, frozen=True, kw_only=True):
     """An agent requests permission to use a tool, and waits. From its hook, through the door."""
 
     name: str

@@ -1,7 +1,7 @@
 """Requests and replies on lines of JSON, one struct per operation. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from palaver.protocol.paths import (
     MigratedSubscription,
 )
 from palaver.protocol.text import LIMIT_FRAME_BYTES
+from palaver.protocol.views import AnyAsk
 
 # --------------------
 # The common part of every request on a line of JSON. Pure.
@@ -257,6 +258,8 @@ class AckOp(WireOp, frozen=True, kw_only=True, tag="ack"):
 
     messages: tuple[Seq, ...]
     name: str = ""
+    lane: Literal["sdk", "ui"] = "sdk"
+    """What showed them: a program, or a view of the bus to a person."""
 
 
 class StatusOp(WireOp, frozen=True, kw_only=True, tag="status"):
@@ -308,6 +311,64 @@ class ReceiptsOp(WireOp, frozen=True, kw_only=True, tag="receipts"):
 
     message: str
     name: str = ""
+
+
+NoticeKey = Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+
+
+class NoticeOp(WireOp, frozen=True, kw_only=True, tag="notice"):
+    """Ask whether this view is the one that tells the person of something. The reply is a `NoticeReply`.
+
+    Every open view of the person asks, also one in which the entry is in view.
+    """
+
+    key: NoticeKey
+    name: str = ""
+    is_in_view: bool = False
+
+
+class NoticeReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether to tell the person now, of what, and how."""
+
+    send: bool
+    keys: tuple[str, ...] = ()
+    """All keys that this notice is about: those that came while no notice was allowed are joined."""
+    notify: str = ""
+    """The setting `notify`."""
+    command: tuple[str, ...] = ()
+    """The words of the setting `notify_command`."""
+    has_text: bool = False
+    """Whether the notice may contain the beginning of a message."""
+
+
+# --------------------
+# Requests of a view of the bus. Their replies are the values of `protocol/views.py`. Pure.
+#
+# -> {"req": 1, "op": "view"}                                          open a view
+# -> {"req": 1, "ok": {"epoch": "...", "seq": 42, ...}}                the snapshot
+# -> {"push": "view", "changes": {"after": 42, "seq": 45, ...}}        the changes after it
+# -> {"push": "view", "snapshot": {...}}                               instead, if the view is behind
+
+
+class ViewOp(WireOp, frozen=True, kw_only=True, tag="view"):
+    """Open a view on this connection, which has one at most: the snapshot now, then every change.
+
+    A view that continues sends the `seq` of its last snapshot or changes as `after`, and their `epoch`.
+    """
+
+    name: str = ""
+    after: Seq = 0
+    epoch: Annotated[str, msgspec.Meta(max_length=256)] = ""
+
+
+class AskOp(WireOp, frozen=True, kw_only=True, tag="ask"):
+    """Return one page of a list of the bus, or the details of one thing."""
+
+    ask: AnyAsk
+    name: str = ""
+
+
+ViewRequest = ViewOp | AskOp
 
 
 # --------------------
@@ -547,6 +608,8 @@ Op = (
     | ToolOp
     | ListOp
     | ReceiptsOp
+    | ViewRequest
+    | NoticeOp
     | PathOp
     | BridgeRequest
     | RunnerRequest

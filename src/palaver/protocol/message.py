@@ -1,7 +1,7 @@
 """Messages: their priorities, their payload, and the flat object for programs. The broker validates."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +10,16 @@ from palaver.errors import BadRequest
 from palaver.protocol.agents import INSTANCE
 from palaver.protocol.bundles import BUNDLE, bundle_summary
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import MessageSent
+from palaver.protocol.events import (
+    Freed,
+    MessageSent,
+    NoteAdded,
+    NoteResolved,
+    TaskCompleted,
+    TaskCreated,
+    TaskUpdated,
+    fields_of,
+)
 from palaver.protocol.paths import Content, split_mailbox
 from palaver.protocol.text import LIMIT_BODY_BYTES
 
@@ -237,8 +246,9 @@ _LIMIT_SHOWN: Final = LIMIT_BODY_BYTES + 2000
 def readable_text(event: Event, *, handled_by: Sequence[str] = (), is_whole: bool = False) -> str:
     """Return the text of an event for people and agents.
 
-    A message's text; with a command `command {json}`; of a bundle, which may be large, a summary; of another
-    type `type {json}`; a notice if the content is lost. A copy that sessions handled says so at the end.
+    A message's text; with a command `command {json}`; of a bundle, which may be large, a summary; of a task,
+    note or handoff a sentence with its number; of another type `type {json}`; a notice if the content is
+    lost. A copy that sessions handled says so at the end.
 
     The payload of a webhook may be larger than any text. It is cut, unless `is_whole` is true.
     """
@@ -247,7 +257,8 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = (), is_whole: boo
     elif is_lost(event):
         text = f"({LOST})"
     elif not isinstance(message := event.body, MessageSent):
-        text = with_json(event.type, event.payload)
+        sentence = "" if event.odd_fields else work_text(event)
+        text = sentence or with_json(event.type, event.payload)
     elif message.command:
         text = with_json(message.command, message.payload)
         if len(text) > _LIMIT_SHOWN and not is_whole:
@@ -261,3 +272,109 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = (), is_whole: boo
 def with_json(word: str, payload: object) -> str:
     """Return a command or a type with its payload as JSON: `analyze {"topic":"tests"}`."""
     return f"{word} {_to_json({} if payload is None else payload).decode()}"
+
+
+# --------------------
+# Tasks, notes and handoffs as sentences with their number.
+
+_SHORT: Final = 8
+"""Characters of a long id that are shown: its end, by which it can also be named."""
+
+HANDOFF_LABELS: Final = {
+    "status": "status",
+    "next_action": "next",
+    "artifacts": "artifacts",
+    "open_questions": "questions",
+    "do_not": "do not",
+}
+"""The usual parts of a handoff, and how they are called for people."""
+
+
+def work_text(event: Event, *, is_whole: bool = True) -> str:
+    """Return a task, note or handoff as a sentence with its number: `task 42: Refactor auth (for nova)`.
+
+    With `is_whole` also its longer parts, on their own lines. Empty for other events.
+    """
+    match event.body:
+        case TaskCreated() as task:
+            long = [task.description, _other_fields(event)]
+            first = f"task {event.seq}: {task.title}{f' (for {task.assignee})' if task.assignee else ''}"
+        case TaskUpdated() as task:
+            long = [task.description or "", _other_fields(event)]
+            changes = list(_task_changes(task)) or ["has changed"]
+            first = f"task {task_number(event, task)} {', '.join(changes)}"
+        case TaskCompleted() as task:
+            long = [_other_fields(event)]
+            how = f": {task.summary}" if task.summary else ""
+            first = f"task {task_number(event, task)} is completed{how}"
+        case NoteAdded() as note:
+            return f"note {short_id(note.note)} in {note.room}: {note.text}"
+        case NoteResolved() as note:
+            return f"note {short_id(note.note)} in {note.room} is resolved"
+        case Freed(handoff=dict() as handoff) as freed if handoff:
+            long = [_handoff_text(handoff)]
+            whom = f" for {freed.reserved_for}" if freed.reserved_for else ""
+            first = f"handoff of turn {freed.turn_id} in {freed.room}{whom}"
+            first += ":" if is_whole else f": {_part_text(handoff.get('status', ''))}"
+        case _:
+            return ""
+    return "\n".join([first, *filter(None, long)]) if is_whole else first
+
+
+def short_id(id_: str) -> str:
+    """Return the part of a long id that is shown."""
+    return id_[-_SHORT:].lower()
+
+
+def task_number(event: Event, task: TaskUpdated | TaskCompleted) -> str:
+    """Return the number of a changed task; of an older event the end of the task's id."""
+    if not task.task_seq:
+        return short_id(task.task_id)
+    return f"{task.task_seq}:{event.device}" if event.imported else str(task.task_seq)
+
+
+def handoff_parts(handoff: Mapping[str, object]) -> list[tuple[str, list[str]]]:
+    """Return the parts of a handoff with their labels, the usual ones first; an unknown one has its key."""
+    known = [key for key in HANDOFF_LABELS if handoff.get(key) not in (None, [], "")]
+    found = []
+    for key in (*known, *(key for key in handoff if key not in HANDOFF_LABELS)):
+        value = handoff[key]
+        parts = value if isinstance(value, list) else [value]
+        format_part = _artifact_text if key == "artifacts" else _part_text
+        found.append((HANDOFF_LABELS.get(key, key), [format_part(part) for part in parts]))
+    return found
+
+
+def _task_changes(task: TaskUpdated) -> Iterator[str]:
+    if task.status is not None:
+        yield f"is now {task.status}"
+    if task.assignee is not None:
+        yield f"is now for {task.assignee}" if task.assignee else "is no longer assigned"
+    if task.title is not None:
+        yield f"is now called: {task.title}"
+    if task.description is not None:
+        yield "has a new description" if task.description else "no longer has a description"
+
+
+def _other_fields(event: Event) -> str:
+    """Return the fields that the sender has added to ours."""
+    known = fields_of(event.type).all
+    others = {key: value for key, value in event.payload.items() if key not in known}
+    return with_json("other fields:", others) if others else ""
+
+
+def _handoff_text(handoff: Mapping[str, object]) -> str:
+    return "\n".join(f"{label}: {'; '.join(parts)}" for label, parts in handoff_parts(handoff))
+
+
+def _artifact_text(value: object) -> str:
+    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
+        return _part_text(value)
+    lines, note = value.get("lines"), value.get("note")
+    numbers = lines if isinstance(lines, list) else [] if lines is None else [lines]
+    ranges = ":" + ",".join(map(_part_text, numbers)) if numbers else ""
+    return f"{value['path']}{ranges}" + (f" ({note})" if note else "")
+
+
+def _part_text(value: object) -> str:
+    return value if isinstance(value, str) else _to_json(value).decode()

@@ -13,9 +13,9 @@ from palaver.protocol.bundles import CreateBundle
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import (
     AnswerPermission,
-    AskPermission,
     ClosePermission,
     DeliveryReport,
+    OpenPermission,
 )
 from palaver.protocol.paths import Content, PathRequest
 from palaver.protocol.subscriptions import FireSubscription, FireWatch, Retire, Subscribe, Unsubscribe
@@ -539,7 +539,7 @@ Request = (
     | TagAgent
     | Typed
     | FireReminder
-    | AskPermission
+    | OpenPermission
     | AnswerPermission
     | ClosePermission
     | CreateTask

@@ -50,7 +50,7 @@ from palaver.protocol.events import (
     TurnSkipped,
     Unreadable,
 )
-from palaver.protocol.message import MESSAGE, is_lost, readable_text, reply_reference
+from palaver.protocol.message import MESSAGE, is_lost, readable_text, reply_reference, work_text
 from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 
 
@@ -96,14 +96,9 @@ def _typed(event: Event) -> str:
             session = split_mailbox(report.agent)[1]
             return _with(summary, session and f"session {session}", report.lane, report.grade, report.reason)
         case RoomBody() as body:
-            return _in_room(body)
-        case TaskCreated() as task:
-            return _with(task.title, task.assignee and f"for {task.assignee}")
-        case TaskUpdated() as task:
-            changes = (task.status, task.title, task.assignee and f"for {task.assignee}")
-            return _with(task.task_id, *changes)
-        case TaskCompleted() as task:
-            return _with(task.task_id, task.summary)
+            return _in_room(event, body)
+        case TaskCreated() | TaskUpdated() | TaskCompleted():
+            return work_text(event, is_whole=False)
         case SubscriptionAdded() as added:
             summary = f"{added.id} for {added.owner}"
             return _with(
@@ -159,7 +154,7 @@ def _filters(wanted: Filter | None) -> list[str]:
     return [f"{name} {' '.join(words)}" for name, words in fields.items()]
 
 
-def _in_room(body: RoomBody) -> str:
+def _in_room(event: Event, body: RoomBody) -> str:
     """Return a summary of an event of a room; of the stick with turn, recipient, reason, and status."""
     match body:
         case MemberJoined(path=path):
@@ -168,24 +163,23 @@ def _in_room(body: RoomBody) -> str:
             return _with(body.room, member, reason)
         case Kicked(reason=reason) | Closed(reason=reason):
             return _with(body.room, reason)
-        case NoteAdded(text=text):
-            return f"{body.room}: {text}"
+        case NoteAdded() | NoteResolved():
+            return work_text(event)
         case Granted(turn_id=turn, reason=reason):
             return _with(body.room, f"turn {turn}", reason)
         case TakenOver(turn_id=turn, cause=cause, reason=reason):
             return _with(body.room, f"turn {turn}", cause, reason)
         case Released(sender=giver, reason=reason):
-            return _freed(body, held=giver and f"held by {giver}", reason=reason)
-        case Freed():
-            return _freed(body)
-    assert isinstance(body, NoteResolved)  # the last kind
-    return _with(body.room, body.note)
+            return _freed(event, body, held=giver and f"held by {giver}", reason=reason)
+    assert isinstance(body, Freed)  # the last kind
+    return _freed(event, body)
 
 
-def _freed(freed: Freed, *, held: str | None = None, reason: str = "") -> str:
-    status = (freed.handoff or {}).get("status")
+def _freed(event: Event, freed: Freed, *, held: str | None = None, reason: str = "") -> str:
+    if handoff := work_text(event, is_whole=False):
+        return _with(handoff, held, reason)
     whose = freed.reserved_for and f"for {freed.reserved_for}"
-    return _with(freed.room, f"turn {freed.turn_id}", held, whose, reason, status)
+    return _with(freed.room, f"turn {freed.turn_id}", held, whose, reason)
 
 
 def _with(word: object, *details: object) -> str:

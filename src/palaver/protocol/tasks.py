@@ -31,8 +31,8 @@ LIMIT_STATUS_BYTES: Final = 64
 LIMIT_ASSIGNEE_BYTES: Final = 1024
 
 _CREATED: Final = frozenset({"title", "description", "assignee", "assignees"})
-_UPDATED: Final = _CREATED | {"task_id", "status"}
-_COMPLETED: Final = frozenset({"task_id", "summary"})
+_UPDATED: Final = _CREATED | {"task_id", "task_seq", "status"}
+_COMPLETED: Final = frozenset({"task_id", "task_seq", "summary"})
 
 
 class CreateTask(msgspec.Struct, frozen=True, kw_only=True):

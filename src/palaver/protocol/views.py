@@ -1,4 +1,4 @@
-"""The bus as a view shows it: a snapshot at a seq, the changes from there, and pages of its lists. Values only.
+"""The bus as a view shows it: a snapshot at a seq, the changes from there, and pages of its lists. Values.
 
 `pal ui` and the page in the browser read nothing else. Rows are complete: a row in a change replaces the one
 with the same key. Times are Unix milliseconds. Texts are as they were written; a view makes them safe.
@@ -179,6 +179,9 @@ class MessageRow(ViewValue, frozen=True, kw_only=True):
     quote: str = ""
     """The beginning of the message that it replies to."""
     marks: tuple[Mark, ...] = ()
+    """The states for its first 50 recipients."""
+    recipients: int = 0
+    """The number of its recipients, if it has more than `marks`."""
     is_unread: bool = False
     """Whether the person has not read it."""
 
@@ -252,7 +255,7 @@ class Snapshot(ViewValue, frozen=True, kw_only=True):
 
 
 class Changes(ViewValue, frozen=True, kw_only=True):
-    """Everything that has changed between two seqs. `after` is the seq of the snapshot or of the last changes."""
+    """Everything that has changed between two seqs. `after` is the seq of the record before."""
 
     after: int
     seq: int
@@ -275,7 +278,14 @@ class Changes(ViewValue, frozen=True, kw_only=True):
 # Questions about one list or one thing. `at` is a seq in the past; 0 is now.
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="what", forbid_unknown_fields=True):
+class Ask(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="what",
+    forbid_unknown_fields=True,
+):
     """Base of all questions."""
 
     at: Seq = 0
@@ -306,7 +316,7 @@ class AskPermission(Ask, frozen=True, kw_only=True, tag="permission"):
 
 
 class AskConversations(Ask, frozen=True, kw_only=True, tag="conversations"):
-    """A page of conversations, newest first, below the seq `before`; with `find` only those with this text."""
+    """A page of conversations, newest first, below the seq `before`; with `find` those with this text."""
 
     before: Seq = 0
     find: str = ""
@@ -359,6 +369,13 @@ class AskLog(Ask, frozen=True, kw_only=True, tag="log"):
     threads: tuple[str, ...] = ()
     rooms: tuple[str, ...] = ()
     intents: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    participants: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    replies_to: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
 

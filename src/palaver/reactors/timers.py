@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from palaver.clock import CallLater, Clock, Timer
-from palaver.domain.lease import (
+from palaver.domain.stick import (
     MemberPresence,
     Policy,
     gone_at_ms,

@@ -11,7 +11,7 @@ from typing import Final
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import PalaverError
-from palaver.harness.claude.session import seqs_in_notice
+from palaver.harness.claude.output import seqs_in_notice
 from palaver.harness.hooks import HookNews, HookStep
 from palaver.log.follow import HandlerSwitch
 from palaver.protocol.agent_text import typed_in

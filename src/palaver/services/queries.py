@@ -125,6 +125,25 @@ class Queries:
         """Yield matching events above a seq, then new ones, until the iterator is closed."""
         return follow(self._log, query, after=after, with_archives=with_archives)
 
+    async def next_events(self, seq: int, limit: int) -> tuple[Sequence[Event], int]:
+        """Return the first events of any kind above a seq, and the seq up to which there are no others.
+
+        Archived, imported and migrated ones are included.
+        """
+        while seq < (last := self._log.last()):
+            if (events := self._log.tail(seq, limit)) is not None:
+                return events, events[-1].seq if events else last
+            if seq < self._log.archived():
+                page = await self._log.read_archived(Query(after=seq, limit=limit, with_imported=True))
+                if page.events:
+                    return page.events, page.seq
+                seq = page.seq
+                continue
+            events = await self._log.read(Query(after=seq, before=last + 1, limit=limit, with_imported=True))
+            if seq >= self._log.archived():  # Else some may have moved into an archive during the read.
+                return events, events[-1].seq if len(events) == limit else last
+        return (), seq
+
     async def seq_before_newest(self, query: Query, count: int) -> int:
         """Return the seq after which the newest `count` matching events in the log come."""
         return await seq_before_newest(self._log, query, count)

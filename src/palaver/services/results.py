@@ -11,6 +11,7 @@ import msgspec
 
 from palaver.protocol.message import FlatMessage
 from palaver.protocol.query import RoomEvent
+from palaver.protocol.views import WaitReason
 
 
 class ServiceResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,6 +41,10 @@ class AgentView(ServiceResult, frozen=True, kw_only=True):
     """The tool that it uses; `detail` describes its use."""
     cwd: str | None = None
     """The folder in which it was started or joined."""
+    doing: str | None = None
+    """The tool and its use, or the detail of its state: `Bash: make test`."""
+    folder: str | None = None
+    """The same as `cwd`, by the name of its column."""
     rooms: tuple[str, ...] = ()
     pid: int | None = None
     by: str | None = None
@@ -79,6 +84,8 @@ class DaemonView(ServiceResult, frozen=True, kw_only=True):
     started: int
     last: int
     agents: int
+    attention: int = 0
+    """The number of entries that `pal pending` shows."""
 
 
 class GateView(ServiceResult, frozen=True, kw_only=True, rename={"is_open": "open"}):
@@ -101,6 +108,8 @@ class TerminalView(ServiceResult, frozen=True, kw_only=True):
     rows: int | None = None
     holder: int | None = None
     """The process id of its holder."""
+    waiting: "tuple[WaitingMail, ...]" = ()
+    """The first messages that it has not seen, each with the reason."""
 
 
 # --------------------
@@ -126,6 +135,8 @@ class ReceiptView(ServiceResult, frozen=True, kw_only=True):
     implied: bool = False
     """Whether the reply did not name the message that it answers."""
     by: str = ""
+    wait: WaitReason | None = None
+    """Why it is not seen yet; None if its state is final."""
 
 
 class MessageReceipts(ServiceResult, frozen=True, kw_only=True, rename={"sender": "from"}):
@@ -145,6 +156,27 @@ class LastSent(ServiceResult, frozen=True, kw_only=True):
 
     seq: int
     state: str
+    wait: WaitReason | None = None
+
+
+class WaitingMail(ServiceResult, frozen=True, kw_only=True, rename={"sender": "from"}):
+    """A message that an agent has not seen yet. Its text is left out: it may be held."""
+
+    seq: int
+    sender: str
+    ts: int
+    state: str
+    priority: str
+    wait: WaitReason
+    session: str | None = None
+
+
+class WaitingCopy(ServiceResult, frozen=True, kw_only=True):
+    """A recipient that has not seen a message yet."""
+
+    agent: str
+    state: str
+    wait: WaitReason
 
 
 class RecentMessage(ServiceResult, frozen=True, kw_only=True):
@@ -156,6 +188,8 @@ class RecentMessage(ServiceResult, frozen=True, kw_only=True):
     read_by: tuple[str, ...]
     total: int
     """The number of recipients."""
+    waiting: tuple[WaitingCopy, ...] = ()
+    """The first recipients that have not seen it, each with the reason."""
 
 
 class ExitedView(ServiceResult, frozen=True, kw_only=True):
@@ -191,6 +225,8 @@ class AgentDetails(AgentView, frozen=True, kw_only=True):
     recent: tuple[RecentMessage, ...]
     closed: str | None = None
     """Which lanes are closed, why, and how to open them."""
+    wait: WaitReason | None = None
+    """Why it has not seen the first message that waits for it."""
 
 
 # --------------------
@@ -408,3 +444,62 @@ class InboxPage(ServiceResult, frozen=True, kw_only=True):
     """The newest messages for the caller, each with its state."""
 
     messages: tuple[FlatMessage, ...]
+
+
+# --------------------
+# The words of JSON that all commands share: docs/json.md.
+
+COMMON_WORDS: Final[Mapping[str, str]] = {
+    "name": "agent",
+    "agent_id": "agent",
+    "author_agent_id": "agent",
+    "agentId": "agent",
+    "sessionId": "session",
+    "owner_agent_id": "owner",
+    "from_agent_id": "from",
+    "names": "agents",
+    "body": "text",
+    "room_id": "room",
+    "event_seq": "seq",
+    "event_id": "id",
+    "note_id": "id",
+    "task_id": "id",
+    "messageId": "id",
+    "externalId": "external_id",
+    "created_at": "ts",
+    "created": "ts",
+    "since": "ts",
+    "started": "ts",
+    "timestamp": "ts",
+    "addedAt": "ts",
+    "createdAt": "ts",
+}
+"""Fields of results that tools, the SDK and older programs know, with the common word for the same value."""
+_NESTED: Final = (
+    "members",
+    "receipts",
+    "events",
+    "subagents",
+    "task",
+    "handoff",
+    "pending_handoff",
+    "exited",
+    "subscriptions",
+    "deliveredToSessions",
+    "handledBy",
+)
+"""Fields with such a result, or a list of them."""
+
+
+def in_common_words(view: dict[str, object]) -> dict[str, object]:
+    """Return a result with the common word for each of its fields, first; all other fields stay."""
+    # The name of a room is not the name of an agent.
+    words = ((old, new) for old, new in COMMON_WORDS.items() if old != "name" or "room_id" not in view)
+    common = {new: view[old] for old, new in words if old in view and new not in view}
+    return common | view | {name: _in_common_words(view[name]) for name in _NESTED if name in view}
+
+
+def _in_common_words(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_in_common_words(one) for one in value]
+    return in_common_words(value) if isinstance(value, dict) else value

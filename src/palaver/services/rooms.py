@@ -12,8 +12,16 @@ from msgspec.structs import asdict, replace
 from palaver.broker.broker import Broker
 from palaver.broker.context import Seated, Sent, Turn, Written
 from palaver.clock import CallLater, Clock
-from palaver.domain.lease import Cause, Policy, RoomFacts, conditions, is_gone, lease_until_ms, take_facts
-from palaver.domain.stick import check_holder
+from palaver.domain.stick import (
+    Cause,
+    Policy,
+    RoomFacts,
+    check_holder,
+    conditions,
+    is_gone,
+    lease_until_ms,
+    take_facts,
+)
 from palaver.errors import BadRequest, DuplicateWait, NotAPlace, UnknownMember, WhoAreYou
 from palaver.identity.presence import INBOX, MemberPresenceBook
 from palaver.identity.workspace import Workspaces

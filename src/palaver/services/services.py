@@ -3,25 +3,29 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import LiveSettings, Settings
-from palaver.identity.accounts import Accounts
+from palaver.identity.accounts import Accounts, Tickets, TokenBook, WebhookBook
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
-from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
+from palaver.identity.web_sessions import WebSessions
 from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
-from palaver.services.agents import CompanionBook, HeldAgents, Subagents, TranscriptBook
-from palaver.services.consumers import Consumers
+from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations
+from palaver.services.metrics import Metrics
+from palaver.services.notices import NoticeBook
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.turns import TurnService
+
+if TYPE_CHECKING:
+    from palaver.services.live_views import LiveViews  # it needs the services itself
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -87,6 +91,7 @@ class CallerBooks:
     tokens: TokenBook
     accounts: Accounts
     webhooks: WebhookBook
+    web: WebSessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +114,8 @@ class UseCases:
     rooms: RoomService
     paths: PathService
     turns: TurnService
+    metrics: Metrics
+    notices: NoticeBook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +129,8 @@ class Services:
     callers: CallerBooks
     agents: AgentBooks
     cases: UseCases
+    live: "LiveViews"
+    """The open views, and the pages that they show."""
 
     @property
     def clock(self) -> Clock:
@@ -142,3 +151,13 @@ class Services:
     def turns(self) -> TurnService:
         """The use cases of automatic turns."""
         return self.cases.turns
+
+    @property
+    def metrics(self) -> Metrics:
+        """The numbers about the bus."""
+        return self.cases.metrics
+
+    @property
+    def notices(self) -> NoticeBook:
+        """The book that decides which view tells the person of something."""
+        return self.cases.notices

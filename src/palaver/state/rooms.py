@@ -51,7 +51,7 @@ from palaver.state.watches import PAGE, walk
 # A room as stored: its workspace, its members and its stick. Values only.
 #
 # Presence, waits and the remaining lease are not part of it: see `MemberPresence` and `conditions` in
-# `domain/lease.py`. Times are Unix milliseconds, 0 for never.
+# `domain/stick.py`. Times are Unix milliseconds, 0 for never.
 
 
 class StickState(enum.StrEnum):

@@ -17,6 +17,8 @@ TASKS: Final = "task"
 TASK_PLACES: Final = "task.place"
 OPEN_TASKS: Final = "task.open"
 
+_ADDED_LATER: Final = frozenset({"task_seq"})
+"""Fields that a program could use for something else before we wrote them."""
 _CHANGEABLE: Final = ("title", "description", "status", "assignee")
 
 
@@ -27,7 +29,7 @@ def fold_task(rows: Rows, event: Event) -> list[Change]:
     not mail either.
     """
     body = event.body
-    if event.odd_fields:
+    if event.odd_fields - _ADDED_LATER:
         raise ValueError(", ".join(sorted(event.odd_fields)))
     task = _made(rows, event, body) if isinstance(body, TaskCreated) else _moved(rows, event)
     key = _seq_key(task.seq)

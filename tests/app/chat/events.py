@@ -12,6 +12,7 @@ def room_event(
     turn: int | None = None,
     reason: str | None = None,
     payload: dict[str, object] | None = None,
+    handoff: dict[str, object] | None = None,
 ) -> RoomEvent:
     """Return an event as the room tools return it."""
     return RoomEvent(
@@ -21,7 +22,7 @@ def room_event(
         from_agent_id=sender,
         to_agent_id=to,
         turn_id=turn,
-        handoff=None,
+        handoff=handoff,
         reason=reason,
         payload=payload,
         created_at=1,

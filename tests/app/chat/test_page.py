@@ -1,22 +1,16 @@
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.app.chat.events import room_event
 
-from palaver.app.chat.conversation import (
+from palaver.app.chat import (
     Bottom,
     ChatMember,
     ChatPage,
     ChatState,
     happening,
-    input_line,
     marks_line,
     stick_line,
-    wrap,
 )
-from palaver.protocol.display import Paint, display_width
+from palaver.protocol.display import Paint
 from palaver.protocol.query import RoomEvent
-
-_WIDTHS = st.integers(4, 120)
 
 
 def _page(*, colour: bool = False) -> ChatPage:
@@ -54,24 +48,6 @@ def test_message_cannot_control_the_terminal_or_forge_a_line() -> None:
     lines = _page().lines(_message("a\x1b[2Jb\n12:04 human: yes"), 80)
 
     assert lines == ["12:03 luna: a␛[2Jb", "  12:04 human: yes"]
-
-
-@given(st.text(st.characters(blacklist_categories=("Cc", "Cs"))), _WIDTHS, st.integers(0, 8))
-def test_wrapped_lines_fit_and_lose_no_word(text: str, width: int, indent: int) -> None:
-    lines = wrap(text, width, indent)
-
-    assert all(display_width(line) <= max(width, 2) for line in lines)
-    assert "".join("".join(lines).split()) == "".join(text.split())
-
-
-@given(st.text(max_size=60), st.data(), _WIDTHS)
-def test_input_fits_and_contains_the_cursor(text: str, data: st.DataObject, width: int) -> None:
-    cursor = data.draw(st.integers(0, len(text)))
-
-    line, column = input_line("shop-x4kd> ", text, cursor, width)
-
-    assert display_width(line) <= width + 1
-    assert 0 < column <= width
 
 
 def test_bottom_erases_as_many_lines_as_it_drew() -> None:
@@ -113,8 +89,17 @@ def test_room_event_is_shown_as_a_sentence() -> None:
         ),
         "luna removed nova": room_event("kick", "luna", "nova"),
         "luna closed the room": room_event("close", "luna"),
-        "luna added a note": room_event("note_added", "luna"),
-        "luna resolved a note": room_event("note_resolved", "luna"),
+        "luna added note 7f3q9x2m: CI has no libpq": room_event(
+            "note_added", "luna", payload={"note": "01HX9Y000000000000007F3Q9X2M", "text": "CI has no libpq"}
+        ),
+        "luna resolved note 7f3q9x2m": room_event("note_resolved", "luna", payload={"note": "7f3q9x2m"}),
+        "luna passed the stick to nova · handoff of turn 3: status: green, next: merge it": room_event(
+            "pass",
+            "luna",
+            "nova",
+            turn=3,
+            handoff={"status": "green", "next_action": "merge it", "do_not": ["push"]},
+        ),
         "build.done luna → nova, kira": room_event("build.done", "luna", ("nova", "kira")),
     }
 

@@ -5,7 +5,7 @@ import pytest
 from tests.app.chat.events import room_event
 from tests.limits import LIMIT_S
 
-from palaver.app.chat.conversation import (
+from palaver.app.chat import (
     ChatEvents,
     ChatMember,
     ChatRoom,
@@ -17,6 +17,7 @@ from palaver.app.chat.conversation import (
     who_lines,
 )
 from palaver.errors import Disconnected, MessageTooLarge, UnknownMember
+from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport
 from palaver.protocol.query import RoomEvent
 
@@ -41,6 +42,8 @@ class _Bus:
         self.waited_after: list[int] = []
         self.sent: list[tuple[str, ChatText]] = []
         self.now = ChatState(room_id="shop-x4kd")
+        self.written: list[Event] = []
+        """Messages of all agents, in and outside the room."""
 
     async def state(self, room: str) -> ChatState:
         return self.now
@@ -61,6 +64,14 @@ class _Bus:
 
     async def newest(self, room: str, count: int) -> Sequence[RoomEvent]:
         return self.history[-count:]
+
+    async def written_by(self, names: Sequence[str], count: int) -> tuple[Sequence[Event], int]:
+        return [event for event in self.written if event.sender in names][-count:], 50
+
+    async def messages(self, after: int) -> AsyncGenerator[Event, None]:
+        for event in self.written:
+            if event.seq > after:
+                yield event
 
     async def deliveries(self) -> AsyncGenerator[DeliveryReport, None]:
         while True:
@@ -188,3 +199,27 @@ def test_members_are_listed_one_per_line() -> None:
         "nova  away",
     ]
     assert who_lines(ChatState()) == ["the room has no members"]
+
+
+def _written(seq: int, sender: str, room: str | None = None) -> Event:
+    payload = {"text": str(seq)} | ({} if room is None else {"room": room})
+    return Event(seq=seq, type="message", id=f"id-{seq}", sender=sender, to=("@nova",), ts=1, payload=payload)
+
+
+async def test_only_messages_of_members_outside_the_room_are_beside_it() -> None:
+    bus = _Bus()
+    bus.now = ChatState(room_id="shop-x4kd", members=(ChatMember(agent_id="luna"),))
+    bus.written = [
+        _written(1, "luna"),
+        _written(2, "luna", "shop-x4kd"),
+        _written(3, "kira"),
+        _written(4, "luna", "other-room"),
+        *(_written(seq, name) for seq, name in ((51, "kira"), (52, "luna"))),
+    ]
+    talk, _ = await _opened(bus)
+
+    earlier, last = await talk.outside()
+    later = [event.seq async for event in talk.follow_outside(last)]
+
+    assert [event.seq for event in earlier] == [1, 4, 52]
+    assert (last, later) == (50, [52])

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.app.chat.conversation import ChatCommand, ChatText, parse_line
+from palaver.app.chat import ChatCommand, ChatText, parse_line
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,8 @@ def test_table_fits_a_narrow_terminal() -> None:
 
     assert max(map(display_width, lines)) <= 60
     assert "tool: Bash:" in lines[1]
+    assert short_table(views, NOW, width=40, paint=PLAIN)[0] == "NAME  STATUS  FOR  UNREAD  DOING"
+    assert short_table(views, NOW, width=20, paint=PLAIN)[0] == "NAME  STATUS  FOR"
 
 
 def test_long_table_shows_receipts_of_agents_and_of_the_caller() -> None:

@@ -209,7 +209,7 @@ def test_room_page_shows_stick_conditions_members_and_handoff() -> None:
         "kira    -        here    parked          -",
         "mila    -        gone    -               -",
         "",
-        "handoff by nova for the next owner:",
+        "handoff #5 by nova for the next owner:",
         "  status:    parser done",
         "  next:      wire it in",
         "  do not:    publish",

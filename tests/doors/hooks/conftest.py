@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.hooks.handler import HookHandler, HookReply
+from palaver.doors.hooks import HookHandler, HookReply
 from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller
 from palaver.services.agents import Subagents, TranscriptBook

@@ -10,8 +10,7 @@ import pytest
 from tests.doors.parts import BOOT, Parts, opened_parts
 from tests.fakes import SCRIPT
 
-from palaver.doors.hooks.connection import HookAsking
-from palaver.doors.hooks.handler import HookHandler, HookReply
+from palaver.doors.hooks import HookAsking, HookHandler, HookReply
 from palaver.errors import AlreadyJoined
 from palaver.identity.caller import Anchor, CallerClaim, CallerIdentifier
 from palaver.identity.process import HarnessEnvironment, Peer, Process

@@ -8,7 +8,7 @@ from typing import cast
 from tests.daemon.wires import request
 from tests.limits import LIMIT_S
 
-from palaver.doors.hooks.connection import HookAsking, HookConnection
+from palaver.doors.hooks import HookAsking, HookConnection
 from palaver.identity.process import Peer
 from palaver.protocol.thin import FrameReader
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tests.doors.parts import Parts, opened_parts
 
-from palaver.doors.hooks.connection import HookPermissions
-from palaver.doors.hooks.handler import HookReply
+from palaver.doors.hooks import HookPermissions, HookReply
 from palaver.harness.hooks import HookNews
 from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller, Standing

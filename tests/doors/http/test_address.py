@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.address import (
+from palaver.doors.tcp_door import (
     HTTP,
     Address,
     allowed_names,

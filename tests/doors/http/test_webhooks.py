@@ -18,7 +18,6 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.fakes import START_MS, Bus, open_memory, opened_bus
 
 from palaver.domain.paths import has_wildcard
-from palaver.doors.address import Address, allowed_names
 from palaver.doors.http.app import LIMIT_BODY_BYTES, LIMIT_READING, HttpGate
 from palaver.doors.http.webhooks import (
     LIMIT_A_MINUTE,
@@ -29,8 +28,9 @@ from palaver.doors.http.webhooks import (
     parse_target,
     refusal_from,
 )
+from palaver.doors.tcp_door import Address, allowed_names
 from palaver.errors import DiskFull
-from palaver.identity.tokens import SCHEMES, WEBHOOKS_FILE, TokenBook, WebhookBook
+from palaver.identity.accounts import SCHEMES, WEBHOOKS_FILE, TokenBook, WebhookBook
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import MESSAGE

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.doors.irc.stage import ALL_CAPS, Recorded, Stage, opened_stage
 from tests.fakes import HUMAN, OpenLog, open_memory, open_sqlite
 
-from palaver.doors.irc.history import chathistory
 from palaver.doors.irc.irc_wire import format_time, join_exactly
-from palaver.doors.irc.showing import CONCAT, MULTILINE
+from palaver.doors.irc.showing import CONCAT, MULTILINE, chathistory
 from palaver.log.records import Blobs, EventRow, readable_events
 from palaver.log.sqlite import SqliteLog
 from palaver.protocol.envelope import Event

@@ -16,10 +16,17 @@ from starlette.types import Message
 from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.http.websocket import SocketLimits, WebSocketDoor
-from palaver.doors.ws import REQUESTS, BadFrame, answer_frame, encode_frame, read_frame
+from palaver.doors.http.websocket import (
+    REQUESTS,
+    BadFrame,
+    SocketLimits,
+    WebSocketDoor,
+    answer_frame,
+    encode_frame,
+    read_frame,
+)
 from palaver.errors import RateLimited
-from palaver.identity.tokens import Token, TokenBook
+from palaver.identity.accounts import Token, TokenBook
 from palaver.protocol.agents import Caller
 from palaver.protocol.paths import Content
 from palaver.protocol.requests import Release

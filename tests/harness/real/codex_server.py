@@ -10,7 +10,7 @@ from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.install import installed
 
 from palaver.harness.codex.integration import CodexClient
-from palaver.harness.codex.wire import CodexMessage, ThreadRead, result_as, start_turn
+from palaver.harness.codex.threads import CodexMessage, ThreadRead, result_as, start_turn
 from palaver.holder.codex_start import listens
 from palaver.holder.integration import connect_codex
 from palaver.version import __version__

@@ -8,7 +8,7 @@ from tests.holder.codex_fake import FakeCodex, fake_codex, frame
 from tests.limits import LIMIT_S
 
 from palaver.errors import Disconnected
-from palaver.harness.codex import wire
+from palaver.harness.codex import threads as wire
 from palaver.harness.codex.integration import CodexClient, Refused
 from palaver.holder.integration import connect_codex
 

@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.harness.base import AgentReport
-from palaver.harness.codex.wire import edits_of, paths_in, plain_command, work_of
+from palaver.harness.codex.threads import edits_of, paths_in, plain_command, work_of
 from palaver.protocol.events import AgentState
 
 

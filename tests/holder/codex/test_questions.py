@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.codex.wire import CodexMessage, decision, question_of
+from palaver.harness.codex.threads import CodexMessage, decision, question_of
 
 COMMAND = "item/commandExecution/requestApproval"
 FILES = "item/fileChange/requestApproval"

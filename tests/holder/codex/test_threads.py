@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.codex.threads import ThreadNews, Threads
-from palaver.harness.codex.wire import CodexMessage, CodexThread, CodexTurn
+from palaver.harness.codex.threads import CodexMessage, CodexThread, CodexTurn, ThreadNews, Threads
 from palaver.protocol.events import AgentState
 
 IDLE: dict[str, object] = {"type": "idle"}

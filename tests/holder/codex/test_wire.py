@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest
-from palaver.harness.codex import wire
+from palaver.harness.codex import threads as wire
 
 
 @given(st.binary(max_size=200))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.limits import LIMIT_S
 
 from palaver.harness.opencode.wire import Lost, NotSent
-from palaver.holder.http_client import EventReader, HttpClient, HttpExchange, basic_auth
+from palaver.holder.opencode import EventReader, HttpClient, HttpExchange, basic_auth
 
 BODIES = st.binary(max_size=200)
 CUTS = st.lists(st.integers(min_value=1, max_value=17), min_size=1, max_size=30)

@@ -21,9 +21,9 @@ from palaver.harness.opencode import integration as module
 from palaver.harness.opencode.integration import OpenCodeIntegration
 from palaver.harness.opencode.launch import Began
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.http_client import HttpClient
 from palaver.holder.native_lane import NativeLanes
 from palaver.holder.opencode import (
+    HttpClient,
     OpenCodeEndpoint,
     integrate_opencode,
     new_endpoint_path,

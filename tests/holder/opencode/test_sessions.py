@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.base import AgentReport
-from palaver.harness.opencode.sessions import Sessions
+from palaver.harness.opencode.integration import Sessions
 from palaver.harness.opencode.wire import (
     OpenCodeEvent,
     ReplySettings,

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from palaver.harness.base import Done, TextOutcome
-from palaver.harness.opencode.integration import OpenCodeInjections
-from palaver.harness.opencode.sessions import Sessions
+from palaver.harness.opencode.integration import OpenCodeInjections, Sessions
 from palaver.harness.opencode.wire import Head, Lost, NotSent, OpenCodeEvent
 from palaver.protocol.events import Grade
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from palaver.app.chat.editor import Editor, Key, Pressed
+from palaver.app.attach.editor import Editor, Key, Pressed
 
 PRIORITIES: Final = ("normal", "interrupt", "idle-first", "idle")
 PREFIX: Final = b"\x1c"

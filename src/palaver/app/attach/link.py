@@ -197,7 +197,7 @@ class ShownGate(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
+class AttachedPage(msgspec.Struct, frozen=True, kw_only=True):
     """The shown fields of an agent's page: its role and folder, its waiting messages, and its gates."""
 
     role: str = ""
@@ -219,7 +219,7 @@ class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _FoundPage(msgspec.Struct, frozen=True):
-    agents: list[AgentPage]
+    agents: list[AttachedPage]
 
 
 class _FoundAgents(msgspec.Struct, frozen=True):
@@ -236,7 +236,7 @@ _decode_page: Final = msgspec.json.Decoder(_FoundPage).decode
 _decode_agents: Final = msgspec.json.Decoder(_FoundAgents).decode
 _decode_events: Final = msgspec.json.Decoder(_FoundEvents).decode
 
-Tell = Callable[[AgentPage | None], None]
+Tell = Callable[[AttachedPage | None], None]
 """Called with the current page; None if the bus does not respond."""
 
 
@@ -308,7 +308,7 @@ class _Watcher:
             if listed is None:
                 return
             pages = _decode_page(listed).agents
-            tell(pages[0] if len(pages) == 1 else AgentPage())
+            tell(pages[0] if len(pages) == 1 else AttachedPage())
             while not await self._hears():
                 if await self.ask(wire, _PULSE) is None:
                     return

@@ -11,7 +11,7 @@ from wcwidth import wcwidth
 
 from palaver.app.attach import agent_size, has_bar
 from palaver.app.attach.console import AgentChoice, Console, LookBack, Mode
-from palaver.app.chat.conversation import input_line, wrap
+from palaver.app.attach.editor import input_line, wrap
 from palaver.protocol.display import display_width, safe, truncate
 from palaver.protocol.text import exact
 from palaver.terminal.emulator import Grid

@@ -25,7 +25,7 @@ from palaver.app.attach.console import (
     ShowAgent,
 )
 from palaver.app.attach.link import (
-    AgentPage,
+    AttachedPage,
     AttachedWire,
     HolderLink,
     call,
@@ -376,7 +376,7 @@ class AttachSession:
         if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
             self._terminal.resize(cols, rows)
 
-    def _on_page(self, page: AgentPage | None) -> None:
+    def _on_page(self, page: AttachedPage | None) -> None:
         if page is None:
             self._standing = replace(self._standing, is_away=True)
         else:

@@ -127,6 +127,19 @@ class ThinCall:
         return kept
 
 
+def with_ui(arguments: list[bytes]) -> list[bytes]:
+    """Return the arguments of `pal ui` if a person has typed `pal` alone, at a terminal that can show it."""
+    row = iter(arguments)
+    for argument in row:
+        if argument == b"--home":
+            next(row, None)
+        elif not argument.startswith(b"--home="):
+            return arguments
+    is_agent = any(name in os.environ for name in (*MARKS, "PALAVER_SEAT"))
+    can_draw = os.environ.get("TERM", "") not in ("", "dumb") and os.isatty(0) and os.isatty(1)
+    return [*arguments, b"ui"] if can_draw and not is_agent else arguments
+
+
 def working_directory() -> bytes:
     """Return the working directory; empty if it was removed."""
     try:

@@ -24,6 +24,7 @@ from palaver.app.thin.call import (
     parse_output,
     request,
     request_fields,
+    with_ui,
     working_directory,
     write_all,
     write_out,
@@ -382,7 +383,7 @@ class _Client:
 def main() -> NoReturn:
     """Run the client on the arguments of the process, and exit without the interpreter's slow cleanup."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    call = ThinCall([os.fsencode(argument) for argument in sys.argv[1:]])
+    call = ThinCall(with_ui([os.fsencode(argument) for argument in sys.argv[1:]]))
     try:
         if call.is_version:
             line = f'{{"version":"{__version__}"}}\n' if call.is_json else f"pal {__version__}\n"

@@ -10,16 +10,16 @@ from typing import Final
 import msgspec
 
 from palaver.broker.context import Joined, Outcome
-from palaver.doors.cli.call import COMMON_WORDS, Call
+from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import ROLE, TAG, Command, Option, Positional
 from palaver.errors import AlreadyJoined, UsageError
 from palaver.identity.caller import who_joins
-from palaver.protocol.agents import SCRIPT_NAME, full_name
+from palaver.protocol.agents import SCRIPT_NAME, doing_text, full_name
 from palaver.protocol.display import Column, Paint, Safe, ago, display_width, lay_out, truncate
 from palaver.protocol.paths import readable_mailbox
 from palaver.protocol.requests import Join, Leave, Register, SetStatus, TagAgent
 from palaver.protocol.text import exact
-from palaver.services.results import AgentDetails, AgentView, RecentMessage
+from palaver.services.results import COMMON_WORDS, AgentDetails, AgentView, RecentMessage
 from palaver.services.views import (
     agents_view,
     agents_with_messages,
@@ -106,7 +106,8 @@ AGENT_COMMANDS: Final = (
             "'stale': active, but silent for half an hour. 'away': its process has ended, or its "
             "connection is lost. 'paused': gets only interrupts. 'asleep': idle, and nothing can wake it; "
             "it gets its messages with its next prompt. Sub-agents are listed below their parent; with -v, "
-            "ended sub-agents are shown for an hour. A column without any content is left out."
+            "ended sub-agents are shown for an hour. A column without any content is left out, and in a "
+            "narrow terminal the last columns that do not fit."
         ),
         options=(
             Option(
@@ -137,11 +138,12 @@ AGENT_COMMANDS: Final = (
             ("pal list --json", "for programs"),
         ),
         json=(
-            "one object for each agent. 'tool' is the tool that it uses, and 'detail' its use; 'cwd' is the "
-            "folder in which it was started or joined, and 'rooms' are the ids of its rooms. 'recent' is "
-            "a list of its newest messages ('seq', 'ts', 'text', 'read_by', 'total'), the newest first; "
-            "'last_sent' is your own newest message to it, with its state; 'stale' is true where it applies; "
-            "'by' is the caller that started the agent, and 'parent' the parent of a sub-agent."
+            "one object for each agent. 'tool' is the tool that it uses, 'detail' its use, and 'doing' both; "
+            "'folder' and 'cwd' are the folder in which it was started or joined, and 'rooms' are the ids of "
+            "its rooms. 'recent' is a list of its newest messages ('seq', 'ts', 'text', 'read_by', 'total'), "
+            "the newest first; 'last_sent' is your own newest message to it, with its state; 'stale' is true "
+            "where it applies; 'by' is the caller that started the agent, and 'parent' the parent of a "
+            "sub-agent."
         ),
         see=(
             ("latest messages of all agents", "receipts.md#latest-messages-of-all-agents"),
@@ -417,6 +419,8 @@ _LIMIT_DOING: Final = 60
 _LIMIT_FOLDER: Final = 30
 _KEPT_COLUMNS: Final = 4
 """The first columns of the short table, which are shown even if they are empty."""
+_LEAST_COLUMNS: Final = 2
+"""The first columns of the short table, which are shown even in a very narrow terminal."""
 _WORKER: Final = "worker"
 _MANY: Final = 100
 """Agents from which on a table is made in a thread."""
@@ -460,17 +464,13 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
         index for index in range(len(columns)) if index < _KEPT_COLUMNS or any(row[index] for row in rows)
     ]
     rows = [[row[index] for index in used] for row in rows]
-    return lay_out([columns[index] for index in used], rows, width=width, paint=paint)
+    return lay_out([columns[index] for index in used], rows, width=width, paint=paint, kept=_LEAST_COLUMNS)
 
 
 def _doing(view: AgentView) -> str:
     """Return what an agent does, or what it asks a person: `tool: Bash: make test`."""
-    detail, tool = view.detail or "", view.tool or ""
-    # A harness repeats the tool in the detail; an agent that uses `pal status set` may not.
-    if tool and not detail.startswith(tool):
-        detail = f"{tool}: {detail}" if detail else tool
-    what = truncate(exact(detail), _LIMIT_DOING)
-    return f"tool: {what}" if tool else what
+    what = truncate(exact(doing_text(view.tool or "", view.detail or "")), _LIMIT_DOING)
+    return f"tool: {what}" if view.tool else what
 
 
 def later_tag(view: AgentView) -> str:
@@ -543,7 +543,7 @@ def long_table(
         (name, state_words(view, now_ms), str(view.unread), view.recent)
         for name, view in zip(_indented(views), views, strict=True)
     ]
-    notes = [(_seat(view, now_ms), view.closed or "") for view in views]
+    notes = [(_seat(view, now_ms), view.closed or "", *_waits(view)) for view in views]
     if own:
         heads.append((name, "(you)", "", tuple(own)))
         notes.append(("", ""))
@@ -556,7 +556,8 @@ def long_table(
     room = _room(columns, heads, width, paint)
     rows: list[list[str]] = []
     for (who, state, unread, recent), note in zip(heads, notes, strict=True):
-        lines = [receipt_line(one, now_ms, room, paint) for one in recent] + [one for one in note if one]
+        lines = [line for one in recent for line in _recent_lines(one, now_ms, room, paint)]
+        lines += [one for one in note if one]
         rows.append([who, state, unread, lines[0]])
         rows += [["", "", "", line] for line in lines[1:]]
     return lay_out(columns, rows, width=width, paint=paint)
@@ -593,6 +594,19 @@ def receipt_line(recent: RecentMessage, now_ms: int, room: int | None, paint: Pa
         text = truncate(text, max(left - display_width(readers), _LEAST_TEXT))
         readers = truncate(readers, max(left - display_width(text), 1))
     return Safe(f'{head}"{text}" read by {readers}{tail}')
+
+
+def _recent_lines(recent: RecentMessage, now_ms: int, room: int | None, paint: Paint) -> list[str]:
+    """Return the readers of a message, and why the first others have not seen it."""
+    waits = [f"  {readable_mailbox(one.agent)} {one.state}: {one.wait.text}" for one in recent.waiting]
+    return [receipt_line(recent, now_ms, room, paint), *waits]
+
+
+def _waits(view: AgentDetails) -> tuple[str, ...]:
+    """Return why an agent has not seen its first waiting message, and what would deliver it."""
+    if view.wait is None:
+        return ()
+    return f"{view.wait.code}: {view.wait.text}", f"what moves it: {view.wait.moves}"
 
 
 def _room(

@@ -5,8 +5,9 @@ import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +15,10 @@ import msgspec
 
 from palaver.config import DEFAULTS, NEXT_START, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
-from palaver.doors.address import HTTP, IRC, DoorKind, check_reach, format_address, parse_address
 from palaver.doors.cli.agents import later_tag, state_words
-from palaver.doors.cli.call import Call
+from palaver.doors.cli.call import Call, wait_lines
 from palaver.doors.cli.spec import Command, Option, Parsed, Positional
+from palaver.doors.tcp_door import HTTP, IRC, DoorKind, check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
 from palaver.harness.programs import parse_user_profile
 from palaver.home import lift_stop, read_profile_files, read_settings_file, write_settings_file
@@ -26,7 +27,9 @@ from palaver.protocol.display import ago
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
-from palaver.services.results import TerminalView
+from palaver.protocol.views import WaitReason
+from palaver.services.metrics import MetricFamily, MetricKind, Sample
+from palaver.services.results import TerminalView, WaitingMail
 from palaver.services.services import DOWN
 from palaver.services.views import agent_view, daemon_view, explain_gate, replaced_log, terminal_view
 from palaver.state.fold import SKIPPED
@@ -36,6 +39,8 @@ from palaver.state.rows import decode_count
 # Rows of the commands for the bus itself.
 
 _GROUP: Final = "The bus"
+_SHOWN_WAITS: Final = 5
+"""Waiting messages with the same reason that `pal status NAME` names."""
 
 BUS_COMMANDS: Final = (
     Command(
@@ -129,8 +134,12 @@ BUS_COMMANDS: Final = (
                 name="NAME", help="The agent to show (default: the bus).", optional=True, completes="agents"
             ),
         ),
+        options=(
+            Option(name="--stats", help="Show numbers about messages, agents, turns and the log instead."),
+        ),
         examples=(
             ("pal status", "is the bus running, and where?"),
+            ("pal status --stats", "how many messages, and how fast were they read?"),
             ("pal status luna", "what is luna doing?"),
             ("pal status -- set", "the agent with the name set"),
         ),
@@ -221,6 +230,8 @@ async def down(call: Call) -> int:
 async def status(call: Call) -> int:
     """Show the daemon, or one agent."""
     now = call.services.clock.now_ms()
+    if call.parsed.has("--stats"):
+        return await _show_stats(call)
     if call.parsed.positionals:
         agent = call.agent(call.parsed.positionals[0])
         shown, terminal = agent_view(call.services, agent), await terminal_view(call.services, agent)
@@ -239,6 +250,7 @@ async def status(call: Call) -> int:
             *_family_lines(call, agent),
             f"{shown.unread} unread, {'present' if shown.present else 'not present'}",
             *map(call.safe, _terminal_lines(terminal, is_asleep=shown.asleep)),
+            *_waiting_lines(call, terminal.waiting),
         ]
         await call.say_lines(lines)
         return 0
@@ -259,9 +271,60 @@ async def status(call: Call) -> int:
             *(f"problem  {problem}" for problem in problems),
             f"events   {view.last}",
             f"agents   {view.agents} present",
+            *(
+                [f"waiting  {view.attention} for a person; 'pal pending' shows them"]
+                if view.attention
+                else []
+            ),
         ]
     )
     return 0
+
+
+async def _show_stats(call: Call) -> int:
+    """Show the numbers of `GET /metrics`."""
+    if call.parsed.positionals:
+        raise UsageError("--stats shows the whole bus: use it without a name")
+    numbers = await call.services.metrics.read()
+    if call.is_json:
+        await call.say_json(numbers)
+        return 0
+    await call.say(f"in the last {ago(numbers.now - numbers.since)}, or now:")
+    for family in numbers.families:
+        await call.say_lines(map(call.safe, _metric_lines(family)))
+    return 0
+
+
+_SHARES: Final = (50, 95)
+"""Percentages for which the lines of a histogram name a time."""
+
+
+def _metric_lines(family: MetricFamily) -> list[str]:
+    """Return one kind of numbers as lines: its meaning, then each number with its labels."""
+    if not family.samples or not any(sample.value or sample.buckets for sample in family.samples):
+        return []
+    shown = [(", ".join(sample.labels.values()), _metric_text(family, sample)) for sample in family.samples]
+    if len(shown) == 1 and not shown[0][0]:
+        return [f"{family.help.removesuffix('.')}: {shown[0][1]}"]
+    width = max(len(label) for label, _ in shown)
+    return [family.help, *(f"  {label:<{width}}  {text}" for label, text in shown)]
+
+
+def _metric_text(family: MetricFamily, sample: Sample) -> str:
+    if family.kind is not MetricKind.HISTOGRAM:
+        return f"{sample.value:g}" if sample.value % 1 else f"{sample.value:.0f}"
+    if not sample.count:
+        return "none"
+    shares = ", ".join(f"{share} % within {_within(family, sample, share)}" for share in _SHARES)
+    return f"{sample.count}, average {sample.value / sample.count:.1f} s, {shares}"
+
+
+def _within(family: MetricFamily, sample: Sample, share: int) -> str:
+    """Return the smallest bound that a share of the values does not exceed, in percent."""
+    for bound, count in zip(family.bounds, accumulate(sample.buckets), strict=False):
+        if count * 100 >= sample.count * share:
+            return f"{bound:g} s"
+    return f"more than {family.bounds[-1]:g} s"
 
 
 def _family_lines(call: Call, agent: Agent) -> list[str]:
@@ -289,6 +352,19 @@ def _terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
     if view.cols:
         lines.append(f"terminal {view.cols}x{view.rows}, holder process {view.holder}")
     return lines
+
+
+def _waiting_lines(call: Call, waiting: Sequence[WaitingMail]) -> Iterator[str]:
+    """Return the first messages that an agent has not seen, those with the same reason together."""
+    groups: dict[tuple[str, str, WaitReason], list[WaitingMail]] = {}
+    for mail in waiting:
+        groups.setdefault((mail.state, mail.session or "", mail.wait), []).append(mail)
+    for (state, session, wait), mails in groups.items():
+        shown = ", ".join(f"#{mail.seq} from {mail.sender}" for mail in mails[:_SHOWN_WAITS])
+        more = f" and {len(mails) - _SHOWN_WAITS} more" if len(mails) > _SHOWN_WAITS else ""
+        where = f" (session {session})" if session else ""
+        yield call.safe(f"{shown}{more}: {state}{where}")
+        yield from wait_lines(call, wait)
 
 
 def _children(call: Call, agent: Agent) -> list[str]:
@@ -342,25 +418,28 @@ _PROBLEM: Final = "_problem"
 
 
 async def _change_door(call: Call, kind: DoorKind) -> None:
-    """Apply the options of `pal up` for one door; do nothing without them.
+    """Apply the options of `pal up` for one door; do nothing without them."""
+    if wanted := _wanted_of(call.parsed, kind):
+        await set_door(call, kind, wanted)
+
+
+async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) -> None:
+    """Open, move or shut a door, and store its settings. Requires a person.
 
     The door is opened or shut first, then the settings file is written, then the changes are stored in the
     log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
     """
-    wanted = _wanted_of(call.parsed, kind)
-    if not wanted:
-        return
     require_person(call.caller)
     # The other settings of the door, such as its certificate, may have changed since the start.
     home = call.services.daemon.home
     given = parse_file(read_settings_file(home), str(home / SETTINGS_FILE))
     own = {key: typed(key, given.get(key, DEFAULTS[key])) for key in NEXT_START if key.startswith(kind.key)}
-    settings = replace(call.services.daemon.settings, **own | wanted)  # type: ignore[arg-type]  # checked
+    settings = replace(call.services.daemon.settings, **own | dict(wanted))  # type: ignore[arg-type]  # checked
     door = call.services.daemon.doors[kind.key]
     await door.open(call.services, settings)
     if door.trouble:
         raise DoorShut(f"the bus is up, but {door.trouble}")
-    door.changed = {key: value for key, value in own.items() if key in given} | wanted
+    door.changed = {key: value for key, value in own.items() if key in given} | dict(wanted)
     old = write_wanted(call.services.daemon.home, wanted)
     for key, value in wanted.items():
         if value != old[key]:

@@ -6,7 +6,8 @@ Also the forms that commands share: the common words of JSON, messages for peopl
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -30,9 +31,13 @@ from palaver.protocol.message import EXTERNAL, handlers_of, readable_text, reply
 from palaver.protocol.query import Query
 from palaver.protocol.requests import LeaveRoom, Request
 from palaver.protocol.thin import ThinRequest
+from palaver.protocol.views import WaitReason
+from palaver.services.results import in_common_words
 from palaver.services.services import Services
 
 _encode: Final = msgspec.json.Encoder().encode
+_INDENT: Final = "    "
+_NARROWEST: Final = 20
 EXIT_NOTHING: Final = 3
 """Exit status of a command that waited without a result."""
 
@@ -205,65 +210,6 @@ class Call:
         return found
 
 
-# --------------------
-# The words of JSON that all commands share: docs/json.md.
-
-COMMON_WORDS: Final[Mapping[str, str]] = {
-    "name": "agent",
-    "agent_id": "agent",
-    "author_agent_id": "agent",
-    "agentId": "agent",
-    "sessionId": "session",
-    "owner_agent_id": "owner",
-    "from_agent_id": "from",
-    "names": "agents",
-    "body": "text",
-    "room_id": "room",
-    "event_seq": "seq",
-    "event_id": "id",
-    "note_id": "id",
-    "task_id": "id",
-    "messageId": "id",
-    "externalId": "external_id",
-    "created_at": "ts",
-    "created": "ts",
-    "since": "ts",
-    "started": "ts",
-    "timestamp": "ts",
-    "addedAt": "ts",
-    "createdAt": "ts",
-}
-"""Fields of results that tools, the SDK and older programs know, with the common word for the same value."""
-_NESTED: Final = (
-    "members",
-    "receipts",
-    "events",
-    "subagents",
-    "task",
-    "handoff",
-    "pending_handoff",
-    "exited",
-    "subscriptions",
-    "deliveredToSessions",
-    "handledBy",
-)
-"""Fields with such a result, or a list of them."""
-
-
-def in_common_words(view: dict[str, object]) -> dict[str, object]:
-    """Return a result with the common word for each of its fields, first; all other fields stay."""
-    # The name of a room is not the name of an agent.
-    words = ((old, new) for old, new in COMMON_WORDS.items() if old != "name" or "room_id" not in view)
-    common = {new: view[old] for old, new in words if old in view and new not in view}
-    return common | view | {name: _in_common_words(view[name]) for name in _NESTED if name in view}
-
-
-def _in_common_words(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return [_in_common_words(one) for one in value]
-    return in_common_words(value) if isinstance(value, dict) else value
-
-
 def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:
     """Return the error for an unknown agent, with the most similar names, or else with the given hint."""
     plain = name.removeprefix("@")
@@ -356,6 +302,19 @@ def for_people(call: Call, event: Event, mailbox: str = "") -> str:
     text = readable_text(event, handled_by=handlers_of(event, mailbox))
     body = "\n".join(f"  {line}" for line in call.safe(text, keep_lines=True).splitlines())
     return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
+
+
+def wait_lines(call: Call, wait: WaitReason | None) -> list[str]:
+    """Return why a message is not seen yet, and what would deliver it; nothing if its state is final."""
+    if wait is None:
+        return []
+    texts = (f"{wait.code}: {wait.text}", f"what moves it: {wait.moves}")
+    width = None if call.width is None else max(_NARROWEST, call.width - len(_INDENT))
+    return [
+        _INDENT + call.paint.dim(piece)
+        for text in map(call.safe, texts)
+        for piece in ([text] if width is None else textwrap.wrap(text, width, break_on_hyphens=False))
+    ]
 
 
 def topic_marks(event: Event) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Final
 
 from palaver.config import KEYS
 from palaver.doors.cli.call import Call
+from palaver.doors.cli.events import asked_for, subscriptions_of
 from palaver.doors.cli.paths import sessions_of, subscriptions_of_all
-from palaver.doors.cli.rooms import short_id
 from palaver.doors.cli.spec import (
     GLOBAL_EXCLUSIVE,
     Command,
@@ -23,13 +23,13 @@ from palaver.doors.cli.spec import (
     is_option,
     trace,
 )
-from palaver.doors.cli.subscriptions import asked_for, subscriptions_of
 from palaver.errors import UsageError
 from palaver.harness.programs import GENERIC
 from palaver.harness.registry import PROFILES
 from palaver.protocol.agents import HARNESS_WORDS
 from palaver.protocol.display import safe_for_agent
 from palaver.protocol.events import MessageSent
+from palaver.protocol.message import short_id
 from palaver.protocol.query import Query
 from palaver.state.references import read_newest_bundles
 from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of

@@ -12,6 +12,7 @@ from palaver.doors.cli.spec import Command, Option, Parsed, Positional, relative
 from palaver.errors import BadRequest, InvalidHandoff, UsageError
 from palaver.identity.process import read_home
 from palaver.protocol.display import Column, Paint, display_width, lay_out, truncate
+from palaver.protocol.message import handoff_parts, short_id
 from palaver.protocol.text import LIMIT_BODY_BYTES
 from palaver.services.results import (
     DeniedTurn,
@@ -226,39 +227,6 @@ NOTE_COMMANDS: Final = (
 
 
 # --------------------
-# Row of the command for a conversation in a room.
-
-CHAT_COMMANDS: Final = (
-    Command(
-        path=("chat",),
-        group="Rooms",
-        summary="Chat in a room, as a person at a terminal.",
-        description=(
-            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
-            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
-            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
-            "in the room can read everything. You do not become a member and never own the stick. Type /help "
-            "in the chat for more."
-        ),
-        positionals=(
-            Positional(
-                name="PATH",
-                help="Folder or file in the workspace (default: working directory).",
-                optional=True,
-                completes="directories",
-            ),
-        ),
-        options=(ROOM,),
-        examples=(
-            ("pal chat", "chat in the room of this folder"),
-            ("pal chat --room shop-x4kd", "chat in another room"),
-        ),
-        see=(("chat", "chat.md"),),
-    ),
-)
-
-
-# --------------------
 # Functions of `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
 
 
@@ -406,36 +374,15 @@ async def _print_result(call: Call, answer: ServiceResult, sentence: str) -> int
 
 
 # --------------------
-# Function of `pal chat`: find the room; the client runs the conversation in its own process.
-
-
-async def chat(call: Call) -> int:
-    """Let the client open a conversation in the named room, or in the caller's room."""
-    room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
-    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
-    call.connection.run_here("chat", "--room", state.room_id)
-    return 0
-
-
-# --------------------
 # Read handoffs from the options of a command line, and format them for a terminal.
 #
 # Does not check whether a handoff is valid.
 
 _ARTIFACT: Final = re.compile(r"(.+):([0-9]+)(-[0-9]+)?", re.ASCII | re.DOTALL)
 _LISTS: Final = {"artifacts": "--artifact", "open_questions": "--question", "do_not": "--do-not"}
-_LABELS: Final = {
-    "status": "status",
-    "next_action": "next",
-    "artifacts": "artifacts",
-    "open_questions": "questions",
-    "do_not": "do not",
-}
 _COLUMN: Final = 11
 """Columns of the labels; the texts begin after them."""
 _NARROWEST: Final = 20
-
-_to_json: Final = msgspec.json.Encoder().encode
 
 
 def handoff_from(parsed: Parsed, content: str | None) -> dict[str, object]:
@@ -462,12 +409,8 @@ def handoff_from_json(text: str) -> dict[str, object]:
 
 def handoff_lines(handoff: Mapping[str, object], *, width: int | None, paint: Paint) -> Iterator[str]:
     """Yield a handoff line by line, each part next to its label; the label of an unknown part is its key."""
-    known = [key for key in _LABELS if handoff.get(key) not in (None, [], "")]
-    for key in (*known, *(key for key in handoff if key not in _LABELS)):
-        value = handoff[key]
-        parts = value if isinstance(value, list) else [value]
-        shown = map(_artifact_words, parts) if key == "artifacts" else map(_words, parts)
-        yield from _labelled(_LABELS.get(key, key), list(shown), width, paint)
+    for label, parts in handoff_parts(handoff):
+        yield from _labelled(label, parts, width, paint)
 
 
 def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> Iterator[str]:
@@ -499,24 +442,9 @@ def _artifact(written: str) -> dict[str, object]:
     return {"path": found[1], "lines": lines}
 
 
-def _artifact_words(value: object) -> str:
-    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
-        return _words(value)
-    lines, note = value.get("lines"), value.get("note")
-    numbers = lines if isinstance(lines, list) else [] if lines is None else [lines]
-    ranges = ":" + ",".join(map(_words, numbers)) if numbers else ""
-    return f"{value['path']}{ranges}" + (f" ({note})" if note else "")
-
-
-def _words(value: object) -> str:
-    return value if isinstance(value, str) else _to_json(value).decode()
-
-
 # --------------------
 # Rendering: rooms, the stick and notes for people, from results of the service for rooms. Makes no requests.
 
-_SHORT: Final = 8
-"""Characters of a note's id that are shown."""
 _WIDEST: Final = 100
 
 _CONDITIONS: Final = {
@@ -607,8 +535,8 @@ def state_lines(call: Call, room: RoomView) -> Iterator[str]:
         )
     if room.pending_handoff is not None:
         yield ""
-        by = room.pending_handoff.from_agent_id
-        yield from _sentence(call, f"handoff by {by} for the next owner:")
+        by, seq = room.pending_handoff.from_agent_id, room.pending_handoff.event_seq
+        yield from _sentence(call, f"handoff #{seq} by {by} for the next owner:")
         yield from handoff_lines(room.pending_handoff.handoff, width=call.width, paint=paint)
 
 
@@ -655,11 +583,6 @@ def note_lines(call: Call, notes: Sequence[NoteView]) -> Iterator[str]:
             words.append(f"resolved by {note.resolved_by_agent_id} {_from_now(call, note.resolved_at)}")
         yield f"{call.paint.bold(short_id(note.note_id))} {call.paint.dim(call.safe(', '.join(words)))}"
         yield from _body(call, note.body)
-
-
-def short_id(note_id: str) -> str:
-    """Return the part of a note's id that is shown."""
-    return note_id[-_SHORT:].lower()
 
 
 def _body(call: Call, text: str) -> Iterator[str]:

@@ -5,9 +5,16 @@ import socket
 from typing import TYPE_CHECKING
 
 from palaver.config import Settings
-from palaver.doors.address import HTTP, Address, allowed_names, check_reach
 from palaver.doors.mcp.pump import quietly
-from palaver.doors.tcp_door import RunningServer, StartServer, TcpDoor
+from palaver.doors.tcp_door import (
+    HTTP,
+    Address,
+    RunningServer,
+    StartServer,
+    TcpDoor,
+    allowed_names,
+    check_reach,
+)
 
 if TYPE_CHECKING:
     from palaver.doors.http.listening import Listening

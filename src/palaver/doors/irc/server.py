@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from palaver.clock import CallLater
 from palaver.config import Settings
-from palaver.doors.address import IRC, Address, check_reach
-from palaver.doors.tcp_door import RunningServer, StartServer, TcpDoor
+from palaver.doors.tcp_door import IRC, Address, RunningServer, StartServer, TcpDoor, check_reach
 from palaver.errors import BadRequest
 from palaver.home import first_reserved_file
 
@@ -163,6 +162,7 @@ class IrcListening:
             limits=limits,
             is_local=_is_local(host),
             ended=self._ended,
+            count_slow=lambda: self._services.metrics.count_slow_follower("irc"),
         )
         self._sessions[client] = IrcSession(self.hub, client, self._talk)
         task = self._tasks.create_task(self._serve(client, connected))
@@ -206,8 +206,7 @@ class IrcListening:
 def make_talk(hub: "Hub", tasks: asyncio.TaskGroup) -> "Talk":
     """Return the commands that carry messages, and begin to show the events of the bus."""
     from palaver.doors.irc.commands import Talk
-    from palaver.doors.irc.history import chathistory
-    from palaver.doors.irc.showing import Shown
+    from palaver.doors.irc.showing import Shown, chathistory
     from palaver.doors.irc.speaking import multiline, notice, speak, tagmsg
 
     shown = Shown(hub, tasks=tasks, level_of=hub.services.queries.irc_level)

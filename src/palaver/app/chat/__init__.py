@@ -1,1 +1,0 @@
-"""`pal chat`: the conversation of one room, for a person at a terminal."""

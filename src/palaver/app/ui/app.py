@@ -1,0 +1,509 @@
+"""The dashboard: one store, one link to the bus, and the screens. Screens are imported on first use."""
+
+import asyncio
+import importlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
+
+import msgspec
+from textual import events, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.driver import Driver
+from textual.filter import LineFilter
+from textual.screen import Screen
+
+from palaver.app.ui.commands import PalCommand, Result, needs_terminal, pal_line
+from palaver.app.ui.store import Store
+from palaver.app.ui.widgets import (
+    AsciiOnly,
+    CommandLine,
+    Composer,
+    KeysHelp,
+    Prompt,
+    Question,
+    ScreenNames,
+    StatusLine,
+    TopLine,
+    Window,
+    command_words,
+    safe_line,
+)
+from palaver.errors import PalaverError
+from palaver.protocol.views import (
+    LIMIT_PAGE,
+    AgentsPage,
+    AnyAsk,
+    AskAgents,
+    AskPast,
+    Changes,
+    Snapshot,
+    ViewValue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from palaver.client.view_link import Record
+
+T = TypeVar("T", bound=ViewValue)
+
+
+class BusLink(Protocol):
+    """The link to the bus: `ViewLink`, or the one of the tests."""
+
+    def records(self) -> "AsyncGenerator[Record, None]":
+        """Yield a snapshot first, then changes; `BusAway` and a new snapshot if the bus was away."""
+
+    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
+        """Return one page."""
+
+    async def acknowledge(self, seqs: Iterable[int]) -> None:
+        """Mark messages to the person as seen."""
+
+    async def close(self) -> None:
+        """End all connections."""
+
+
+SCREENS: Final = {
+    "1": ("now", "NowScreen", "Now"),
+    "2": ("agents", "AgentsScreen", "Agents"),
+    "3": ("talk", "TalkScreen", "Talk"),
+    "4": ("rooms", "RoomsScreen", "Rooms"),
+    "5": ("log", "LogScreen", "Log"),
+    "6": ("past", "PastScreen", "Past"),
+}
+"""The module, class and name of each screen, by its key."""
+
+TIMES_S: Final = 5.0
+"""Seconds between two drawings of times such as `12s`."""
+_LOW: Final = 8
+"""A terminal with fewer lines has no line with the names of the screens."""
+
+_THEME: Final = "ansi-dark"
+"""The theme with the colours of the terminal itself, which may be dark or light."""
+
+_KEYS: Final = (
+    ("1 to 6", "Now, Agents, Talk, Rooms, Log, Past"),
+    ("arrows, j, k", "move; PageUp, PageDown, Home, End too"),
+    ("Tab", "go to the next part of the screen"),
+    (":", "run any pal command"),
+    ("?", "these keys"),
+    ("Esc", "back, or close"),
+    ("q", "quit"),
+)
+
+
+class BusScreen(Screen[None]):
+    """Base of all screens: top line, names of the screens, the content, the command line, the last line."""
+
+    KEY: ClassVar[str] = ""
+    """The key of the screen in `SCREENS`."""
+    TITLE_TEXT: ClassVar[str] = ""
+    KEYS_LINE: ClassVar[str] = "? keys  : command  q quit"
+    """The keys in the last line."""
+    KEYS: ClassVar[Sequence[tuple[str, str]]] = ()
+    """The keys of the screen and their meanings, for `?`."""
+
+    DEFAULT_CSS = """
+    BusScreen { layout: vertical; }
+    BusScreen.-low ScreenNames { display: none; }
+    BusScreen > .content { width: 1fr; height: 1fr; }
+    BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
+    BusScreen.-past.-ascii { border: ascii ansi_yellow; }
+    BusScreen.-past.-low { border: none; }
+    """
+
+    is_ready = False
+    """Whether all parts of the screen are there."""
+
+    @property
+    def ui(self) -> "PalaverApp":
+        """The dashboard."""
+        app = self.app
+        assert isinstance(app, PalaverApp)
+        return app
+
+    @property
+    def store(self) -> Store:
+        """The bus as it is known here."""
+        return self.ui.store
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether the terminal has only ASCII."""
+        return self.ui.is_ascii
+
+    def compose(self) -> ComposeResult:
+        """Build the parts of every screen around the content."""
+        yield TopLine(lambda: self.ui.store)
+        yield ScreenNames([(key, name) for key, (_, _, name) in SCREENS.items()], self.KEY)
+        with Vertical(classes="content"):
+            yield from self.compose_content()
+        yield StatusLine(self.KEYS_LINE)
+        yield CommandLine()
+
+    def compose_content(self) -> ComposeResult:
+        """Build the content. Each screen has its own."""
+        yield from ()
+
+    def opened(self) -> None:
+        """Set up the content, once all parts are there. Each screen has its own."""
+
+    def changed(self, record: "Record") -> None:
+        """Draw what a record has changed. Called for each while shown, and once when shown again."""
+
+    def on_mount(self) -> None:
+        """Set up the content."""
+        self.is_ready = True
+        self.opened()
+        self.on_screen_resume()
+
+    def take(self, record: "Record") -> None:
+        """Draw the top line and the content again."""
+        self.query_one(TopLine).refresh_counts()
+        self._draw_frame()
+        self.changed(record)
+
+    def _draw_frame(self) -> None:
+        """Draw a frame around a screen that shows the past."""
+        self.set_class(self.is_ascii, "-ascii")
+        self.set_class(bool(self.store.at), "-past")
+        title = self.ui.past_title
+        if title != self.border_title:
+            self.border_title = title
+
+    def say(self, text: str, *, is_error: bool = False) -> None:
+        """Show a sentence in the last line."""
+        self.query_one(StatusLine).say(safe_line(text, is_ascii=self.is_ascii), is_error=is_error)
+
+    def show_keys_line(self, text: str) -> None:
+        """Show other keys in the last line."""
+        self.query_one(StatusLine).set_keys(safe_line(text, is_ascii=self.is_ascii))
+
+    def keys_of_screen(self) -> Sequence[tuple[str, str]]:
+        """Return the keys for `?`."""
+        return self.KEYS
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Leave out the names of the screens in a low terminal."""
+        self.set_class(event.size.height < _LOW, "-low")
+        if self.is_ready:
+            self.query_one(TopLine).refresh()
+
+    def on_screen_resume(self) -> None:
+        """Show what has changed while another screen was shown."""
+        if self.is_ready and self.ui.last_record is not None:
+            self.take(self.ui.last_record)
+
+    def on_key(self) -> None:
+        """Show the keys again after a sentence."""
+        self.query_one(StatusLine).show_keys()
+
+    def on_screen_names_picked(self, event: ScreenNames.Picked) -> None:
+        """Open the clicked screen."""
+        self.ui.action_open_screen(event.key)
+
+    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+        """Run the typed command."""
+        if isinstance(event.prompt, CommandLine):
+            event.stop()
+            self.ui.run_typed(event.text)
+
+    def on_composer_ready(self, event: Composer.Ready) -> None:
+        """Send a message, and keep its text if that is refused."""
+        event.stop()
+        self.ui.send_composed(event.composer, event.argv)
+
+
+class PalaverApp(App[int]):
+    """The dashboard of one bus."""
+
+    ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(key, f"open_screen('{key}')", name, show=False) for key, (_, _, name) in SCREENS.items()),
+        Binding("question_mark", "keys", "Keys", show=False),
+        Binding("colon", "command", "Command", show=False),
+        Binding("q", "quit", "Quit", show=False),
+        Binding("left", "step_past(-1)", "Step back", show=False),
+        Binding("right", "step_past(1)", "Step forward", show=False),
+        Binding("left_square_bracket", "step_past(-100)", "Step far back", show=False),
+        Binding("right_square_bracket", "step_past(100)", "Step far forward", show=False),
+        Binding("escape", "leave_past", "Back to now", show=False),
+        Binding("ctrl+q,ctrl+c", "quit", "Quit", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        link: BusLink,
+        commands: PalCommand,
+        *,
+        is_ascii: bool = False,
+        first: str = "1",
+        drawn: Callable[[], None] = lambda: None,
+        driver: type[Driver] | None = None,
+    ) -> None:
+        """`first` is the key of the first screen. `drawn` is called once that shows the bus."""
+        super().__init__(driver_class=driver)
+        self.theme = _THEME
+        self.link = link
+        self.commands = commands
+        self.is_ascii = is_ascii
+        self.present = Store()
+        self.past: Store | None = None
+        """The bus at a seq, while the person looks at the past."""
+        self.last_record: Record | None = None
+        self._first = first
+        self._drawn: Callable[[], None] | None = drawn
+        self._screens: dict[str, BusScreen] = {}
+        self._past_target = 0
+
+    @property
+    def store(self) -> Store:
+        """The bus as the screens show it: now, or in the past."""
+        return self.present if self.past is None else self.past
+
+    def now_ms(self) -> int:
+        """Return the time of the shown bus in Unix milliseconds."""
+        return self.past.now if self.past is not None else time.time_ns() // 1_000_000
+
+    def on_mount(self) -> None:
+        """Open the first screen and follow the bus."""
+        self.action_open_screen(self._first)
+        self._follow()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Add the filter for terminals without UTF-8."""
+        filters = super().get_line_filters()
+        return [*filters, AsciiOnly()] if self.is_ascii else filters
+
+    # Screens
+
+    @property
+    def bus_screen(self) -> BusScreen | None:
+        """The shown screen, below any window."""
+        return next((one for one in reversed(self.screen_stack) if isinstance(one, BusScreen)), None)
+
+    def action_open_screen(self, key: str) -> None:
+        """Show one of the screens."""
+        self.open_screen(key)
+
+    def open_screen(self, key: str) -> BusScreen | None:
+        """Show one of the screens and return it; None if it cannot be shown."""
+        shown = self.bus_screen
+        if shown is not None and key == shown.KEY and self.screen is shown:
+            return shown
+        if key not in self._screens:
+            module, name, title = SCREENS[key]
+            try:
+                found = importlib.import_module(f"palaver.app.ui.{module}")
+            except ModuleNotFoundError:
+                if shown is not None:
+                    shown.say(f"the screen {title} is not there", is_error=True)
+                return None
+            self._screens[key] = getattr(found, name)()
+            self.install_screen(self._screens[key], f"screen-{key}")
+        screen = self._screens[key]
+        if len(self.screen_stack) > 1:
+            self.switch_screen(screen)
+        else:
+            self.push_screen(screen)
+        return screen
+
+    def open_talk(self, key: str, seq: int = 0) -> None:
+        """Show a conversation on the screen Talk, at one message."""
+        from palaver.app.ui.talk import TalkScreen  # only when it is shown
+
+        if isinstance(screen := self.open_screen("3"), TalkScreen):
+            screen.call_after_refresh(screen.open_conversation, key, seq)
+
+    def action_keys(self) -> None:
+        """Show the keys of the screen."""
+        if (screen := self.bus_screen) is not None:
+            self.push_screen(
+                KeysHelp(f"Keys of {SCREENS[screen.KEY][2]}", (*screen.keys_of_screen(), *_KEYS))
+            )
+
+    def action_command(self) -> None:
+        """Open the command line."""
+        if (screen := self.bus_screen) is not None and self.screen is screen:
+            screen.query_one(CommandLine).open()
+
+    async def action_quit(self) -> None:
+        """End the dashboard. Nothing else ends."""
+        self.exit(0)
+
+    # The bus
+
+    @work(exclusive=True, group="follow", exit_on_error=True)
+    async def _follow(self) -> None:
+        async for record in self.link.records():
+            self.take(record)
+
+    def take(self, record: "Record") -> None:
+        """Apply a record and draw what it has changed. Screens that show the past stay as they are."""
+        self.present.apply(record)
+        if self.past is None:
+            self._show(record)
+        if isinstance(record, Snapshot) and self._drawn is not None:
+            self.call_after_refresh(self._drawn)
+            self._drawn = None
+
+    def _show(self, record: "Record") -> None:
+        """Have the shown screen draw a record that its store has applied."""
+        self.last_record = record
+        for screen in self.screen_stack:
+            if isinstance(screen, BusScreen) and screen.is_ready:
+                screen.take(record)
+        if isinstance(record, Snapshot) and record.agents_total > len(record.agents):
+            self._load_agents(record.agents[-1].name if record.agents else "")
+
+    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
+        """Return one page of the shown bus: now, or in the past."""
+        return await self.link.ask(msgspec.structs.replace(question, at=self.store.at), answer)
+
+    # The past
+
+    @property
+    def past_title(self) -> str:
+        """The title of the frame; empty now."""
+        if self.past is None:
+            return ""
+        then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
+        return f"past #{self.past.at}  {then}  Left, Right step  Esc now"
+
+    @work(exclusive=True, group="past")
+    async def show_past(self, seq: int) -> None:
+        """Show the bus on every screen as it was at a seq."""
+        self._past_target = max(1, min(seq, self.present.seq))
+        self.say(f"reading the bus at #{self._past_target} ...")
+        try:
+            snapshot = await self.link.ask(AskPast(at=self._past_target), Snapshot)
+        except PalaverError as error:
+            self._past_target = self.store.at
+            self.say(str(error), is_error=True)
+            return
+        store = Store()
+        store.apply(snapshot)
+        store.at = self._past_target
+        self.past = store
+        self.say(f"this is the bus at #{store.at}")
+        self._show(snapshot)
+
+    def action_step_past(self, count: int) -> None:
+        """Go some events back or forward in the past."""
+        if self.past is not None:
+            self.show_past(self._past_target + count)
+
+    def action_leave_past(self) -> None:
+        """Show the bus of now again."""
+        if self.past is not None:
+            self.workers.cancel_group(self, "past")
+            self.past, self._past_target = None, 0
+            self.say("this is the bus now")
+            self._show(self.present.as_snapshot())
+
+    @work(exclusive=True, group="agents")
+    async def _load_agents(self, after: str) -> None:
+        """Read the agents that the snapshot left out, page by page."""
+        while True:
+            try:
+                store = self.store
+                page = await self.ask(AskAgents(after=after, limit=LIMIT_PAGE), AgentsPage)
+            except PalaverError:
+                return  # The bus is away: the next snapshot starts it again.
+            if store is not self.store:
+                return
+            store.add_agents(page)
+            if (screen := self.bus_screen) is not None and screen.is_ready:
+                screen.take(Changes(after=self.store.seq, seq=self.store.seq))
+            if not page.has_more or not page.rows:
+                return
+            after = page.rows[-1].name
+            await asyncio.sleep(0)
+
+    # Commands
+
+    def may_act(self) -> bool:
+        """Return whether something can be changed here, and say why not."""
+        if self.store.at and (screen := self.bus_screen) is not None:
+            screen.say(f"this is the bus at #{self.store.at}; nothing can be changed there", is_error=True)
+        return not self.store.at
+
+    async def run_pal(self, argv: Sequence[str], cwd: str | None = None) -> Result:
+        """Run a `pal` command, showing its line, and show its result in the last line."""
+        if not self.may_act():
+            return Result(1, "", "nothing can be changed in the past")
+        self.say(f"$ {pal_line(argv)}")
+        result = await self.commands.run(argv, cwd=cwd)
+        self.say(f"{pal_line(argv[:3])}: {result.sentence}", is_error=not result.is_done)
+        return result
+
+    def say(self, text: str, *, is_error: bool = False) -> None:
+        """Show a sentence in the last line of the shown screen."""
+        if (screen := self.bus_screen) is not None and screen.is_ready:
+            screen.say(text, is_error=is_error)
+
+    async def confirm(self, title: str, text: str, argv: Sequence[str] | str) -> bool:
+        """Ask yes or no, after showing the whole text and the command. Call it from a worker."""
+        line = argv if isinstance(argv, str) else pal_line(argv)
+        is_agreed: bool = await self.push_screen_wait(Question(title, text, line))
+        return is_agreed
+
+    def run_typed(self, text: str) -> None:
+        """Run a command that the person typed after `:`."""
+        if not text.strip():
+            return
+        try:
+            argv = command_words(text)
+        except ValueError as error:
+            self.say(f"{error}", is_error=True)
+            return
+        if argv[1:2] == ["ui"] or len(argv) == 1:
+            self.say("this is pal ui already")
+        elif not self.may_act():
+            return
+        elif needs_terminal(argv):
+            self.run_in_terminal(argv)
+        else:
+            self.show_output(argv)
+
+    @work(group="typed")
+    async def show_output(self, argv: Sequence[str]) -> None:
+        """Run a command and show its whole output in a window. Escape ends the command."""
+        window = Window(pal_line(argv), "running; Esc ends it")
+        running = asyncio.ensure_future(self.commands.run(argv))
+
+        def end(_: bool | None) -> None:
+            running.cancel()
+
+        self.push_screen(window, end)
+        try:
+            result = await running
+        except asyncio.CancelledError:
+            self.say(f"ended: {pal_line(argv)}")
+            return
+        if window.is_attached:
+            status = "" if result.is_done else f"\nexit status {result.status}"
+            window.show_text((result.out + result.err).rstrip("\n") + status or "done, without output")
+
+    def run_in_terminal(self, argv: Sequence[str], cwd: str | None = None) -> None:
+        """Give the terminal to a command, wait for its end, and draw the screen again."""
+        if not self.may_act():
+            return
+        with self.suspend():
+            status = self.commands.run_in_terminal(argv, cwd)
+        self.refresh()
+        if status:
+            self.say(f"{pal_line(argv)} ended with status {status}", is_error=True)
+
+    @work(group="send")
+    async def send_composed(self, composer: Composer, argv: Sequence[str]) -> None:
+        """Send a message from a composer."""
+        result = await self.run_pal(argv)
+        if result.is_done:
+            composer.sent()
+        else:
+            composer.keep(result.sentence)

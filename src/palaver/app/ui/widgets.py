@@ -1,0 +1,707 @@
+"""The parts that screens of the dashboard share: lines at the edges, questions, the composer, help."""
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.color import Color
+from textual.containers import Vertical
+from textual.content import Content
+from textual.filter import LineFilter
+from textual.geometry import Size
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.strip import Strip
+from textual.style import Style
+from textual.widget import Widget
+from textual.widgets import Input, Static, TextArea
+
+from palaver.app.ui.rows import Lines, Rows
+from palaver.protocol.display import safe
+
+if TYPE_CHECKING:
+    from palaver.app.ui.store import Store
+
+BOLD: Final = Style(bold=True)
+DIM: Final = Style(dim=True)
+RED: Final = Style(foreground=Color.parse("ansi_red"))
+GREEN: Final = Style(foreground=Color.parse("ansi_green"))
+YELLOW: Final = Style(foreground=Color.parse("ansi_yellow"))
+CYAN: Final = Style(foreground=Color.parse("ansi_cyan"))
+
+_LINE_CHARACTERS: Final = 2_000
+"""Characters of a text that are looked at for one line of the screen."""
+
+
+def now_ms() -> int:
+    """Return the time now."""
+    return int(time.time() * 1000)
+
+
+# --------------------
+# Text of others on the screen.
+
+
+def safe_content(text: str, style: Style | None = None, *, is_ascii: bool = False) -> Content:
+    """Return a text of others as one line: never markup, with every control character visible."""
+    plain = safe_line(text, is_ascii=is_ascii)
+    return Content.styled(plain, style) if style is not None else Content(plain)
+
+
+def safe_line(text: str, *, is_ascii: bool = False) -> str:
+    """Return a text of others as one line without control characters."""
+    line = safe(" ".join(text[:_LINE_CHARACTERS].split("\n")))
+    return _in_ascii(line) if is_ascii else line
+
+
+def safe_lines(text: str, *, is_ascii: bool = False) -> list[str]:
+    """Return a whole text of others as lines without control characters."""
+    lines = safe(text, keep_lines=True).expandtabs().split("\n")
+    return [_in_ascii(line) for line in lines] if is_ascii else lines
+
+
+def _in_ascii(text: str) -> str:
+    return text if text.isascii() else text.encode("ascii", "backslashreplace").decode()
+
+
+def fold_text(text: str, width: int, *, is_ascii: bool = False) -> list[Content]:
+    """Return a whole text of others as lines of at most `width` columns, cut between words if possible."""
+    lines: list[Content] = []
+    for line in safe_lines(text, is_ascii=is_ascii):
+        if len(line) < width and line.isascii():
+            lines.append(Content(line))
+        elif len(line) > _LINE_CHARACTERS:  # wrapping by words would take long
+            lines.extend(Content(line).fold(max(width, 2)))
+        else:
+            lines.extend(Content(line).wrap(max(width, 2)))
+    return lines
+
+
+class AsciiOnly(LineFilter):
+    """Replaces every other character: the last step on a terminal without UTF-8."""
+
+    def apply(self, segments: "list[Segment]", background: Color) -> "list[Segment]":
+        """Return segments of the same width in ASCII."""
+        return [
+            segment if segment.text.isascii() else segment._replace(text=_same_width(segment.text))
+            for segment in segments
+        ]
+
+
+def _same_width(text: str) -> str:
+    return "".join(
+        char if char.isascii() else _ASCII.get(char, "?" * Content(char).cell_length) for char in text
+    )
+
+
+_ASCII: Final = {"…": ".", "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "·": "."}
+
+if TYPE_CHECKING:
+    from rich.segment import Segment
+
+
+# --------------------
+# The lines at the edges of every screen.
+
+_STATES: Final = ("blocked", "active", "idle", "starting", "exited")
+
+
+def top_text(store: "Store", width: int) -> str:
+    """Return the top line: agents by state, attention, unread messages and the bus, as fully as it fits."""
+    counts = store.counts
+    states = [
+        *(name for name in _STATES if name in counts.agents),
+        *sorted(set(counts.agents) - set(_STATES)),
+    ]
+    found = [(counts.agents[name], name) for name in states if counts.agents[name]]
+    total = sum(count for count, _ in found)
+    bus = "bus away" if store.is_away else f"past #{store.at}" if store.at else "bus up"
+    names = ", ".join(f"{count} {name}" for count, name in found)
+    letters = " ".join(f"{count}{name[0]}" for count, name in found)
+    agents = f"{total} agent{'' if total == 1 else 's'}"
+    forms = (
+        f"{agents}{names and ': '}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
+        f"{names or 'no agents'} | !{counts.attention} | {counts.unread} unread | {bus}",
+        f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
+        f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
+    )
+    return next((form for form in forms if len(form) <= width), forms[-1])
+
+
+class TopLine(Widget):
+    """The first line of every screen."""
+
+    DEFAULT_CSS = "TopLine { height: 1; width: 1fr; text-style: reverse; }"
+    ALLOW_SELECT: ClassVar[bool] = False
+
+    def __init__(self, store: "Callable[[], Store]") -> None:
+        super().__init__()
+        self._store = store
+        self._shown = ""
+
+    def refresh_counts(self) -> None:
+        """Draw again if a number has changed."""
+        if top_text(self._store(), self.size.width) != self._shown:
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the line."""
+        self._shown = top_text(self._store(), self.size.width)
+        strip = Strip(Content(self._shown).render_segments(self.visual_style))
+        return strip.adjust_cell_length(self.size.width, self.visual_style.rich_style)
+
+
+class ScreenNames(Widget):
+    """The line with the screens and their keys. A click on one opens it."""
+
+    DEFAULT_CSS = "ScreenNames { height: 1; width: 1fr; }"
+    ALLOW_SELECT: ClassVar[bool] = False
+
+    class Picked(Message):
+        """A screen was clicked."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, names: Sequence[tuple[str, str]], current: str) -> None:
+        super().__init__()
+        self._names = names
+        self._current = current
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the names; the current one is in brackets."""
+        content = Content.empty()
+        for key, name in self._names:
+            is_here = key == self._current
+            content += Content.styled(
+                f"[{key} {name}]" if is_here else f" {key} {name} ", BOLD if is_here else DIM
+            )
+        strip = Strip(content.render_segments(self.visual_style))
+        return strip.adjust_cell_length(self.size.width, self.visual_style.rich_style)
+
+    def on_click(self, event: events.Click) -> None:
+        """Open the screen whose name was clicked."""
+        at = 0
+        for key, name in self._names:
+            at += len(name) + 4
+            if event.x < at:
+                self.post_message(self.Picked(key))
+                return
+
+
+class StatusLine(Widget):
+    """The last line of every screen: the result of the last command, otherwise the keys."""
+
+    DEFAULT_CSS = "StatusLine { height: 1; width: 1fr; dock: bottom; }"
+    ALLOW_SELECT: ClassVar[bool] = False
+
+    def __init__(self, keys: str) -> None:
+        super().__init__()
+        self._keys = keys
+        self._said: Content | None = None
+
+    def say(self, text: str, *, is_error: bool = False) -> None:
+        """Show a sentence until a key is pressed. An error is marked by its first word too."""
+        line = safe_content(f"error: {text}" if is_error else text, RED if is_error else BOLD)
+        self._said = line
+        self.refresh()
+
+    def set_keys(self, keys: str) -> None:
+        """Change the keys. A sentence stays until a key is pressed."""
+        if keys != self._keys:
+            self._keys = keys
+            self.refresh()
+
+    def show_keys(self) -> None:
+        """Show the keys again."""
+        if self._said is not None:
+            self._said = None
+            self.refresh()
+
+    @property
+    def text(self) -> str:
+        """The shown text."""
+        return self._said.plain if self._said is not None else self._keys
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the line."""
+        content = self._said if self._said is not None else Content.styled(self._keys, DIM)
+        width = self.size.width
+        if content.cell_length > width:
+            content = content.truncate(width, ellipsis=True)
+        strip = Strip(content.render_segments(self.visual_style))
+        return strip.adjust_cell_length(width, self.visual_style.rich_style)
+
+
+# --------------------
+# Windows above a screen.
+
+
+class TextRows(Rows):
+    """A text of any length that can be scrolled. It is wrapped to the width, and never markup."""
+
+    def __init__(self, text: str = "", *, is_ascii: bool = False, id: str | None = None) -> None:
+        super().__init__(has_cursor=False, id=id)
+        self._text = text
+        self._is_ascii = is_ascii
+        self._folded = 0
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return self._text
+
+    def show_text(self, text: str, *, keep: bool = False) -> None:
+        """Show another text from its start, or with `keep` from the line that is shown now."""
+        top = self.top if keep else 0
+        self._text = text
+        self._folded = 0
+        self.on_resize()
+        if self.styles.is_auto_height:
+            self.refresh(layout=True)
+        if keep:
+            self.scroll_rows(top)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the lines of the text, for a height that fits it."""
+        return len(fold_text(self._text, width, is_ascii=self._is_ascii))
+
+    def on_resize(self) -> None:
+        """Wrap the text to the new width."""
+        width = self.size.width
+        if width and width != self._folded:
+            self._folded = width
+            self.show(Lines(fold_text(self._text, width, is_ascii=self._is_ascii)))
+
+
+_WINDOW_CSS: Final = """
+{name} {{ align: center middle; }}
+{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round;
+    padding: 0 1; }}
+{name} TextRows {{ height: auto; margin: 1 0; }}
+{name}.-small TextRows {{ margin: 0; }}
+{name}.-ascii > Vertical {{ border: ascii; }}
+{name}.-small > Vertical {{ width: 100%; height: 100%; border: none; padding: 0; }}
+{name} Static {{ width: 1fr; height: auto; max-height: 3; }}
+{name}.-small Static {{ max-height: 1; }}
+"""
+_SMALL: Final = (50, 14)
+"""A terminal with fewer columns or lines has windows without a frame."""
+
+
+class Window(ModalScreen[bool]):
+    """A window with a title, a text that can be scrolled, and a line of keys. Escape closes it."""
+
+    DEFAULT_CSS = _WINDOW_CSS.format(name="Window")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "close", "Close", show=False),
+    ]
+
+    def __init__(self, title: str, text: str, *, keys: str = "Esc closes", line: str = "") -> None:
+        """`line` is the `pal` command of the window."""
+        super().__init__()
+        self._title = title
+        self._text = text
+        self._keys = keys
+        self._line = line
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether the terminal has only ASCII."""
+        return bool(getattr(self.app, "is_ascii", False))
+
+    def compose(self) -> ComposeResult:
+        """Build the window."""
+        with Vertical():
+            yield Static(safe_content(self._title, BOLD, is_ascii=self.is_ascii), markup=False)
+            if self._line:
+                yield Static(safe_content(f"$ {self._line}", CYAN, is_ascii=self.is_ascii), markup=False)
+            yield TextRows(self._text, is_ascii=self.is_ascii)
+            yield Static(safe_content(self._keys, DIM), markup=False)
+
+    def on_mount(self) -> None:
+        """Choose the frame, and let the text be scrolled."""
+        self.set_class(self.is_ascii, "-ascii")
+        self.query_one(Rows).focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Drop the frame in a small terminal."""
+        is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
+        self.set_class(is_small, "-small")
+        edges = 2 if is_small else 6 + 2 * bool(self._line)
+        self.query_one(TextRows).styles.max_height = max(
+            event.size.height - edges - (0 if is_small else 2), 1
+        )
+
+    def show_text(self, text: str) -> None:
+        """Show another text."""
+        self._text = text
+        self.query_one(TextRows).show_text(text)
+
+    def action_close(self) -> None:
+        """Close it without doing anything."""
+        self.dismiss(False)
+
+
+class Question(Window):
+    """Shows a whole text and the command that follows, and asks yes or no. Only `y` means yes."""
+
+    DEFAULT_CSS = _WINDOW_CSS.format(name="Question")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "agree", "Yes", show=False),
+        Binding("n,escape,q", "close", "No", show=False),
+        Binding("enter", "ignore", show=False),
+    ]
+
+    def __init__(self, title: str, text: str, line: str) -> None:
+        super().__init__(title, text, keys="y yes   n no", line=line)
+
+    def warn(self, text: str) -> None:
+        """Show above the text that something has changed since the question was asked."""
+        if not self._text.startswith(text):
+            self.show_text(f"{text}\n\n{self._text}")
+
+    def action_agree(self) -> None:
+        """Answer yes."""
+        self.dismiss(True)
+
+    def action_ignore(self) -> None:
+        """Do nothing: Enter must not approve anything by accident."""
+
+
+class KeysHelp(Window):
+    """The keys of a screen."""
+
+    DEFAULT_CSS = _WINDOW_CSS.format(name="KeysHelp")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", show=False)]
+
+    def __init__(self, title: str, keys: Iterable[tuple[str, str]]) -> None:
+        rows = [*keys]
+        wide = max((len(key) for key, _ in rows), default=0)
+        text = "\n".join(f"{key:<{wide}}  {meaning}" for key, meaning in rows)
+        super().__init__(title, text)
+
+
+# --------------------
+# Lines in which a person types.
+
+
+class LineInput(Input):
+    """One line of input at the bottom of a screen."""
+
+    DEFAULT_CSS = "LineInput, LineInput:focus { border: none; height: 1; padding: 0; }"
+
+    def __init__(self, placeholder: str, id: str | None = None) -> None:
+        super().__init__(placeholder=placeholder, id=id, select_on_focus=False, compact=True)
+
+
+class Prompt(Widget):
+    """A labelled line at the bottom: a filter, a command, a value. Escape cancels it."""
+
+    DEFAULT_CSS = """
+    Prompt { height: 1; width: 1fr; layout: horizontal; dock: bottom; display: none; }
+    Prompt.-open { display: block; }
+    Prompt > Static { width: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
+
+    class Typed(Message):
+        """The text has changed."""
+
+        def __init__(self, prompt: "Prompt", text: str) -> None:
+            super().__init__()
+            self.prompt = prompt
+            self.text = text
+
+    class Entered(Typed):
+        """Enter was pressed."""
+
+    class Cancelled(Typed):
+        """Escape was pressed."""
+
+    def __init__(self, label: str, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._label = label
+        self._focused_before: Widget | None = None
+
+    def compose(self) -> ComposeResult:
+        """Build the label and the input."""
+        yield Static(Content(self._label), markup=False)
+        yield LineInput("")
+
+    @property
+    def input(self) -> LineInput:
+        """The line itself."""
+        return self.query_one(LineInput)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the line is shown."""
+        return self.has_class("-open")
+
+    def open(self, text: str = "", label: str | None = None) -> None:
+        """Show the line and let the person type."""
+        if label is not None:
+            self.query_one(Static).update(Content(label))
+        self._focused_before = self.screen.focused
+        self.add_class("-open")
+        with self.prevent(Input.Changed):
+            self.input.value = text
+        self.input.cursor_position = len(text)
+        self.input.focus()
+
+    def close(self) -> None:
+        """Hide the line and return the focus."""
+        self.remove_class("-open")
+        if self._focused_before is not None and self._focused_before.is_attached:
+            self._focused_before.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Report typed text."""
+        event.stop()
+        self.post_message(self.Typed(self, event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Report Enter."""
+        event.stop()
+        self.close()
+        self.post_message(self.Entered(self, event.value))
+
+    def action_cancel(self) -> None:
+        """Close the line."""
+        self.close()
+        self.post_message(self.Cancelled(self, self.input.value))
+
+
+class CommandLine(Prompt):
+    """The line of `:`, which runs any `pal` command."""
+
+    DEFAULT_CSS = "CommandLine { }"
+
+    def __init__(self) -> None:
+        super().__init__("pal ", id="command-line")
+
+
+def command_words(text: str) -> list[str]:
+    """Return the words of a typed command, with `pal` first. Raises ValueError if a quote is not closed."""
+    words = shlex.split(text)
+    return words if words[:1] == ["pal"] else ["pal", *words]
+
+
+# --------------------
+# Writing a message.
+
+PRIORITIES: Final = ("normal", "interrupt", "idle-first", "idle")
+INTENTS: Final = ("", "request", "inform", "ack")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingText:
+    """A message that is being written: where it goes, and what it answers."""
+
+    targets: tuple[str, ...] = ()
+    """Addresses as `pal send` takes them, such as `@luna`."""
+    room: str = ""
+    thread: str = ""
+    reply_to: int = 0
+    quote: str = ""
+    """The beginning of the message that it answers, shown above the text."""
+    priority: str = ""
+    intent: str = ""
+
+    def argv(self, text: str) -> list[str]:
+        """Return the `pal` command that sends a text."""
+        words = ["pal", "send", *self.targets]
+        for option, value in (
+            ("--room", self.room),
+            ("--thread", self.thread),
+            ("--reply-to", str(self.reply_to) if self.reply_to else ""),
+            ("--priority", self.priority),
+            ("--intent", self.intent),
+        ):
+            words += [option, value] if value else []
+        return [*words, "--", text]
+
+
+def complete_name(text: str, names: Sequence[str]) -> tuple[str, list[str]]:
+    """Complete the `@name` at the end of a text; return the longer text and all names that fit."""
+    head, at, begun = text.rpartition("@")
+    if not at or any(char.isspace() for char in begun):
+        return text, []
+    fitting = [name for name in names if name.startswith(begun.lower())]
+    if not fitting:
+        return text, []
+    if len(fitting) == 1:
+        return f"{head}@{fitting[0]} ", fitting
+    common = fitting[0]
+    while not all(name.startswith(common) for name in fitting):
+        common = common[:-1]
+    return f"{head}@{common}", fitting
+
+
+class MessageArea(TextArea):
+    """The text of a message: Enter sends, Ctrl+J or Alt+Enter starts a new line."""
+
+    DEFAULT_CSS = """
+    MessageArea, MessageArea:focus { border: none; height: auto; min-height: 1; max-height: 6; padding: 0;
+        scrollbar-size: 0 0; }
+    """
+
+    class Submitted(Message):
+        """Enter was pressed."""
+
+    class Completing(Message):
+        """Tab was pressed."""
+
+    def __init__(self) -> None:
+        super().__init__(soft_wrap=True, show_line_numbers=False, compact=True, highlight_cursor_line=False)
+
+    def on_key(self, event: events.Key) -> None:
+        """Take Enter, new lines and Tab before the editor does."""
+        if event.key == "enter":
+            self.post_message(self.Submitted())
+        elif event.key in ("ctrl+j", "alt+enter", "shift+enter"):
+            self.insert("\n")
+        elif event.key == "tab":
+            self.post_message(self.Completing())
+        else:
+            return
+        event.stop()
+        event.prevent_default()
+
+
+class Composer(Widget):
+    """Writes a message below the list, so that the message it answers stays visible."""
+
+    DEFAULT_CSS = """
+    Composer { height: auto; width: 1fr; dock: bottom; display: none; layout: vertical; padding: 0 0 1 0; }
+    Composer.-open { display: block; }
+    Composer > Static { height: auto; max-height: 2; width: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", show=False),
+        Binding("ctrl+p", "priority", show=False, priority=True),
+        Binding("ctrl+t", "intent", show=False, priority=True),
+    ]
+
+    class Ready(Message):
+        """A message is to be sent. The receiver runs `argv` and calls `sent` or `keep`."""
+
+        def __init__(self, composer: "Composer", argv: list[str]) -> None:
+            super().__init__()
+            self.composer = composer
+            self.argv = argv
+
+    class Left(Message):
+        """The composer was closed without sending."""
+
+    def __init__(self, names: Callable[[], Sequence[str]], id: str | None = None) -> None:
+        """`names` returns the names that can be completed."""
+        super().__init__(id=id)
+        self._names = names
+        self._draft = OutgoingText()
+        self._hint = ""
+        self._focused_before: Widget | None = None
+
+    def compose(self) -> ComposeResult:
+        """Build the head and the text."""
+        yield Static("", markup=False)
+        yield MessageArea()
+
+    @property
+    def area(self) -> MessageArea:
+        """The text."""
+        return self.query_one(MessageArea)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a message is being written."""
+        return self.has_class("-open")
+
+    def open(self, draft: OutgoingText, text: str = "") -> None:
+        """Start a message. A text that was not sent yet is kept if it has the same recipients."""
+        if draft.targets != self._draft.targets or draft.reply_to != self._draft.reply_to or text:
+            self.area.load_text(text)
+        self._draft = draft
+        self._hint = ""
+        if not self.is_open:
+            self._focused_before = self.screen.focused
+        self.add_class("-open")
+        self._draw_head()
+        self.area.focus()
+
+    def sent(self) -> None:
+        """Forget the text and close: it was sent."""
+        self.area.load_text("")
+        self._close()
+
+    def keep(self, why: str) -> None:
+        """Keep the text after a refusal, and show it."""
+        self._hint = f"not sent: {why}"
+        self._draw_head()
+        self.area.focus()
+
+    def action_cancel(self) -> None:
+        """Close; the text is kept until another message is started."""
+        self._close()
+        self.post_message(self.Left())
+
+    def action_priority(self) -> None:
+        """Choose the next priority."""
+        self._draft = replace(self._draft, priority=_next(PRIORITIES, self._draft.priority or PRIORITIES[0]))
+        self._draw_head()
+
+    def action_intent(self) -> None:
+        """Choose the next intent."""
+        self._draft = replace(self._draft, intent=_next(INTENTS, self._draft.intent))
+        self._draw_head()
+
+    def on_message_area_submitted(self, event: MessageArea.Submitted) -> None:
+        """Have the message sent, if there is a text."""
+        event.stop()
+        text = self.area.text.strip("\n")
+        if text.strip():
+            self.post_message(self.Ready(self, self._draft.argv(text)))
+
+    def on_message_area_completing(self, event: MessageArea.Completing) -> None:
+        """Complete the name before the cursor."""
+        event.stop()
+        row, column = self.area.cursor_location
+        before = self.area.get_text_range((row, 0), (row, column))
+        completed, fitting = complete_name(before, self._names())
+        if completed != before:
+            self.area.replace(completed, (row, 0), (row, column))
+        self._hint = " ".join(f"@{name}" for name in fitting[:20]) if len(fitting) != 1 else ""
+        if not fitting:
+            self._hint = "no name fits"
+        self._draw_head()
+
+    def _close(self) -> None:
+        self.remove_class("-open")
+        if self._focused_before is not None and self._focused_before.is_attached:
+            self._focused_before.focus()
+
+    def _draw_head(self) -> None:
+        draft, is_ascii = self._draft, bool(getattr(self.app, "is_ascii", False))
+        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or "everyone"
+        parts = [f"to {where}"]
+        parts += [f"thread {draft.thread}"] if draft.thread else []
+        parts += [f"reply to #{draft.reply_to}"] if draft.reply_to else []
+        parts.append(f"priority {draft.priority or 'normal'} (Ctrl+P)")
+        parts.append(f"intent {draft.intent or 'none'} (Ctrl+T)")
+        content = safe_content(", ".join(parts), BOLD, is_ascii=is_ascii)
+        if self._hint:
+            content += Content("\n") + safe_content(self._hint, YELLOW, is_ascii=is_ascii)
+        elif draft.quote:
+            content += Content("\n") + safe_content(f"| {draft.quote}", DIM, is_ascii=is_ascii)
+        self.query_one(Static).update(content)
+
+
+def _next(values: Sequence[str], current: str) -> str:
+    return values[(values.index(current) + 1) % len(values)] if current in values else values[0]

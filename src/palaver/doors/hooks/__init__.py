@@ -1,1 +1,0 @@
-"""The hook door: reads the hooks of harnesses and replies with instructions and messages."""

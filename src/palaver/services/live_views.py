@@ -1,0 +1,849 @@
+"""Views of the bus that stay open: a snapshot, then every change, without a gap or a repeat.
+
+All open views share one hub. It follows the log only while there is one, computes each change once, and
+encodes it once for all of them. Changes are at most 30 a second, however many events there are.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from palaver.clock import CallLater, Clock, Timer
+from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
+from palaver.errors import BadRequest, StorageFailed, Unavailable
+from palaver.protocol.agents import Agent
+from palaver.protocol.envelope import Event, room_id_of
+from palaver.protocol.events import (
+    AGENT_TYPES,
+    AgentState,
+    DeliveryReport,
+    MessageSent,
+    State,
+    TextRemoved,
+)
+from palaver.protocol.message import HUMAN
+from palaver.protocol.paths import split_mailbox
+from palaver.protocol.views import (
+    AgentRow,
+    AnyAsk,
+    Attention,
+    Changes,
+    ConversationRow,
+    Counts,
+    PermissionPage,
+    Snapshot,
+    ViewValue,
+)
+from palaver.services.queries import Queries
+from palaver.services.services import Services
+from palaver.services.view_pages import LogReader, ViewPages, event_row
+from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
+from palaver.state.conversations import conversations_of, count_unread, read_conversation
+from palaver.state.fold import agent_of
+from palaver.state.reasons import LaneFact
+from palaver.state.rooms import Room, read_memberships, read_open_rooms, read_room
+from palaver.state.rows import answered_seq
+
+LIMIT_WAITING_BYTES: Final = 1024 * 1024
+"""Bytes that may wait for a view which does not read. Above it they are dropped for a new snapshot."""
+MOST_A_SECOND: Final = 30
+"""Changes that a view gets in a second."""
+LIMIT_CONTINUED: Final = 2000
+"""Events that a snapshot of a continued view can have. If there are more, it has the newest ones instead."""
+_LIMIT_EVENTS: Final = 500
+"""Events in one record; further ones follow in the next."""
+_LIMIT_AGENTS: Final = 100
+"""Agents in one record; further ones follow in the next."""
+_LIMIT_TALKS: Final = 100
+_LIMIT_KEYS: Final = 200
+_LIMIT_SNAPSHOT: Final = 500
+"""Entries of attention in a snapshot, and events in one that does not continue."""
+_STEP: Final = 20
+"""Rows that are built before other callers can run."""
+_LONGEST_SLEEP_S: Final = 60.0
+"""The clock of the machine may be set while nothing happens."""
+
+_logger: Final = logging.getLogger("palaver.views")
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRecord:
+    """A snapshot, or the changes since the last record, as one JSON object."""
+
+    seq: int
+    is_snapshot: bool
+    data: bytes
+
+
+class View:
+    """The records of one open view. Iterate over it, and always close it.
+
+    The next record is requested when the last one was written. At most 1 MiB waits in the meantime; then it
+    is dropped, and the next record is a new snapshot. It continues the events of the last record if it can.
+    """
+
+    def __init__(self, hub: "_Hub", me: str, after: int, epoch: str) -> None:
+        self.me = me
+        self.after = after
+        """The seq of the record that the view got last."""
+        self.is_continuing = bool(after or epoch)
+        self.is_behind = True
+        """Whether it needs a snapshot before any changes."""
+        self._hub = hub
+        self._records: deque[ViewRecord] = deque()
+        self._waiting_bytes = 0
+        self._news = asyncio.Event()
+        self._is_closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ViewRecord:
+        self._waiting_bytes = sum(len(record.data) for record in self._records)
+        while not self._records:
+            if self._is_closed:
+                raise StopAsyncIteration
+            if self.is_behind:
+                self._hub.want_snapshot(self)
+            self._news.clear()
+            await self._news.wait()
+        # It counts until the next one is requested: only then it was written.
+        record = self._records.popleft()
+        self.after, self.is_continuing = record.seq, True
+        return record
+
+    def put(self, record: ViewRecord) -> None:
+        """Add a record, or drop all waiting ones if there are too many."""
+        if self._is_closed:
+            return
+        size = len(record.data)
+        if self._waiting_bytes and self._waiting_bytes + size > LIMIT_WAITING_BYTES:
+            self._records.clear()
+            self.is_behind = True
+            self._hub.count_slow()
+            return
+        self._records.append(record)
+        self._waiting_bytes += size
+        self.is_behind = False
+        self._news.set()
+
+    def close(self) -> None:
+        """End the view; its iterator stops. Closing twice is harmless."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._records.clear()
+            self._news.set()
+            self._hub.forget(self)
+
+
+class LiveViews:
+    """The open views of one daemon. Without an open view it costs nothing."""
+
+    def __init__(
+        self,
+        services: Callable[[], Services],
+        *,
+        epoch: str,
+        call_later: CallLater,
+        spawn: Callable[..., asyncio.Task[None]],
+        past: Callable[[AnyAsk], Awaitable[bytes]] | None = None,
+    ) -> None:
+        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
+
+        `past` answers questions about a seq of the past.
+        """
+        self._services = services
+        self._call_later = call_later
+        self._spawn = spawn
+        self._epoch = epoch
+        self._past = past
+        self._hub: _Hub | None = None
+        self._is_closed = False
+
+    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
+        """Open a view. One that continues gives the seq and the epoch of its last record.
+
+        The epoch begins with the id of the home: a seq of another home is ignored.
+        """
+        hub = self._hub
+        if hub is None or hub.is_over:
+            hub = self._hub = _Hub(self._services(), self.facts, self._call_later)
+            self._spawn(hub.run())
+        device = self._services().queries.device
+        is_ours = not epoch or epoch.startswith(f"{device}-")
+        view = View(hub, me, after if is_ours else 0, epoch if is_ours else "")
+        hub.views.add(view)
+        if self._is_closed:
+            view.close()
+        return view
+
+    @property
+    def facts(self) -> "LiveFacts":
+        """Time, presence and lanes as of now."""
+        return LiveFacts(self._services(), self._epoch)
+
+    def pages(self) -> ViewPages:
+        """Return the pages of the present."""
+        queries = self._services().queries
+        return ViewPages(queries.rows, LogReader(queries), self.facts)
+
+    async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
+        """Return the answer to a question, also about the past. Raises NotFound and other refusals."""
+        if not question.at:
+            return await self.pages().answer(question)
+        last = self._services().queries.last()
+        if question.at > last:
+            raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
+        if self._past is None:
+            raise Unavailable("this daemon does not answer questions about the past")
+        return msgspec.Raw(await self._past(question))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no view is open, and nothing follows the log for one."""
+        return self._hub is None or self._hub.is_over
+
+    def close(self) -> None:
+        """End all views. Called when the daemon stops."""
+        self._is_closed = True
+        if self._hub is not None:
+            self._hub.end()
+
+
+class LiveFacts:
+    """The facts that a view of the present needs in addition to the rows."""
+
+    def __init__(self, services: Services, epoch: str) -> None:
+        self._services = services
+        self.epoch = epoch
+
+    @property
+    def device(self) -> str:
+        return self._services.queries.device
+
+    @property
+    def version(self) -> str:
+        return self._services.daemon.version
+
+    @property
+    def now_ms(self) -> int:
+        return self._services.clock.now_ms()
+
+    @property
+    def stale_after_ms(self) -> int:
+        return self._services.daemon.settings.stale_after_s * 1000
+
+    @property
+    def policy(self) -> Policy:
+        return self._services.rooms.policy
+
+    def is_present(self, name: str) -> bool:
+        return self._services.callers.presence.is_present(name)
+
+    def agents(self) -> Iterable[Agent]:
+        return (agent for agent in self._services.broker.directory.all() if not agent.left)
+
+    def count_agents(self) -> int:
+        return len(self._services.broker.directory)
+
+    def text_of(self, seq: int) -> str:
+        event = self._services.queries.event(seq)
+        return "" if event is None else beginning_of(event)
+
+    def sender_of(self, seq: int) -> str:
+        event = self._services.queries.event(seq)
+        return "" if event is None else event.sender
+
+    def lease_until_ms(self, room: Room) -> int:
+        return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
+
+    def permission(self, id: str) -> bool:
+        return self._services.agents.permissions.get(id) is not None
+
+    def request(self, id: str) -> PermissionPage | None:
+        found = self._services.agents.permissions.get(id)
+        if found is None:
+            return None
+        return PermissionPage(
+            seq=self._services.queries.last(),
+            id=found.id,
+            agent=found.agent,
+            tool=found.tool,
+            text=found.text,
+            input=msgspec.json.format(_encode(found.input), indent=2).decode(),
+            digest=found.digest,
+            since=found.since_ms,
+            until=found.until_ms,
+        )
+
+    def lanes(self, name: str) -> Sequence[LaneFact]:
+        return [
+            LaneFact(
+                kind=ability.kind.name.lower(),
+                is_open=level.is_open,
+                is_paused=level.is_paused,
+                reason=level.reason,
+                wakes_idle=ability.wakes_idle,
+                reaches_busy=ability.reaches_busy,
+            )
+            for ability, level in self._services.delivery.lanes(name)
+        ]
+
+    def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
+        return take_facts(self._services.callers.member_presence, self.now_ms, room.id, names)
+
+
+# --------------------
+# The hub: what has changed since the last record, and the record of it.
+
+
+_Key = TypeVar("_Key")
+
+
+class _Changed:
+    """The keys of everything that may have changed since the last record. Each is read when it is sent."""
+
+    def __init__(self) -> None:
+        # Dictionaries, because they keep order; the values are unused.
+        self.agents: dict[str, None] = {}
+        self.counted: dict[str, None] = {}
+        """Agents of which only the number of unread messages has changed. They come after the others."""
+        self.talks: dict[str, None] = {}
+        self.attention: dict[str, None] = {}
+        self.moved: dict[int, None] = {}
+        self.rooms: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return any((self.agents, self.counted, self.talks, self.attention, self.moved, self.rooms))
+
+    def note(self, event: Event, queries: Queries) -> None:
+        """Add everything that an event may have changed."""
+        body = event.body
+        if isinstance(body, MessageSent):
+            self.note_message(event, body)
+        elif isinstance(body, DeliveryReport):
+            self.note_report(body, queries)
+        else:
+            self.note_other(event, queries)
+
+    def note_message(self, event: Event, message: MessageSent) -> None:
+        self.agents[event.sender] = None
+        self.note_unread(message.delivered_to)
+        self.talks.update(dict.fromkeys(conversations_of(event)))
+        if answered := answered_seq(event):
+            self.moved[answered] = None
+
+    def note_unread(self, mailboxes: Iterable[str]) -> None:
+        self.counted.update((split_mailbox(mailbox)[0], None) for mailbox in mailboxes)
+
+    def note_report(self, report: DeliveryReport, queries: Queries) -> None:
+        self.note_unread((report.agent,))
+        for seq in report.messages:
+            self.moved[seq] = None
+            if report.agent == HUMAN and (event := queries.event(seq)) is not None:
+                self.talks.update(dict.fromkeys(conversations_of(event)))
+        if report.answers:
+            self.moved[report.answers] = None
+
+    def note_other(self, event: Event, queries: Queries) -> None:
+        name = agent_of(event)
+        self.agents[name] = None
+        self.note_unread(event.delivered_to)
+        self.talks.update(dict.fromkeys(conversations_of(event)))
+        if room := room_id_of(event):
+            self.rooms[room] = None
+            self.agents.update(dict.fromkeys(event.to))
+        if isinstance(event.body, TextRemoved):
+            seq = event.body.event
+            self.moved[seq] = None
+            self.attention.update((f"{kind}/{seq}", None) for kind in ("request", "held", "dead"))
+            if (removed := queries.event(seq)) is not None:
+                self.talks.update(dict.fromkeys(conversations_of(removed)))
+
+    def note_agent(self, name: str, rooms: Iterable[str]) -> None:
+        """Add an agent whose presence, or whose time, has changed."""
+        self.agents[name] = None
+        self.attention[f"agent/{name}"] = None
+        for room in rooms:
+            self.rooms[room] = None
+            self.attention[f"stick/{room}"] = None
+
+
+def _take(keys: dict[_Key, None], limit: int) -> list[_Key]:
+    """Remove the first keys, at most `limit`, and return them."""
+    taken = list(islice(keys, limit))
+    for key in taken:
+        del keys[key]
+    return taken
+
+
+class _Entries:
+    """The entries of attention as the views know them: of each kind the newest `LIMIT_KIND`."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Attention] = {}
+        self._groups: dict[str, set[str]] = {}
+        """The keys by the part up to the last slash: `unconfirmed/42/` has those of all its recipients."""
+        self._kinds: Counter[str] = Counter()
+        self.is_incomplete = False
+        """Whether older entries of a kind, which were left out, have become part of the list."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> Attention | None:
+        """Return an entry, or None."""
+        return self._entries.get(key)
+
+    def oldest_first(self) -> list[Attention]:
+        """Return all entries."""
+        return sorted(self._entries.values(), key=_age)
+
+    def touched_by(self, event: Event) -> Iterator[str]:
+        """Yield the keys of the entries that an event may have changed, begun or ended."""
+        for key in touched_by(event):
+            if key.endswith("/"):
+                yield from self._groups.get(key, ())
+            elif key in self._entries or _may_begin(event, key):
+                yield key
+        if isinstance(report := event.body, DeliveryReport) and report.unconfirmed:
+            yield from (f"unconfirmed/{seq}/{report.agent}" for seq in report.messages)
+
+    def put(self, entry: Attention) -> list[str]:
+        """Add or replace an entry. Return the keys of those that are too many now."""
+        before = self._entries.get(entry.key)
+        if before is not None:
+            self._kinds[before.kind] -= 1
+        self._entries[entry.key] = entry
+        self._kinds[entry.kind] += 1
+        self._groups.setdefault(_group(entry.key), set()).add(entry.key)
+        if self._kinds[entry.kind] <= LIMIT_KIND:
+            return []
+        oldest = min((one for one in self._entries.values() if one.kind == entry.kind), key=_age)
+        self._forget(oldest)
+        return [oldest.key]
+
+    def remove(self, key: str) -> list[str]:
+        """Remove an entry that has ended. Return its key, if it was known."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return []
+        self.is_incomplete = self.is_incomplete or self._kinds[entry.kind] >= LIMIT_KIND
+        self._forget(entry)
+        return [key]
+
+    def replace(self, entries: Iterable[Attention]) -> list[Attention]:
+        """Take the whole list, and return those that are new or changed."""
+        self.is_incomplete = False
+        found = [entry for entry in entries if self._entries.get(entry.key) != entry]
+        for entry in found:
+            self.put(entry)
+        return found
+
+    def _forget(self, entry: Attention) -> None:
+        del self._entries[entry.key]
+        self._kinds[entry.kind] -= 1
+        group = self._groups[_group(entry.key)]
+        group.discard(entry.key)
+        if not group:
+            del self._groups[_group(entry.key)]
+
+
+def _age(entry: Attention) -> tuple[int, str]:
+    return entry.since, entry.key
+
+
+def _group(key: str) -> str:
+    return key[: key.rindex("/") + 1]
+
+
+def _may_begin(event: Event, key: str) -> bool:
+    """Return whether an event can begin this entry: most messages and reports begin none."""
+    kind = key.partition("/")[0]
+    match event.body:
+        case MessageSent(delivered_to=to, held=held, dead=dead):
+            return {"request": HUMAN in to, "held": bool(held), "dead": bool(dead)}.get(kind, False)
+        case DeliveryReport(agent=mailbox, state=state):
+            return (kind == "held" and state == State.HELD) or (kind == "request" and mailbox == HUMAN)
+    return True
+
+
+class _Hub:
+    """Follows the log for all open views. One task, which ends with the last view."""
+
+    def __init__(self, services: Services, facts: LiveFacts, call_later: CallLater) -> None:
+        self.views: set[View] = set()
+        self.is_over = False
+        self._services = services
+        self._queries = services.queries
+        self._clock: Clock = services.clock
+        self._facts = facts
+        self._pages = ViewPages(services.queries.rows, LogReader(services.queries), facts)
+        self._call_later = call_later
+        self._wake = asyncio.Event()
+        self._asking: set[View] = set()
+        self._changed = _Changed()
+        self._seq = 0
+        self._next_s = float("-inf")
+        self._timer: Timer | None = None
+        self._timer_s = float("inf")
+        self._due = _DueTimes()
+        self._states: dict[str, str] = {}
+        self._numbers: Counter[str] = Counter()
+        self._children: dict[str, set[str]] = {}
+        self._last: dict[str, Event | None] = {}
+        self._attention = _Entries()
+        self._counts: Counts | None = None
+
+    # Called by views and by the parts of the daemon
+
+    def want_snapshot(self, view: View) -> None:
+        """Prepare a snapshot for a view."""
+        self._asking.add(view)
+        self._wake.set()
+
+    def count_slow(self) -> None:
+        """Count a view that reads too slowly."""
+        self._services.metrics.count_slow_follower("view")
+
+    def forget(self, view: View) -> None:
+        """Remove a closed view. The hub ends with the last one."""
+        self.views.discard(view)
+        self._asking.discard(view)
+        if not self.views:
+            self.is_over = True
+            self._wake.set()
+
+    def end(self) -> None:
+        """Close all views."""
+        for view in list(self.views):
+            view.close()
+
+    def _presence_changed(self, name: str) -> None:
+        rows = self._queries.rows
+        for one in (name, *self._descendants(name)):
+            self._changed.note_agent(one, read_memberships(rows, one).get(one, ()))
+        self._wake.set()
+
+    def _permission_changed(self, id_: str) -> None:
+        self._changed.attention[f"permission/{id_}"] = None
+        # A blocked agent is listed once: by its request, or as blocked.
+        pending = self._services.agents.permissions.get(id_)
+        known = self._attention.get(f"permission/{id_}")
+        for name in {pending.agent if pending else "", known.who if known else ""} - {""}:
+            self._changed.attention[f"agent/{name}"] = None
+        self._wake.set()
+
+    def _descendants(self, name: str) -> Iterator[str]:
+        for child in self._children.get(name, ()):
+            yield child
+            yield from self._descendants(child)
+
+    # The task
+
+    async def run(self) -> None:
+        """Serve the views until the last one is closed."""
+        presence, permissions = self._services.callers.presence, self._services.agents.permissions
+        unsubscribe = self._queries.subscribe(lambda events: self._wake.set())
+        presence.changed, permissions.changed = self._presence_changed, self._permission_changed
+        try:
+            await self._begin()
+            while not self.is_over:
+                await self._serve()
+        finally:
+            self.is_over = True
+            unsubscribe()
+            # A new hub may have begun already.
+            if presence.changed == self._presence_changed:
+                presence.changed = lambda name: None
+                permissions.changed = lambda id: None
+            if self._timer is not None:
+                self._timer.cancel()
+            self.end()
+
+    async def _begin(self) -> None:
+        self._seq = self._queries.last()
+        for at, agent in enumerate(self._services.broker.directory.all()):
+            await _let_others_run(at)
+            self._count(agent)
+            self._watch_agent(agent)
+        for room in read_open_rooms(self._queries.rows):
+            await asyncio.sleep(0)
+            self._watch_room(room)
+        self._attention.replace(await self._pages.attention())
+        self._counts = self._current_counts()
+
+    async def _serve(self) -> None:
+        """Wait for something to do, and do it."""
+        self._sleep_until_due()
+        await self._wake.wait()
+        self._wake.clear()
+        if self._asking:
+            await self._send_snapshots()
+        self._note_due()
+        if not (self._changed or self._seq < self._queries.last()):
+            return
+        wait_s = self._next_s - self._clock.monotonic_s()
+        if wait_s > 0:
+            self._wake_after(wait_s)
+            return
+        self._next_s = self._clock.monotonic_s() + 1 / MOST_A_SECOND
+        try:
+            await self._send_changes()
+        except StorageFailed as error:
+            _logger.error("events are missing in open views: %s", error)
+            self._seq = self._queries.archived()
+        if self._changed or self._seq < self._queries.last():
+            self._wake_after(self._next_s - self._clock.monotonic_s())
+
+    def _wake_after(self, wait_s: float) -> None:
+        at_s = self._clock.monotonic_s() + wait_s
+        if self._timer is not None:
+            if self._timer_s <= at_s:
+                return
+            self._timer.cancel()
+        self._timer_s = at_s
+        self._timer = self._call_later(max(0.0, wait_s), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._wake.set()
+
+    # Time
+
+    def _sleep_until_due(self) -> None:
+        if (at_ms := self._due.first()) is not None:
+            wait_s = max(0.0, (at_ms - self._clock.now_ms()) / 1000)
+            self._wake_after(min(wait_s, _LONGEST_SLEEP_S))
+
+    def _note_due(self) -> None:
+        """Note agents that have become stale, and leases that are over."""
+        rows = self._queries.rows
+        for kind, key in self._due.take(self._clock.now_ms()):
+            if kind == "agent":
+                self._changed.note_agent(key, ())
+            elif (room := read_room(rows, key)) is not None:
+                self._changed.rooms[key] = None
+                self._changed.attention[f"stick/{key}"] = None
+                self._watch_room(room)
+
+    def _watch_agent(self, agent: Agent) -> None:
+        limit_ms = self._facts.stale_after_ms
+        if limit_ms and agent.state == AgentState.ACTIVE and not agent.left:
+            at_ms = agent.since + limit_ms + 1
+            if at_ms > self._clock.now_ms():
+                self._due.put(at_ms, "agent", agent.name)
+
+    def _watch_room(self, room: Room) -> None:
+        names = filter(None, (room.owner, room.reserved_for))
+        at_ms = outlook(room, self._facts.room(room, names), self._facts.policy).changes_ms
+        if at_ms is not None:
+            self._due.put(at_ms + 1, "room", room.id)
+
+    # Snapshots
+
+    async def _send_snapshots(self) -> None:
+        asking = sorted(self._asking, key=lambda view: (view.me, view.is_continuing, view.after))
+        self._asking.clear()
+        made: dict[tuple[str, bool, int], ViewRecord] = {}
+        bare: dict[str, Snapshot] = {}
+        for view in asking:
+            key = view.me, view.is_continuing, view.after
+            if key not in made:
+                if view.me not in bare:
+                    bare[view.me] = await self._snapshot(view.me)
+                made[key] = await self._continued(bare[view.me], view)
+            # No await between here and the last change: the view gets every later one.
+            if view in self.views and view.is_behind:
+                view.put(made[key])
+
+    async def _snapshot(self, me: str) -> Snapshot:
+        snapshot = await self._pages.snapshot(me, seq=self._seq)
+        attention = tuple(islice(self._attention.oldest_first(), _LIMIT_SNAPSHOT))
+        counts = self._current_counts()
+        return msgspec.structs.replace(snapshot, seq=self._seq, attention=attention, counts=counts)
+
+    async def _continued(self, snapshot: Snapshot, view: View) -> ViewRecord:
+        """Return the snapshot with the events after the view's last record, if there are not too many."""
+        if view.is_continuing and view.after <= self._seq:
+            missed = await self._events_after(view.after)
+            if missed is not None:
+                snapshot = msgspec.structs.replace(
+                    snapshot, events=tuple(map(event_row, missed)), is_continued=True
+                )
+                data = _encode(snapshot)
+                if len(data) <= LIMIT_WAITING_BYTES:
+                    return ViewRecord(seq=snapshot.seq, is_snapshot=True, data=data)
+                newest = snapshot.events[-_LIMIT_SNAPSHOT:]
+                snapshot = msgspec.structs.replace(snapshot, events=newest, is_continued=False)
+        return ViewRecord(seq=snapshot.seq, is_snapshot=True, data=_encode(snapshot))
+
+    async def _events_after(self, after: int) -> list[Event] | None:
+        """Return the events after a seq up to the last record; None if too many or lost ones."""
+        found: list[Event] = []
+        while after < self._seq:
+            try:
+                events, after = await self._queries.next_events(after, _LIMIT_EVENTS)
+            except StorageFailed:
+                return None
+            found.extend(event for event in events if event.seq <= self._seq)
+            if len(found) > LIMIT_CONTINUED:
+                return None
+        return found
+
+    # Changes
+
+    async def _send_changes(self) -> None:
+        after = self._seq
+        events, seq = await self._queries.next_events(after, _LIMIT_EVENTS)
+        for at, event in enumerate(events):
+            await _let_others_run(at)
+            self._note(event)
+        changes = await self._changes(after, seq, events)
+        self._seq = seq
+        if _is_empty(changes):
+            return
+        record = ViewRecord(seq=seq, is_snapshot=False, data=_encode(changes))
+        for view in self.views:
+            if not view.is_behind:
+                view.put(record)
+
+    def _note(self, event: Event) -> None:
+        self._changed.note(event, self._queries)
+        self._changed.attention.update(dict.fromkeys(self._attention.touched_by(event)))
+        if isinstance(event.body, MessageSent):
+            self._last[event.sender] = event
+        elif event.type in AGENT_TYPES:
+            agent = self._services.broker.directory.get(agent_of(event))
+            if agent is not None:
+                self._count(agent)
+                self._watch_agent(agent)
+        elif (room_id := room_id_of(event)) and (room := read_room(self._queries.rows, room_id)) is not None:
+            self._watch_room(room)
+
+    async def _changes(self, after: int, seq: int, events: Sequence[Event]) -> Changes:
+        agents = await self._agent_rows()
+        talks = self._talk_rows()
+        attention, settled = await self._attention_entries()
+        moved, rooms = _take(self._changed.moved, _LIMIT_EVENTS), _take(self._changed.rooms, _LIMIT_KEYS)
+        counts = self._current_counts()
+        is_new = counts != self._counts
+        self._counts = counts
+        rows = []
+        for at, event in enumerate(events):
+            await _let_others_run(at)
+            rows.append(event_row(event))
+        return Changes(
+            after=after,
+            seq=seq,
+            events=tuple(rows),
+            agents=tuple(agents),
+            talks=tuple(talks),
+            attention=tuple(attention),
+            settled=tuple(settled),
+            moved=tuple(moved),
+            rooms=tuple(rooms),
+            counts=counts if is_new else None,
+        )
+
+    async def _agent_rows(self) -> list[AgentRow]:
+        names = _take(self._changed.agents, _LIMIT_AGENTS)
+        names += _take(self._changed.counted, _LIMIT_AGENTS - len(names))
+        rows = []
+        for at, name in enumerate(dict.fromkeys(names)):
+            await _let_others_run(at)
+            if self._services.broker.directory.get(name) is None:
+                continue
+            if name not in self._last:
+                self._last[name] = await self._pages.last_message(name)
+            if (row := self._pages.agent_row(name, self._last[name])) is not None:
+                rows.append(row)
+        return rows
+
+    def _talk_rows(self) -> list[ConversationRow]:
+        rows, text_of = self._queries.rows, self._facts.text_of
+        keys = _take(self._changed.talks, _LIMIT_TALKS)
+        found = (read_conversation(rows, key, text_of=text_of) for key in keys)
+        return [row for row in found if row is not None]
+
+    async def _attention_entries(self) -> tuple[list[Attention], list[str]]:
+        """Return the changed entries, and the keys of those that have ended since the last record."""
+        found: list[Attention] = []
+        settled: list[str] = []
+        for at, key in enumerate(_take(self._changed.attention, _LIMIT_KEYS)):
+            await _let_others_run(at)
+            entry = self._pages.attention_of(key)
+            if entry is None:
+                settled += self._attention.remove(key)
+            elif self._attention.get(key) != entry:
+                settled += self._attention.put(entry)
+                found.append(entry)
+        if self._attention.is_incomplete:
+            found += self._attention.replace(await self._pages.attention())
+        return found, settled
+
+    # Numbers
+
+    def _count(self, agent: Agent) -> None:
+        if agent.parent:
+            self._children.setdefault(agent.parent, set()).add(agent.name)
+        before = self._states.get(agent.name, "")
+        now = "" if agent.left else agent.state
+        if before == now:
+            return
+        if before:
+            self._numbers[before] -= 1
+        if now:
+            self._numbers[now] += 1
+        self._states[agent.name] = now
+
+    def _current_counts(self) -> Counts:
+        agents = {state: number for state, number in self._numbers.items() if number}
+        unread = count_unread(self._queries.rows)
+        return Counts(agents=agents, attention=len(self._attention), unread=unread)
+
+
+def _is_empty(changes: Changes) -> bool:
+    return changes == Changes(after=changes.after, seq=changes.after)
+
+
+async def _let_others_run(at: int) -> None:
+    if at % _STEP == _STEP - 1:
+        await asyncio.sleep(0)
+
+
+class _DueTimes:
+    """Times at which something changes without an event: at most one for each key, the earliest."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str, str]] = []
+        self._times: dict[tuple[str, str], int] = {}
+
+    def put(self, at_ms: int, kind: str, key: str) -> None:
+        """Add a time. A later one than the known one is ignored: it is computed again when that is due."""
+        known = self._times.get((kind, key))
+        if known is None or at_ms < known:
+            self._times[kind, key] = at_ms
+            heappush(self._heap, (at_ms, kind, key))
+
+    def first(self) -> int | None:
+        """Return the earliest time, or None."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_ms: int) -> list[tuple[str, str]]:
+        """Remove and return the keys whose time has come."""
+        found = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            at_ms, kind, key = heappop(self._heap)
+            if self._times.get((kind, key)) == at_ms:
+                del self._times[kind, key]
+                found.append((kind, key))
+        return found

@@ -1,0 +1,891 @@
+"""The lists and details that a view shows, from the rows and the log: now, or at a seq in the past.
+
+Every method changes nothing. Long lists are read in pages, and built in steps, so that other callers can run.
+"""
+
+import asyncio
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, Protocol, TypeVar, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from palaver.broker.messages import recipients_of
+from palaver.delivery.mailbox import mailboxes_of_lanes
+from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, rank, reservation_until_ms
+from palaver.errors import NotFound
+from palaver.log.search import Phrase, parse_search, words_of
+from palaver.protocol.agents import Agent, doing_text
+from palaver.protocol.envelope import Event, room_id_of
+from palaver.protocol.events import AgentState, DeliveryReport, MessageSent, State
+from palaver.protocol.message import HUMAN, MESSAGE, flat, handlers_of, is_lost, readable_text
+from palaver.protocol.paths import readable_mailbox, split_mailbox
+from palaver.protocol.query import Query, agent_place
+from palaver.protocol.summary import summary
+from palaver.protocol.views import (
+    AgentPage,
+    AgentRow,
+    AgentsPage,
+    AnyAsk,
+    AskAgent,
+    AskAgents,
+    AskAttention,
+    AskConversations,
+    AskLedger,
+    AskLog,
+    AskMessages,
+    AskPast,
+    AskPermission,
+    AskRoom,
+    AskRooms,
+    AskSeq,
+    Attention,
+    AttentionPage,
+    ConversationRow,
+    ConversationsPage,
+    Counts,
+    EventRow,
+    LedgerPage,
+    LedgerStep,
+    LogPage,
+    Mark,
+    MessageRow,
+    MessagesPage,
+    PermissionPage,
+    RoomHandoff,
+    RoomMember,
+    RoomNote,
+    RoomPage,
+    RoomRow,
+    RoomsPage,
+    RoomTask,
+    SeqPage,
+    Snapshot,
+    ViewValue,
+    WaitingMessage,
+    WaitReason,
+)
+from palaver.services.queries import Queries
+from palaver.services.results import MessageReceipts, ReceiptView, in_common_words
+from palaver.state.agents import (
+    AGENTS,
+    find_mail,
+    read_agent,
+    read_entry,
+    read_mail,
+    read_receivers,
+    read_unread,
+)
+from palaver.state.attention import AttentionFacts, attention_of, read_attention
+from palaver.state.conversations import count_unread, read_conversations
+from palaver.state.reasons import USED_UP, WaitFacts, read_wait
+from palaver.state.rooms import (
+    Member,
+    Room,
+    StickState,
+    find_past_room,
+    read_memberships,
+    read_notes,
+    read_open_rooms,
+)
+from palaver.state.rows import (
+    MAIL,
+    LedgerEntry,
+    OpenMessage,
+    Rows,
+    answered_seq,
+    mail_prefix,
+)
+from palaver.state.tasks import read_tasks
+from palaver.state.watches import read_watch
+
+# --------------------
+# What the pages are made from.
+
+_LIMIT_TEXT: Final = 300
+"""Characters of an event in a list."""
+_LIMIT_WHOLE: Final = 4000
+"""Characters of a message in a conversation."""
+_LIMIT_BEGINNING: Final = 120
+"""Characters of a message that is quoted, or shown with its sender."""
+_LIMIT_MARKS: Final = 50
+"""Recipients of one message whose states are shown in a list."""
+_LIMIT_QUEUE: Final = 1000
+"""Waiting messages of an agent that are counted."""
+_LIMIT_MEMBERS: Final = 500
+_LIMIT_BESIDE: Final = 100
+"""Members of a room whose other messages are shown with it."""
+_LIMIT_NOTES: Final = 200
+_LIMIT_HANDOFFS: Final = 20
+_LIMIT_STEPS: Final = 2000
+"""Reports that are searched for the steps of one message."""
+_LIMIT_ROOMS: Final = 500
+_NEWEST_MESSAGES: Final = 300
+"""Messages that are searched for the newest one of each agent before each is looked up."""
+_STEP: Final = 20
+"""Rows that are built before other callers can run: one or two milliseconds of work."""
+_SNAPSHOT_AGENTS: Final = 200
+_SNAPSHOT_TALKS: Final = 100
+_SNAPSHOT_EVENTS: Final = 200
+_SNAPSHOT_ATTENTION: Final = 500
+_ARCHIVE_WINDOW: Final = 2000
+"""Seqs of an archive that are searched at once, backwards. Doubled after each that has too few."""
+_FINAL: Final = frozenset({State.SEEN, State.ANSWERED, State.REFUSED, State.EXPIRED, State.DEAD})
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class EventReader(Protocol):
+    """The log as a view reads it: all events up to `last()`, archived or not."""
+
+    def last(self) -> int:
+        """Return the seq of the newest event; 0 in an empty log."""
+        ...
+
+    def event(self, seq: int) -> Event | None:
+        """Return the event with a seq, or None."""
+        ...
+
+    def message(self, reference: str) -> Event:
+        """Return a message by its reference. Raises NotFound."""
+        ...
+
+    async def read(self, query: Query) -> list[Event]:
+        """Return matching events in seq order: the first `limit`, or with `last` the newest `last`."""
+        ...
+
+    async def shown(self, query: Query) -> list[Event]:
+        """Return messages in the places of `query.shown`, as `read` returns events."""
+        ...
+
+    async def seq_at(self, ts: int) -> int:
+        """Return the seq of the first event from a time on; that after the last one if there is none."""
+        ...
+
+
+class ViewFacts(AttentionFacts, WaitFacts, Protocol):
+    """What is not in the rows: time, presence, lanes, waits in rooms, and the open permission requests."""
+
+    @property
+    def epoch(self) -> str:
+        """Differs for every start of the daemon."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """The id of this home."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The version of the daemon."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """The times of rooms and leases."""
+        ...
+
+    def count_agents(self) -> int:
+        """Return the number of all agents, also of those that have left."""
+        ...
+
+    def request(self, id: str) -> PermissionPage | None:
+        """Return an open permission request with its whole input, or None."""
+        ...
+
+    def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
+        """Return the presence and the waits of some members of a room."""
+        ...
+
+
+class _WithoutTexts:
+    """Facts with no text of a message: for the keys of a list."""
+
+    def __init__(self, facts: ViewFacts) -> None:
+        self.now_ms = facts.now_ms
+        self.stale_after_ms = facts.stale_after_ms
+        self.is_present = facts.is_present
+        self.agents = facts.agents
+        self.permission = facts.permission
+        self.lease_until_ms = facts.lease_until_ms
+
+    def text_of(self, seq: int) -> str:
+        return ""
+
+    def sender_of(self, seq: int) -> str:
+        return ""
+
+
+class LogReader:
+    """The log of the running daemon as a view reads it."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+        self.last = queries.last
+        self.event = queries.event
+        self.message = queries.message
+        self.shown = queries.shown
+        self.seq_at = queries.seq_at
+
+    async def read(self, query: Query) -> list[Event]:
+        """Return matching events in seq order, archived or not."""
+        if query.last is None:
+            return await self._forward(query)
+        while True:
+            archived = self._queries.archived()
+            found = await self._queries.read(replace(query, after=max(query.after, archived)))
+            if archived == self._queries.archived():  # Else some may have moved into an archive meanwhile.
+                break
+        if len(found) < query.last and query.after < archived:
+            return [*await self._backward(query, query.last - len(found), archived), *found]
+        return found
+
+    async def _forward(self, query: Query) -> list[Event]:
+        found: list[Event] = []
+        pages: AsyncGenerator[Sequence[Event], None] = self._queries.pages(query)
+        async for page in pages:
+            found.extend(page)
+            if len(found) >= query.limit:
+                break
+        await pages.aclose()
+        return found[: query.limit]
+
+    async def _backward(self, query: Query, count: int, archived: int) -> list[Event]:
+        """Return the newest `count` matching archived events."""
+        found: list[Event] = []
+        end = archived + 1 if query.before is None else min(query.before, archived + 1)
+        window = _ARCHIVE_WINDOW
+        while len(found) < count and end > query.after + 1:
+            begin = max(query.after, end - 1 - window)
+            part = replace(query, after=begin, before=end, last=None, limit=_ARCHIVE_WINDOW)
+            found = [*[event async for page in self._queries.pages(part) for event in page], *found]
+            end, window = begin + 1, window * 2
+        return found[-count:]
+
+
+# --------------------
+# Single rows. Pure functions of an event or of rows.
+
+
+def beginning_of(text: str, limit: int = _LIMIT_BEGINNING) -> str:
+    """Return the beginning of a text, with an ellipsis if it is longer."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def text_of(event: Event) -> str:
+    """Return the text of a message, or any other event as a sentence."""
+    body = event.body
+    if isinstance(body, MessageSent):  # Most events are messages.
+        return readable_text(event) if body.command or is_lost(event) else body.text
+    return summary(event)
+
+
+def event_row(event: Event, phrases: Sequence[Phrase] = ()) -> EventRow:
+    """Return an event as a row of the log; with the phrases of a search, where they are in its text."""
+    body = event.body
+    text = text_of(event)
+    hits: tuple[tuple[int, int], ...] = ()
+    if phrases:
+        text, hits = _with_hits(text, phrases)
+    room, thread = (body.room, body.thread) if isinstance(body, MessageSent) else (room_id_of(event), "")
+    return EventRow(
+        seq=event.seq,
+        ts=event.ts,
+        type=event.type,
+        sender=event.sender,
+        to=event.to,
+        text=beginning_of(text, _LIMIT_TEXT),
+        room=room or "",
+        thread=thread or "",
+        hits=hits,
+    )
+
+
+def _with_hits(text: str, phrases: Sequence[Phrase]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return the part of a text with the first hit, and the positions of all hits in it."""
+    found = sorted(_find_hits(text, phrases))
+    skipped = 0
+    if found and found[0][1] >= _LIMIT_TEXT:
+        skipped = found[0][0] - _LIMIT_BEGINNING
+        text = f"…{text[skipped + 1 :]}"
+    ends = min(len(text), _LIMIT_TEXT - 1)
+    shown = ((start - skipped, min(end - skipped, ends)) for start, end in found)
+    return text, tuple((start, end) for start, end in shown if start < end)
+
+
+def _find_hits(text: str, phrases: Sequence[Phrase]) -> Iterator[tuple[int, int]]:
+    # One character for each, so that positions stay: without accents, in lower case.
+    plain = "".join(map(_plain, text))
+    for phrase in phrases:
+        words = r"\W+".join(map(re.escape, words_of(phrase.text)))
+        ending = r"\w*" if phrase.is_open else r"(?!\w)"
+        for hit in re.finditer(rf"(?<!\w){words}{ending}", plain):
+            yield hit.span()
+
+
+def _plain(character: str) -> str:
+    return unicodedata.normalize("NFD", character)[0].lower()[:1]
+
+
+# --------------------
+# The pages.
+
+_Row = TypeVar("_Row")
+
+
+class ViewPages:
+    """Answers the questions of views. `rows` is of the same seq as `reader`, or a little newer."""
+
+    def __init__(self, rows: Rows, reader: EventReader, facts: ViewFacts) -> None:
+        self._rows = rows
+        self._reader = reader
+        self._facts = facts
+
+    async def answer(self, question: AnyAsk) -> ViewValue:
+        """Return the answer to any question; `at` is ignored. Raises NotFound and other refusals."""
+        match question:
+            case AskAgents():
+                return await self.agents(question.after, question.limit)
+            case AskAgent():
+                return await self.agent(question.name, question.limit)
+            case AskAttention():
+                return AttentionPage(seq=self._reader.last(), entries=tuple(await self.attention()))
+            case AskPermission():
+                return self.permission(question.id)
+            case AskConversations():
+                return await self.conversations(question.before, question.find, question.limit)
+            case AskMessages():
+                return await self.messages(question)
+            case AskLedger():
+                return await self.ledger(question.message)
+            case AskRooms():
+                return await self.rooms()
+            case AskRoom():
+                return await self.room(question.id)
+            case AskLog():
+                return await self.log(question)
+            case AskSeq():
+                return SeqPage(seq=self._reader.last(), found=await self._reader.seq_at(question.ts))
+            case AskPast():
+                return await self.snapshot(HUMAN)
+            case _:
+                assert_never(question)
+
+    # The whole bus
+
+    async def snapshot(self, me: str, *, seq: int = 0) -> Snapshot:
+        """Return the bus as it is now, with the newest events up to a seq, by default the last one."""
+        seq = seq or self._reader.last()
+        page = await self.agents("", _SNAPSHOT_AGENTS)
+        attention = await self.attention()
+        events = await self.newest_events(seq)
+        return Snapshot(
+            epoch=self._facts.epoch,
+            seq=seq,
+            now=self._facts.now_ms,
+            me=me,
+            device=self._facts.device,
+            version=self._facts.version,
+            counts=self.counts(len(attention)),
+            attention=tuple(attention[:_SNAPSHOT_ATTENTION]),
+            agents=page.rows,
+            agents_total=page.total,
+            talks=tuple(read_conversations(self._rows, limit=_SNAPSHOT_TALKS, text_of=self._facts.text_of)),
+            events=tuple(map(event_row, events)),
+        )
+
+    async def newest_events(self, seq: int) -> list[Event]:
+        """Return the newest events up to a seq, as many as a snapshot has."""
+        query = Query(before=seq + 1, last=_SNAPSHOT_EVENTS, limit=_SNAPSHOT_EVENTS, with_imported=True)
+        return await self._reader.read(query)
+
+    def counts(self, attention: int) -> Counts:
+        """Return the numbers of the top line; the number of entries of attention is given."""
+        states = Counter(agent.state for agent in self._facts.agents())
+        return Counts(agents=dict(states), attention=attention, unread=count_unread(self._rows))
+
+    async def attention(self) -> list[Attention]:
+        """Return what waits for a person, oldest first."""
+        found: list[Attention] = []
+        # The messages are read one by one: there may be thousands.
+        for at, known in enumerate(read_attention(self._rows, _WithoutTexts(self._facts))):
+            await _let_others_run(at)
+            if (entry := self.attention_of(known.key)) is not None:
+                found.append(entry)
+        return found
+
+    def attention_of(self, key: str) -> Attention | None:
+        """Return one entry of attention; None if it has ended."""
+        return attention_of(self._rows, key, self._facts)
+
+    def permission(self, id: str) -> PermissionPage:
+        """Return an open permission request with its whole input. Raises NotFound."""
+        found = self._facts.request(id)
+        if found is None:
+            raise NotFound(f"request {id} for a permission", "it was answered, or its session has ended")
+        return found
+
+    # Agents
+
+    async def agents(self, after: str, limit: int) -> AgentsPage:
+        """Return agents by name, above a name."""
+        found = self._rows.scan(AGENTS, "", after=after, limit=limit + 1)
+        names = [key for key, _ in found[:limit]]
+        last = await self.last_messages(names)
+        rows: list[AgentRow] = []
+        for at, name in enumerate(names):
+            await _let_others_run(at)
+            if (row := self.agent_row(name, last.get(name))) is not None:
+                rows.append(row)
+        return AgentsPage(
+            seq=self._reader.last(),
+            total=self._facts.count_agents(),
+            rows=tuple(rows),
+            has_more=len(found) > limit,
+        )
+
+    def agent_row(self, name: str, last: Event | None) -> AgentRow | None:
+        """Return one agent with the newest message that it wrote; None if there is no such agent."""
+        agent = read_agent(self._rows, name)
+        if agent is None:
+            return None
+        is_present = self._facts.is_present(name)
+        return AgentRow(
+            name=name,
+            state=agent.state,
+            since=agent.since,
+            seq=self._reader.last(),
+            harness=agent.harness,
+            role=agent.role,
+            tag=agent.tag,
+            parent=agent.parent,
+            doing=doing_text(agent.tool, agent.detail),
+            waits_for=self._waits_for(agent, last),
+            unread=read_unread(self._rows, name),
+            rooms=read_memberships(self._rows, name).get(name, ()),
+            folder=agent.cwd,
+            last="" if last is None else beginning_of(text_of(last)),
+            last_seq=0 if last is None else last.seq,
+            is_present=is_present,
+            is_paused=agent.paused,
+            is_stale=is_present and self._is_stale(agent),
+            has_left=agent.left,
+            has_terminal=bool(agent.holder) and not agent.left,
+        )
+
+    def _is_stale(self, agent: Agent) -> bool:
+        limit_ms = self._facts.stale_after_ms
+        is_silent = self._facts.now_ms - agent.since > limit_ms
+        return bool(limit_ms) and agent.state == AgentState.ACTIVE and is_silent
+
+    def _waits_for(self, agent: Agent, last: Event | None) -> str:
+        if agent.left:
+            return ""
+        if agent.state == AgentState.BLOCKED:
+            return "its usage limit" if agent.detail.startswith(USED_UP) else "a person"
+        for id_ in read_memberships(self._rows, agent.name).get(agent.name, ()):
+            room = find_past_room(self._rows, id_)
+            if self._facts.room(room, (agent.name,)).of(agent.name).is_waiting:
+                return f"the stick of #{room.slug}"
+        if last is not None and isinstance(last.body, MessageSent):
+            for name in last.body.delivered_to[:_LIMIT_MARKS]:
+                if read_watch(self._rows, name, last.seq) is not None:
+                    return f"a reply of {name}"
+        return ""
+
+    async def last_messages(self, names: Sequence[str]) -> dict[str, Event]:
+        """Return the newest message that each of these agents wrote."""
+        seq = self._reader.last()
+        query = Query(types=(MESSAGE,), before=seq + 1, last=_NEWEST_MESSAGES)
+        found = {event.sender: event for event in await self._reader.read(query)}
+        if len(found) < len(names):
+            for name in names:
+                if name not in found and (event := await self.last_message(name)) is not None:
+                    found[name] = event
+        return found
+
+    async def last_message(self, name: str) -> Event | None:
+        """Return the newest message that an agent wrote."""
+        before = self._reader.last() + 1
+        query = Query(types=(MESSAGE,), senders=(name,), before=before, last=1, limit=1)
+        return next(iter(await self._reader.read(query)), None)
+
+    async def agent(self, name: str, limit: int) -> AgentPage:
+        """Return one agent with its queue and its newest messages. Raises NotFound."""
+        plain = name.removeprefix("@")
+        row = self.agent_row(plain, await self.last_message(plain))
+        agent = read_agent(self._rows, plain)
+        if row is None or agent is None:
+            raise NotFound(f"agent {beginning_of(plain)}", "'pal list' shows the agents")
+        queue: list[WaitingMessage] = []
+        for mailbox in mailboxes_of_lanes(self._rows, agent):
+            for at, mail in enumerate(islice(read_mail(self._rows, mailbox), limit)):
+                await _let_others_run(at)
+                if (waiting := self._waiting(mailbox, mail)) is not None:
+                    queue.append(waiting)
+        before = self._reader.last() + 1
+        query = Query(shown=(agent_place(plain),), before=before, last=limit, limit=limit)
+        events = await self._reader.shown(query)
+        return AgentPage(
+            seq=self._reader.last(),
+            row=row,
+            queue=tuple(queue[:limit]),
+            queue_total=sum(
+                len(self._rows.scan(MAIL, mail_prefix(mailbox), limit=_LIMIT_QUEUE))
+                for mailbox in mailboxes_of_lanes(self._rows, agent)
+            ),
+            messages=await self._message_rows(events),
+        )
+
+    def _waiting(self, mailbox: str, mail: OpenMessage) -> WaitingMessage | None:
+        event = self._reader.event(mail.seq)
+        reason = None if event is None else self._reason(event, mailbox)
+        if event is None or reason is None:
+            return None
+        entry = read_entry(self._rows, mail.seq, mailbox)
+        return WaitingMessage(
+            seq=event.seq,
+            ts=event.ts,
+            sender=event.sender,
+            text=beginning_of(text_of(event), _LIMIT_TEXT),
+            state=State.QUEUED.value if entry is None else entry.state,
+            priority=flat(event).priority,
+            reason=reason,
+        )
+
+    def _reason(self, event: Event, mailbox: str) -> WaitReason | None:
+        """Return why a message waits for a recipient; None if its state there is final."""
+        return read_wait(self._rows, event.seq, mailbox, self._facts)
+
+    # Conversations
+
+    async def conversations(self, before: int, find: str, limit: int) -> ConversationsPage:
+        """Return conversations, newest first, below a seq; with `find` only those with this in the title.
+
+        A page may have a few rows more: those with the same newest message are in one page.
+        """
+        rows: list[ConversationRow] = []
+        wanted, has_more = find.casefold(), True
+        while has_more and len(rows) < limit:
+            await asyncio.sleep(0)
+            found = read_conversations(self._rows, before=before, limit=min(limit - len(rows), _STEP))
+            rows.extend(row for row in found if wanted in f"{row.title} {row.key}".casefold())
+            before = found[-1].seq if found else 0
+            has_more = bool(found and read_conversations(self._rows, before=before, limit=1))
+        texts = [replace(row, text=self._facts.text_of(row.seq)) for row in rows]
+        return ConversationsPage(seq=self._reader.last(), rows=tuple(texts), has_more=has_more)
+
+    async def messages(self, asked: AskMessages) -> MessagesPage:
+        """Return messages of a conversation, in seq order."""
+        before = min(asked.before or self._reader.last() + 1, self._reader.last() + 1)
+        members = self._members_of(asked.conversation) if asked.beside else frozenset()
+        places = (asked.conversation, *sorted(map(agent_place, members)))
+        query = Query(shown=places, before=before, limit=asked.limit + 1, with_imported=True)
+        ends = {"after": asked.after} if asked.after else {"last": asked.limit + 1}
+        events = await self._reader.shown(replace(query, **ends))
+        has_more = len(events) > asked.limit
+        cut = events[: asked.limit] if asked.after else events[-asked.limit :]
+        return MessagesPage(seq=self._reader.last(), rows=await self._message_rows(cut), has_more=has_more)
+
+    def _members_of(self, conversation: str) -> frozenset[str]:
+        """Return the first members of the room of a conversation; none for other conversations."""
+        if not conversation.startswith("#"):
+            return frozenset()
+        try:
+            room = find_past_room(self._rows, conversation)
+        except NotFound:
+            return frozenset()
+        return frozenset(islice(room.names, _LIMIT_BESIDE))
+
+    async def _message_rows(self, events: Sequence[Event]) -> tuple[MessageRow, ...]:
+        rows: list[MessageRow] = []
+        for event in events:
+            await asyncio.sleep(0)  # One message can have many recipients.
+            rows.append(self.message_row(event))
+        return tuple(rows)
+
+    def message_row(self, event: Event) -> MessageRow:
+        """Return one message with its state for each recipient."""
+        body = event.body if isinstance(event.body, MessageSent) else MessageSent()
+        text = text_of(event)
+        names = self._recipients(event)
+        answered = answered_seq(event)
+        quoted = self._reader.event(answered) if answered else None
+        mail = None if HUMAN not in names else find_mail(self._rows, HUMAN, event.seq)
+        return MessageRow(
+            seq=event.seq,
+            id=event.id,
+            ts=event.ts,
+            sender=event.sender,
+            text=text[:_LIMIT_WHOLE],
+            is_cut=len(text) > _LIMIT_WHOLE,
+            to=event.to,
+            type=event.type,
+            intent=body.intent or "",
+            thread=body.thread or "",
+            room=body.room or "",
+            priority=body.priority or "",
+            reply_to=answered or 0,
+            quote="" if quoted is None else beginning_of(text_of(quoted)),
+            marks=tuple(self._mark(event, name) for name in names[:_LIMIT_MARKS]),
+            recipients=len(names) if len(names) > _LIMIT_MARKS else 0,
+            is_unread=mail is not None and not mail[1].is_kept_back,
+        )
+
+    def _recipients(self, event: Event) -> tuple[str, ...]:
+        if event.imported:
+            return ()
+        if is_lost(event):
+            return tuple(read_receivers(self._rows, event.seq))
+        return recipients_of(event)
+
+    def _mark(self, event: Event, name: str) -> Mark:
+        entry = read_entry(self._rows, event.seq, name)
+        state = State.QUEUED.value if entry is None else entry.state
+        reason = None if state in _FINAL else self._reason(event, name)
+        return Mark(name=readable_mailbox(name), state=state, reason=reason)
+
+    # The ledger
+
+    async def ledger(self, reference: str) -> LedgerPage:
+        """Return one message with its receipts and every step of its delivery. Raises NotFound."""
+        event = self._reader.message(reference)
+        if event.seq > self._reader.last():
+            raise NotFound(f"message {beginning_of(reference)}", "it was sent later")
+        receipts = self.receipts(event)
+        return LedgerPage(
+            seq=self._reader.last(),
+            message=self.message_row(event),
+            receipts=msgspec.Raw(_encode(in_common_words(msgspec.to_builtins(receipts)))),
+            steps=await self._steps(event, receipts),
+        )
+
+    def receipts(self, event: Event) -> MessageReceipts:
+        """Return the receipts of a message, as `pal receipts` prints them."""
+        dead = event.body.dead if isinstance(event.body, MessageSent) and not event.imported else ()
+        return MessageReceipts(
+            seq=event.seq,
+            id=event.id,
+            sender=event.sender,
+            ts=event.ts,
+            text=readable_text(event),
+            priority=flat(event).priority,
+            receipts=(
+                *(self._receipt(event, name, *split_mailbox(name)) for name in self._recipients(event)),
+                *(self._receipt(event, path, path, "") for path in dead),
+            ),
+        )
+
+    def _receipt(self, event: Event, mailbox: str, name: str, session: str) -> ReceiptView:
+        entry = read_entry(self._rows, event.seq, mailbox)
+        fields = msgspec.structs.asdict(entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
+        wait = read_wait(self._rows, event.seq, mailbox, self._facts)
+        handled_by = handlers_of(event, mailbox)
+        return ReceiptView(name=name, session=session, handled_by=handled_by, wait=wait, **fields)
+
+    async def _steps(self, event: Event, receipts: MessageReceipts) -> tuple[LedgerStep, ...]:
+        names = self._recipients(event)[:_LIMIT_MARKS]
+        first = LedgerStep(seq=event.seq, ts=event.ts, name="", state=State.QUEUED.value, by=event.sender)
+        if not names:
+            return (first,)
+        query = Query(
+            types=("delivery",),
+            agents=tuple(dict.fromkeys(names)),
+            after=event.seq,
+            before=self._reader.last() + 1,
+            limit=_LIMIT_STEPS,
+        )
+        steps = [
+            LedgerStep(
+                seq=one.seq,
+                ts=one.ts,
+                name=readable_mailbox(report.agent),
+                state=report.state,
+                lane=report.lane,
+                grade=report.grade,
+                reason="unconfirmed" if report.unconfirmed and not report.reason else report.reason,
+                by="" if one.sender.startswith("[") else one.sender,
+            )
+            for one in await self._reader.read(query)
+            if isinstance(report := one.body, DeliveryReport) and event.seq in report.messages
+        ]
+        answers = [
+            LedgerStep(
+                seq=one.answer,
+                ts=one.ts,
+                name=one.name,
+                state=State.ANSWERED.value,
+                reason="without --reply-to" if one.implied else "",
+                by=one.name,
+            )
+            for one in receipts.receipts
+            if one.answer
+        ]
+        return (first, *sorted((*steps, *answers), key=lambda step: step.seq))
+
+    # Rooms
+
+    async def rooms(self) -> RoomsPage:
+        """Return all open rooms, by name."""
+        rows: list[RoomRow] = []
+        for room in islice(read_open_rooms(self._rows), _LIMIT_ROOMS):
+            await asyncio.sleep(0)  # A room can have many members.
+            rows.append(self.room_row(room))
+        return RoomsPage(seq=self._reader.last(), rows=tuple(rows))
+
+    def room_row(self, room: Room) -> RoomRow:
+        """Return one room in a list."""
+        facts = self._facts.room(room, filter(None, (room.owner, room.reserved_for)))
+        policy = self._facts.policy
+        is_owned, is_reserved = room.state == StickState.OWNED, room.state == StickState.RESERVED
+        return RoomRow(
+            id=room.id,
+            name=room.name,
+            path=room.path,
+            stick=room.state,
+            owner=room.owner,
+            lease_until=lease_until_ms(room, facts, policy) if is_owned else 0,
+            reserved_for=room.reserved_for,
+            claim_until=reservation_until_ms(room, facts, policy) if is_reserved else 0,
+            members=len(room.members),
+            present=sum(name == HUMAN or self._facts.is_present(name) for name in room.names),
+        )
+
+    async def room(self, id: str) -> RoomPage:
+        """Return one room, open or closed. Raises RoomNotFound."""
+        room = find_past_room(self._rows, id)
+        facts = self._facts.room(room, room.names)
+        line = [one.name for one in _waiting_line(room, facts)]
+        places = {name: at for at, name in enumerate(line, 1)}
+        shown = sorted(
+            room.members,
+            key=lambda one: (
+                one.name != room.owner,
+                places.get(one.name, len(room.members)),
+                not facts.of(one.name).is_present,
+                one.ordinal,
+            ),
+        )
+        members: list[RoomMember] = []
+        for at, member in enumerate(shown[:_LIMIT_MEMBERS]):
+            await _let_others_run(at)
+            members.append(self._member(room, member, facts, places.get(member.name, 0)))
+        return RoomPage(
+            seq=self._reader.last(),
+            row=self.room_row(room),
+            turn=room.turn,
+            members=tuple(members),
+            handoffs=await self._handoffs(room),
+            is_handoff_open=room.pending is not None,
+            notes=self._notes(room),
+            tasks=self._tasks(frozenset(room.names)),
+        )
+
+    def _member(self, room: Room, member: Member, facts: RoomFacts, place: int) -> RoomMember:
+        agent = read_agent(self._rows, member.name)
+        return RoomMember(
+            name=member.name,
+            state="" if agent is None else agent.state,
+            is_present=facts.of(member.name).is_present,
+            is_owner=member.name == room.owner,
+            is_waiting=bool(place),
+            place=place,
+            last_turn=member.last_turn,
+        )
+
+    async def _handoffs(self, room: Room) -> tuple[RoomHandoff, ...]:
+        query = Query(
+            types=("release", "pass"),
+            rooms=(room.id,),
+            before=self._reader.last() + 1,
+            last=_LIMIT_HANDOFFS,
+            limit=_LIMIT_HANDOFFS,
+        )
+        found = []
+        for event in reversed(await self._reader.read(query)):
+            handoff = getattr(event.body, "handoff", None)
+            if handoff is not None:
+                to = getattr(event.body, "reserved_for", None) or ""
+                found.append(
+                    RoomHandoff(seq=event.seq, ts=event.ts, sender=event.sender, to=to, handoff=handoff)
+                )
+        return tuple(found)
+
+    def _notes(self, room: Room) -> tuple[RoomNote, ...]:
+        notes = read_notes(self._rows, room.id, include_resolved=True, limit=_LIMIT_NOTES)
+        return tuple(
+            RoomNote(id=one.id, ts=one.ts, sender=one.by, text=one.text, is_resolved=not one.is_open)
+            for one in notes
+        )
+
+    def _tasks(self, members: frozenset[str]) -> tuple[RoomTask, ...]:
+        """Return the newest tasks that members created or have."""
+        return tuple(
+            RoomTask(
+                id=task.id,
+                number=task.seq,
+                title=task.title,
+                status=task.status,
+                assignee=task.assignee,
+                ts=task.updated,
+            )
+            for task in read_tasks(self._rows, is_open=False, limit=_LIMIT_NOTES)
+            if not members.isdisjoint((task.by, *task.assignees))
+        )
+
+    # The log
+
+    async def log(self, asked: AskLog) -> LogPage:
+        """Return events in seq order. Raises BadQuery for a search without words."""
+        before = min(asked.before or self._reader.last() + 1, self._reader.last() + 1)
+        query = Query(
+            before=before,
+            limit=asked.limit + 1,
+            search=asked.search,
+            types=asked.types,
+            agents=asked.agents,
+            senders=asked.senders,
+            to=asked.to,
+            threads=asked.threads,
+            rooms=asked.rooms,
+            intents=asked.intents,
+            mentions=asked.mentions,
+            targets=asked.targets,
+            participants=asked.participants,
+            files=asked.files,
+            statuses=asked.statuses,
+            tools=asked.tools,
+            replies_to=asked.replies_to,
+            since=asked.since,
+            until=asked.until,
+            with_imported=True,
+        )
+        ends = {"after": asked.after} if asked.after else {"last": asked.limit + 1}
+        events = await self._reader.read(replace(query, **ends))
+        has_more = len(events) > asked.limit
+        cut = events[: asked.limit] if asked.after else events[-asked.limit :]
+        phrases = parse_search(asked.search) if asked.search else ()
+        rows: list[EventRow] = []
+        for at, event in enumerate(cut):
+            await _let_others_run(at)
+            rows.append(event_row(event, phrases))
+        return LogPage(seq=self._reader.last(), first=1, rows=tuple(rows), has_more=has_more)
+
+
+def _waiting_line(room: Room, facts: RoomFacts) -> list[Member]:
+    """Return the members that wait for the stick, the next one first."""
+    after = next((one.ordinal for one in room.members if one.name == (room.owner or room.prior_owner)), -1)
+    size = room.next_ordinal + 1
+    waiting = (one for one in room.members if facts.of(one.name).is_waiting)
+    return sorted(waiting, key=lambda one: rank(one, after, size))
+
+
+async def _let_others_run(at: int) -> None:
+    """Let other callers run now and then while many rows are built; `at` is the number of this one."""
+    if at % _STEP == 0:
+        await asyncio.sleep(0)
