@@ -265,23 +265,3 @@ async def test_view_that_does_not_read_delays_no_other_caller(bus: Bus) -> None:
     for record in records:
         assert record.get("after", seq) == seq
         seq = record["seq"]
-
-
-# A person
-
-_ACKNOWLEDGE = """
-import asyncio, sys
-from palaver.client.view_link import ViewLink
-async def main():
-    link = ViewLink(sys.argv[1])
-    records = link.records()
-    snapshot = await anext(records)
-    print(snapshot.me, snapshot.counts.unread)
-    await link.acknowledge(event.seq for event in snapshot.events if event.type == "message")
-    async for change in records:
-        if change.counts is not None:
-            print(change.counts.unread, change.talks[0].unread, len(change.moved))
-            break
-    await link.close()
-asyncio.run(main())
-"""
