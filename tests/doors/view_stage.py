@@ -56,7 +56,7 @@ class ViewParts(Parts):
         self.member_presence = self.bus.member_presence
         self.rooms = SimpleNamespace(policy=Policy())
         self.presence.is_present = self.bus.present.__contains__  # type: ignore[method-assign]  # as the bus knows it
-        self.live = LiveViews(
+        self.views = LiveViews(
             lambda: self.services,
             epoch=f"{self.queries.device}-{EPOCH}",
             call_later=self.timers.call_later,
@@ -71,7 +71,7 @@ async def opened_views(open_log: OpenLog, directory: Path, **settings: int) -> A
     async with opened_bus(open_log, directory) as bus, asyncio.TaskGroup() as tasks:
         parts = ViewParts(bus, tasks, made, directory)
         yield parts
-        parts.live.close()
+        parts.views.close()
 
 
 async def settle() -> None:

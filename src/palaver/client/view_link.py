@@ -13,7 +13,7 @@ import msgspec
 
 from palaver.client.connection import Stream
 from palaver.client.wire import ReplyLine, Wire, open_wire
-from palaver.errors import Disconnected, PalaverError, ShuttingDown
+from palaver.errors import Disconnected, PalaverError, Unavailable
 from palaver.protocol.lines import AckOp, AskOp, Op, ViewOp, op_to_json
 from palaver.protocol.views import AnyAsk, Changes, Snapshot, ViewValue
 
@@ -69,16 +69,21 @@ class ViewLink:
         be reached at the first try. Ends with `close`.
         """
         wire: Wire | None = await self._connected()
+        failures = 0
         while wire is not None:
+            failures += 1
             try:
                 yield await self._begin(wire)
                 async for record in self._taken(wire):
+                    failures = 0
                     yield record
                 lost: PalaverError = wire.error or Disconnected("the connection to the daemon was lost")
-            except (Disconnected, ShuttingDown) as error:
+            except Unavailable as error:
                 lost = error
             if not self._closing.is_set():
                 yield BusAway(why=str(lost))
+            if failures > 1:  # A daemon that answers nothing is not asked again and again.
+                await self._pause(_PAUSES_S[min(failures, len(_PAUSES_S)) - 1])
             wire = await self._returned(wire)
 
     async def _begin(self, wire: Wire) -> Snapshot:
