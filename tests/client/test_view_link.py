@@ -200,7 +200,8 @@ class Lines:
         self._socket.sendall(line.encode() + b"\n")
 
     def read(self) -> dict[str, Any]:
-        return json.loads(self._read.readline())
+        found: dict[str, Any] = json.loads(self._read.readline())
+        return found
 
     def ask(self, line: str) -> dict[str, Any]:
         """Return the reply to a line, without the pushes before it."""
@@ -252,7 +253,7 @@ async def test_view_that_does_not_read_delays_no_other_caller(bus: Bus) -> None:
         for _ in range(60):
             await asyncio.gather(*(luna.send("@luna", text) for _ in range(100)))
         last = await luna.send("@luna", "the end")
-    records = []
+    records: list[dict[str, Any]] = []
     while not records or records[-1]["seq"] < last.seq:
         push = await asyncio.to_thread(lines.read)
         records.append(push.get("changes") or push["snapshot"])

@@ -139,8 +139,7 @@ async def test_presence_changes_without_an_event(quick: ViewParts) -> None:
     view = quick.views.open()
     await take(view)
 
-    quick.bus.present.discard("luna")
-    quick.presence.changed("luna")  # type: ignore[attr-defined]  # as the real one calls it
+    quick.presence.part("luna")
     change = await take_in_time(quick, view)
 
     assert isinstance(change, Changes)

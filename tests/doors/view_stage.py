@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
-from tests.doors.parts import Parts
+from tests.doors.parts import Links, Parts
 from tests.fakes import OpenLog, Ring, opened_bus
 from tests.limits import LIMIT_S
 
@@ -46,6 +46,23 @@ class Timers:
         return [ring for ring in self._rings if not ring.is_over]
 
 
+class SeenLinks(Links):
+    """The present agents of the bus."""
+
+    def __init__(self, present: set[str]) -> None:
+        super().__init__()
+        self._present = present
+        self.changed: Callable[[str], None] = lambda name: None
+
+    def is_present(self, name: str) -> bool:
+        return name in self._present
+
+    def part(self, name: str) -> None:
+        """Remove an agent, as the end of its last connection does."""
+        self._present.discard(name)
+        self.changed(name)
+
+
 class ViewParts(Parts):
     """The parts of a daemon, with views."""
 
@@ -55,7 +72,7 @@ class ViewParts(Parts):
         self.version = "1.2.3"
         self.member_presence = self.bus.member_presence
         self.rooms = SimpleNamespace(policy=Policy())
-        self.presence.is_present = self.bus.present.__contains__  # type: ignore[method-assign]  # as the bus knows it
+        self.presence = SeenLinks(self.bus.present)
         self.views = LiveViews(
             lambda: self.services,
             epoch=f"{self.queries.device}-{EPOCH}",
