@@ -184,6 +184,20 @@ async def test_closed_view_ends_its_records_and_questions(bus: Bus) -> None:
         await link.ask(AskAgents(), AgentsPage)
 
 
+async def test_view_can_be_closed_while_the_bus_is_away(bus: Bus) -> None:
+    link = ViewLink(str(bus.home))
+    records = link.records()
+    await take_snapshot(records)
+    bus.pal("down")
+    await take(records)
+    waiting = asyncio.ensure_future(anext(records))
+
+    await link.close()
+
+    with pytest.raises(StopAsyncIteration):
+        await waiting
+
+
 # The lines themselves
 
 

@@ -230,6 +230,7 @@ async def test_view_that_does_not_read_gets_a_new_snapshot(quick: ViewParts) -> 
     record = await take_in_time(quick, view)
 
     assert waiting == 0
+    assert quick.slow == ["view"]
     assert isinstance(record, Snapshot)
     assert record.seq == quick.queries.last()
     assert not record.is_continued

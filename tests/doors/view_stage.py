@@ -72,7 +72,9 @@ class ViewParts(Parts):
         self.version = "1.2.3"
         self.member_presence = self.bus.member_presence
         self.rooms = SimpleNamespace(policy=Policy())
-        self.presence = SeenLinks(self.bus.present)
+        self.presence: SeenLinks = SeenLinks(self.bus.present)
+        self.slow: list[str] = []
+        self.metrics = SimpleNamespace(count_slow_follower=self.slow.append)
         self.views = LiveViews(
             lambda: self.services,
             epoch=f"{self.queries.device}-{EPOCH}",

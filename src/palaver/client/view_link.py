@@ -158,6 +158,9 @@ class ViewLink:
                 is_returning = self._was_connected
                 self._wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
                 self._was_connected = True
+                if self._closing.is_set():
+                    self._wire.close()
+                    raise Disconnected("the view was closed")
             return self._wire
 
     async def _returned(self, before: Wire) -> Wire | None:
@@ -167,11 +170,18 @@ class ViewLink:
         await before.wait_closed()
         tries = 0
         while not self._closing.is_set():
+            connecting = asyncio.ensure_future(self._connected())
+            closing = asyncio.ensure_future(self._closing.wait())
             try:
-                return await self._connected()
+                await asyncio.wait((connecting, closing), return_when=asyncio.FIRST_COMPLETED)
+                if connecting.done():
+                    return connecting.result()
             except Disconnected:
                 await self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
+            finally:
+                connecting.cancel()
+                closing.cancel()
         return None
 
     async def _pause(self, pause_s: float) -> None:
