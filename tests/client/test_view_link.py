@@ -2,12 +2,9 @@
 
 import asyncio
 import json
-import os
-import shlex
 import socket
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 

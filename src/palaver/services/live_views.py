@@ -128,6 +128,7 @@ class View:
         if self._waiting_bytes and self._waiting_bytes + size > LIMIT_WAITING_BYTES:
             self._records.clear()
             self.is_behind = True
+            self._hub.count_slow()
             return
         self._records.append(record)
         self._waiting_bytes += size
@@ -153,16 +154,19 @@ class LiveViews:
         epoch: str,
         call_later: CallLater,
         spawn: Callable[..., asyncio.Task[None]],
+        past: Callable[[AnyAsk], Awaitable[bytes]] | None = None,
     ) -> None:
-        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon."""
+        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
+
+        `past` answers questions about a seq of the past.
+        """
         self._services = services
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
+        self._past = past
         self._hub: _Hub | None = None
         self._is_closed = False
-        self.past: Callable[[AnyAsk], Awaitable[bytes]] | None = None
-        """Answers questions about a seq in the past, as JSON; None if there is no such part."""
 
     def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
         """Open a view. One that continues gives the seq and the epoch of its last record.
@@ -192,15 +196,15 @@ class LiveViews:
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
     async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
-        """Return the answer to a question. Raises NotFound and other refusals."""
+        """Return the answer to a question, also about the past. Raises NotFound and other refusals."""
         if not question.at:
             return await self.pages().answer(question)
         last = self._services().queries.last()
         if question.at > last:
             raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
-        if self.past is None:
+        if self._past is None:
             raise Unavailable("this daemon does not answer questions about the past")
-        return msgspec.Raw(await self.past(question))
+        return msgspec.Raw(await self._past(question))
 
     @property
     def is_idle(self) -> bool:
@@ -505,6 +509,10 @@ class _Hub:
         """Prepare a snapshot for a view."""
         self._asking.add(view)
         self._wake.set()
+
+    def count_slow(self) -> None:
+        """Count a view that reads too slowly."""
+        self._services.metrics.count_slow_follower("view")
 
     def forget(self, view: View) -> None:
         """Remove a closed view. The hub ends with the last one."""
