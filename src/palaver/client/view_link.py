@@ -13,7 +13,7 @@ import msgspec
 
 from palaver.client.connection import Stream
 from palaver.client.wire import ReplyLine, Wire, open_wire
-from palaver.errors import Disconnected, PalaverError, ShuttingDown
+from palaver.errors import Disconnected, PalaverError, Unavailable
 from palaver.protocol.lines import AckOp, AskOp, NoticeOp, NoticeReply, Op, ViewOp, op_to_json
 from palaver.protocol.views import AnyAsk, Changes, Snapshot, ViewValue
 
@@ -71,16 +71,21 @@ class ViewLink:
         be reached at the first try. Ends with `close`.
         """
         wire: Wire | None = await self._connected()
+        failures = 0
         while wire is not None:
+            failures += 1
             try:
                 yield await self._begin(wire)
                 async for record in self._taken(wire):
+                    failures = 0
                     yield record
                 lost: PalaverError = wire.error or Disconnected("the connection to the daemon was lost")
-            except (Disconnected, ShuttingDown) as error:
+            except Unavailable as error:
                 lost = error
             if not self._closing.is_set():
                 yield BusAway(why=str(lost))
+            if failures > 1:  # A daemon that answers nothing is not asked again and again.
+                await self._pause(_PAUSES_S[min(failures, len(_PAUSES_S)) - 1])
             wire = await self._returned(wire)
 
     async def _begin(self, wire: Wire) -> Snapshot:
@@ -161,6 +166,9 @@ class ViewLink:
                 is_returning = self._was_connected
                 self._wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
                 self._was_connected = True
+                if self._closing.is_set():
+                    self._wire.close()
+                    raise Disconnected("the view was closed")
             return self._wire
 
     async def _returned(self, before: Wire) -> Wire | None:
@@ -170,11 +178,18 @@ class ViewLink:
         await before.wait_closed()
         tries = 0
         while not self._closing.is_set():
+            connecting = asyncio.ensure_future(self._connected())
+            closing = asyncio.ensure_future(self._closing.wait())
             try:
-                return await self._connected()
+                await asyncio.wait((connecting, closing), return_when=asyncio.FIRST_COMPLETED)
+                if connecting.done():
+                    return connecting.result()
             except Disconnected:
                 await self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
+            finally:
+                connecting.cancel()
+                closing.cancel()
         return None
 
     async def _pause(self, pause_s: float) -> None:

@@ -387,9 +387,11 @@ class LineSession:
         while await self._link.outbox.wait_until_empty():
             try:
                 record = await anext(view)
-            except StopAsyncIteration:
-                return
+            except (StopAsyncIteration, PalaverError):
+                break
             await self._push(_view_line(record))
+        if not self._is_let_go:  # The client connects again, and continues.
+            self._link.outbox.end()
 
     # The end
 
