@@ -18,7 +18,7 @@ from palaver.log.api import Log
 from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import BeginSubagent, Caller
 from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.events import AskPermission, ClosePermission, DeliveryReport, can_rise
+from palaver.protocol.events import ClosePermission, DeliveryReport, OpenPermission, can_rise
 from palaver.protocol.message import PRIORITY_WORDS
 from palaver.protocol.paths import ClearDeadLetters, Content, CreateSession, RemoveSession, SubscribePath
 from palaver.protocol.requests import (
@@ -452,7 +452,7 @@ permissions: st.SearchStrategy[tuple[str, Request]] = st.tuples(
     st.just("[pal-events]"),
     st.one_of(
         st.builds(
-            AskPermission,
+            OpenPermission,
             name=st.sampled_from(NAMES),
             permission=st.sampled_from(["a1", "b2"]),
             tool=st.just("Bash"),
