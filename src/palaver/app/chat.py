@@ -37,6 +37,7 @@ from palaver.protocol.tasks import TASK_TYPES
 COMMANDS: Final = {
     "/who": "show the members and the owner of the stick",
     "/events": "show the latest events of the room",
+    "/all": "also show what members write outside the room, or no longer",
     "/all": "also show what members write outside the room; again: stop that",
     "/help": "show the commands and how to address a line",
     "/quit": "leave the chat; Ctrl-D does the same",

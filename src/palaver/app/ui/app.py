@@ -99,7 +99,8 @@ class BusScreen(Screen[None]):
 
     KEY: ClassVar[str] = ""
     """The key of the screen in `SCREENS`."""
-    TITLE_TEXT: ClassVar[str] = ""
+    NAME: ClassVar[str] = ""
+    """The name of a screen that is not in `SCREENS`."""
     KEYS_LINE: ClassVar[str] = "? keys  : command  q quit"
     """The keys in the last line."""
     KEYS: ClassVar[Sequence[tuple[str, str]]] = ()
@@ -123,6 +124,11 @@ class BusScreen(Screen[None]):
         app = self.app
         assert isinstance(app, PalaverApp)
         return app
+
+    @property
+    def screen_name(self) -> str:
+        """The name of the screen."""
+        return SCREENS[self.KEY][2] if self.KEY in SCREENS else self.NAME
 
     @property
     def store(self) -> Store:
@@ -240,10 +246,14 @@ class PalaverApp(App[int]):
         *,
         is_ascii: bool = False,
         first: str = "1",
+        room: str = "",
         drawn: Callable[[], None] = lambda: None,
         driver: type[Driver] | None = None,
     ) -> None:
-        """`first` is the key of the first screen. `drawn` is called once that shows the bus."""
+        """`first` is the key of the first screen. With `room` there is only the chat of that room.
+
+        `drawn` is called once the first screen shows the bus.
+        """
         super().__init__(driver_class=driver)
         self.theme = _THEME
         self.link = link
@@ -254,6 +264,7 @@ class PalaverApp(App[int]):
         """The bus at a seq, while the person looks at the past."""
         self.last_record: Record | None = None
         self._first = first
+        self._room = room
         self._drawn: Callable[[], None] | None = drawn
         self._screens: dict[str, BusScreen] = {}
         self._past_target = 0
@@ -291,6 +302,12 @@ class PalaverApp(App[int]):
     def open_screen(self, key: str) -> BusScreen | None:
         """Show one of the screens and return it; None if it cannot be shown."""
         shown = self.bus_screen
+        if self._room:
+            from palaver.app.ui.talk import RoomTalk  # only for `pal chat`
+
+            if shown is None:
+                self.push_screen(RoomTalk(self._room))
+            return shown
         if shown is not None and key == shown.KEY and self.screen is shown:
             return shown
         if key not in self._screens:
@@ -320,9 +337,7 @@ class PalaverApp(App[int]):
     def action_keys(self) -> None:
         """Show the keys of the screen."""
         if (screen := self.bus_screen) is not None:
-            self.push_screen(
-                KeysHelp(f"Keys of {SCREENS[screen.KEY][2]}", (*screen.keys_of_screen(), *_KEYS))
-            )
+            self.push_screen(KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *_KEYS)))
 
     def action_command(self) -> None:
         """Open the command line."""
@@ -472,6 +487,7 @@ class PalaverApp(App[int]):
         """Run a command and show its whole output in a window. Escape ends the command."""
         window = Window(pal_line(argv), "running; Esc ends it")
         running = asyncio.ensure_future(self.commands.run(argv))
+
         def end(_: bool | None) -> None:
             running.cancel()
 
@@ -498,7 +514,11 @@ class PalaverApp(App[int]):
     @work(group="send")
     async def send_composed(self, composer: Composer, argv: Sequence[str]) -> None:
         """Send a message from a composer."""
-        result = await self.run_pal(argv)
+        composer.is_sending = True
+        try:
+            result = await self.run_pal(argv)
+        finally:
+            composer.is_sending = False
         if result.is_done:
             composer.sent()
         else:

@@ -60,15 +60,15 @@ def time_left(until_ms: int, now_ms: int) -> str:
     return f"{text} left" if seconds > 0 else f"over for {text}"
 
 
-def stick_text(row: RoomRow, look: Look, now_ms: int) -> str:
+def stick_text(row: RoomRow, look: Look, now_ms: int, *, with_time: bool = True) -> str:
     """Return who has the stick of a room, and for how long."""
     if row.stick == "closed":
         return "the room is closed"
     if row.owner:
-        left = f", lease {time_left(row.lease_until, now_ms)}" if row.lease_until else ""
+        left = f", lease {time_left(row.lease_until, now_ms)}" if row.lease_until and with_time else ""
         return f"{look.name(row.owner)} has the stick{left}"
     if row.reserved_for:
-        left = f", {time_left(row.claim_until, now_ms)} to take it" if row.claim_until else ""
+        left = f", {time_left(row.claim_until, now_ms)} to take it" if row.claim_until and with_time else ""
         return f"reserved for {look.name(row.reserved_for)}{left}"
     return "the stick is free"
 

@@ -334,7 +334,9 @@ class Window(ModalScreen[bool]):
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
         edges = 2 if is_small else 6 + 2 * bool(self._line)
-        self.query_one(TextRows).styles.max_height = max(event.size.height - edges - (0 if is_small else 2), 1)
+        self.query_one(TextRows).styles.max_height = max(
+            event.size.height - edges - (0 if is_small else 2), 1
+        )
 
     def show_text(self, text: str) -> None:
         """Show another text."""
@@ -600,6 +602,13 @@ class Composer(Widget):
         self._draft = OutgoingText()
         self._hint = ""
         self._focused_before: Widget | None = None
+        self.is_sending = False
+        """Whether a message was given away and its result is not known yet."""
+
+    @property
+    def draft(self) -> OutgoingText:
+        """Where the message goes, and what it answers."""
+        return self._draft
 
     def compose(self) -> ComposeResult:
         """Build the head and the text."""
@@ -658,7 +667,8 @@ class Composer(Widget):
         """Have the message sent, if there is a text."""
         event.stop()
         text = self.area.text.strip("\n")
-        if text.strip():
+        if text.strip() and not self.is_sending:
+            self.is_sending = True
             self.post_message(self.Ready(self, self._draft.argv(text)))
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:
@@ -681,7 +691,8 @@ class Composer(Widget):
 
     def _draw_head(self) -> None:
         draft, is_ascii = self._draft, bool(getattr(self.app, "is_ascii", False))
-        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or "everyone"
+        everyone = "all participants" if draft.thread else "everyone"
+        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or everyone
         parts = [f"to {where}"]
         parts += [f"thread {draft.thread}"] if draft.thread else []
         parts += [f"reply to #{draft.reply_to}"] if draft.reply_to else []
