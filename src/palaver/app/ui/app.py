@@ -11,7 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.driver import Driver
 from textual.filter import LineFilter
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, TextArea
 
 from palaver.app.ui.commands import PalCommand, Result, needs_terminal, pal_line
 from palaver.app.ui.store import Store
@@ -30,7 +31,17 @@ from palaver.app.ui.widgets import (
     safe_line,
 )
 from palaver.errors import PalaverError
-from palaver.protocol.views import LIMIT_PAGE, AgentsPage, AnyAsk, AskAgents, Changes, Snapshot, ViewValue
+from palaver.protocol.views import (
+    LIMIT_PAGE,
+    AgentsPage,
+    AnyAsk,
+    AskAgents,
+    AskAttention,
+    AttentionPage,
+    Changes,
+    Snapshot,
+    ViewValue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -85,6 +96,29 @@ _KEYS: Final = (
 )
 
 
+def letter_key(keys: str, action: str) -> Binding:
+    """Bind letters so that the next key already meets what the first one opens, however fast it comes.
+
+    While the person types a text, these keys belong to the text.
+    """
+    return Binding(keys, action, show=False, priority=True)
+
+
+_LETTERS: Final = frozenset({"slash", "asterisk", "question_mark", "colon", "space"})
+
+
+def _letter_actions(classes: Sequence[type]) -> frozenset[str]:
+    """Return the actions of all letter keys of these classes."""
+    bindings = (
+        one for cls in classes for one in cls.__dict__.get("BINDINGS", ()) if isinstance(one, Binding)
+    )
+    return frozenset(
+        binding.action.partition("(")[0]
+        for binding in bindings
+        if binding.priority and any(len(key) == 1 or key in _LETTERS for key in binding.key.split(","))
+    )
+
+
 class BusScreen(Screen[None]):
     """Base of all screens: top line, names of the screens, the content, the command line, the last line."""
 
@@ -104,6 +138,16 @@ class BusScreen(Screen[None]):
 
     is_ready = False
     """Whether all parts of the screen are there."""
+    _letter_actions: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        """Note which actions belong to letter keys."""
+        super().__init_subclass__()
+        cls._letter_actions = _letter_actions(cls.__mro__)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave letter keys to the text that the person types."""
+        return not (action in self._letter_actions and self.ui.is_typing)
 
     @property
     def ui(self) -> "PalaverApp":
@@ -200,10 +244,10 @@ class PalaverApp(App[int]):
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, f"open_screen('{key}')", name, show=False) for key, (_, _, name) in SCREENS.items()),
-        Binding("question_mark", "keys", "Keys", show=False),
-        Binding("colon", "command", "Command", show=False),
-        Binding("q", "quit", "Quit", show=False),
+        *(letter_key(key, f"open_screen('{key}')") for key in SCREENS),
+        letter_key("question_mark", "keys"),
+        letter_key("colon", "command"),
+        letter_key("q", "leave"),
         Binding("ctrl+q,ctrl+c", "quit", "Quit", show=False, priority=True),
     ]
 
@@ -284,8 +328,23 @@ class PalaverApp(App[int]):
         if (screen := self.bus_screen) is not None and self.screen is screen:
             screen.query_one(CommandLine).open()
 
-    async def action_quit(self) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave letter keys to a text that the person types, and to a window."""
+        if action in _APP_LETTERS:
+            return not self.is_typing and not isinstance(self.screen, ModalScreen)
+        return True
+
+    @property
+    def is_typing(self) -> bool:
+        """Whether the person types a text."""
+        return isinstance(self.focused, Input | TextArea)
+
+    def action_leave(self) -> None:
         """End the dashboard. Nothing else ends."""
+        self.exit(0)
+
+    async def action_quit(self) -> None:
+        """End the dashboard from anywhere."""
         self.exit(0)
 
     # The bus
@@ -305,9 +364,24 @@ class PalaverApp(App[int]):
         if isinstance(record, Snapshot):
             if record.agents_total > len(record.agents):
                 self._load_agents(record.agents[-1].name if record.agents else "")
+            if record.counts.attention > len(record.attention):
+                self._load_attention()
             if self._drawn is not None:
                 self.call_after_refresh(self._drawn)
                 self._drawn = None
+
+    @work(exclusive=True, group="attention")
+    async def _load_attention(self) -> None:
+        """Read the entries that the snapshot left out."""
+        try:
+            self.store.add_attention(await self.link.ask(AskAttention(), AttentionPage))
+        except PalaverError:
+            return  # The bus is away: the next snapshot starts it again.
+        self._draw_again()
+
+    def _draw_again(self) -> None:
+        if (screen := self.bus_screen) is not None and screen.is_ready:
+            screen.take(Changes(after=self.store.seq, seq=self.store.seq))
 
     @work(exclusive=True, group="agents")
     async def _load_agents(self, after: str) -> None:
@@ -318,8 +392,7 @@ class PalaverApp(App[int]):
             except PalaverError:
                 return  # The bus is away: the next snapshot starts it again.
             self.store.add_agents(page)
-            if (screen := self.bus_screen) is not None and screen.is_ready:
-                screen.take(Changes(after=self.store.seq, seq=self.store.seq))
+            self._draw_again()
             if not page.has_more or not page.rows:
                 return
             after = page.rows[-1].name
@@ -408,3 +481,6 @@ class PalaverApp(App[int]):
             composer.sent()
         else:
             composer.keep(result.sentence)
+
+
+_APP_LETTERS: Final = _letter_actions((PalaverApp,))
