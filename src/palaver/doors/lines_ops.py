@@ -227,7 +227,7 @@ class LineSession:
             case program.ListOp():
                 return {"agents": await _agents(self._services, op.agent)}
             case program.ReceiptsOp():
-                return receipts_view(self._services, self._services.queries.message(op.message))
+                return await receipts_view(self._services, self._services.queries.message(op.message))
             case program.NoticeOp():
                 return await self._tools.claim(self._names.caller(op.name), op)
             case holder.LaneOp():

@@ -7,7 +7,7 @@ encodes it once for all of them. Changes are at most 30 a second, however many e
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
@@ -17,7 +17,7 @@ import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import StorageFailed
+from palaver.errors import BadRequest, StorageFailed, Unavailable
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import (
@@ -161,6 +161,8 @@ class LiveViews:
         self._epoch = epoch
         self._hub: _Hub | None = None
         self._is_closed = False
+        self.past: Callable[[AnyAsk], Awaitable[bytes]] | None = None
+        """Answers questions about a seq in the past, as JSON; None if there is no such part."""
 
     def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
         """Open a view. One that continues gives the seq and the epoch of its last record.
@@ -191,7 +193,14 @@ class LiveViews:
 
     async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
         """Return the answer to a question. Raises NotFound and other refusals."""
-        return await self.pages().answer(question)
+        if not question.at:
+            return await self.pages().answer(question)
+        last = self._services().queries.last()
+        if question.at > last:
+            raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
+        if self.past is None:
+            raise Unavailable("this daemon does not answer questions about the past")
+        return msgspec.Raw(await self.past(question))
 
     @property
     def is_idle(self) -> bool:

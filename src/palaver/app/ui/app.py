@@ -13,7 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.driver import Driver
 from textual.filter import LineFilter
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, TextArea
 
 from palaver.app.ui.commands import PalCommand, Result, needs_terminal, pal_line
 from palaver.app.ui.store import Store
@@ -37,7 +38,9 @@ from palaver.protocol.views import (
     AgentsPage,
     AnyAsk,
     AskAgents,
+    AskAttention,
     AskPast,
+    AttentionPage,
     Changes,
     Snapshot,
     ViewValue,
@@ -77,6 +80,8 @@ SCREENS: Final = {
 }
 """The module, class and name of each screen, by its key."""
 
+TIMES_S: Final = 5.0
+"""Seconds between two drawings of times such as `12s`."""
 _LOW: Final = 8
 """A terminal with fewer lines has no line with the names of the screens."""
 
@@ -92,6 +97,29 @@ _KEYS: Final = (
     ("Esc", "back, or close"),
     ("q", "quit"),
 )
+
+
+def letter_key(keys: str, action: str) -> Binding:
+    """Bind letters so that the next key already meets what the first one opens, however fast it comes.
+
+    While the person types a text, these keys belong to the text.
+    """
+    return Binding(keys, action, show=False, priority=True)
+
+
+_LETTERS: Final = frozenset({"slash", "asterisk", "question_mark", "colon", "space"})
+
+
+def _letter_actions(classes: Sequence[type]) -> frozenset[str]:
+    """Return the actions of all letter keys of these classes."""
+    bindings = (
+        one for cls in classes for one in cls.__dict__.get("BINDINGS", ()) if isinstance(one, Binding)
+    )
+    return frozenset(
+        binding.action.partition("(")[0]
+        for binding in bindings
+        if binding.priority and any(len(key) == 1 or key in _LETTERS for key in binding.key.split(","))
+    )
 
 
 class BusScreen(Screen[None]):
@@ -117,6 +145,16 @@ class BusScreen(Screen[None]):
 
     is_ready = False
     """Whether all parts of the screen are there."""
+    _letter_actions: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        """Note which actions belong to letter keys."""
+        super().__init_subclass__()
+        cls._letter_actions = _letter_actions(cls.__mro__)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave letter keys to the text that the person types."""
+        return not (action in self._letter_actions and self.ui.is_typing)
 
     @property
     def ui(self) -> "PalaverApp":
@@ -227,10 +265,10 @@ class PalaverApp(App[int]):
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, f"open_screen('{key}')", name, show=False) for key, (_, _, name) in SCREENS.items()),
-        Binding("question_mark", "keys", "Keys", show=False),
-        Binding("colon", "command", "Command", show=False),
-        Binding("q", "quit", "Quit", show=False),
+        *(letter_key(key, f"open_screen('{key}')") for key in SCREENS),
+        letter_key("question_mark", "keys"),
+        letter_key("colon", "command"),
+        letter_key("q", "leave"),
         Binding("left", "step_past(-1)", "Step back", show=False),
         Binding("right", "step_past(1)", "Step forward", show=False),
         Binding("left_square_bracket", "step_past(-100)", "Step far back", show=False),
@@ -344,8 +382,23 @@ class PalaverApp(App[int]):
         if (screen := self.bus_screen) is not None and self.screen is screen:
             screen.query_one(CommandLine).open()
 
-    async def action_quit(self) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave letter keys to a text that the person types, and to a window."""
+        if action in _APP_LETTERS:
+            return not self.is_typing and not isinstance(self.screen, ModalScreen)
+        return True
+
+    @property
+    def is_typing(self) -> bool:
+        """Whether the person types a text."""
+        return isinstance(self.focused, Input | TextArea)
+
+    def action_leave(self) -> None:
         """End the dashboard. Nothing else ends."""
+        self.exit(0)
+
+    async def action_quit(self) -> None:
+        """End the dashboard from anywhere."""
         self.exit(0)
 
     # The bus
@@ -372,6 +425,8 @@ class PalaverApp(App[int]):
                 screen.take(record)
         if isinstance(record, Snapshot) and record.agents_total > len(record.agents):
             self._load_agents(record.agents[-1].name if record.agents else "")
+        if isinstance(record, Snapshot) and record.counts.attention > len(record.attention):
+            self._load_attention()
 
     async def ask(self, question: AnyAsk, answer: type[T]) -> T:
         """Return one page of the shown bus: now, or in the past."""
@@ -418,6 +473,20 @@ class PalaverApp(App[int]):
             self.say("this is the bus now")
             self._show(self.present.as_snapshot())
 
+    @work(exclusive=True, group="attention")
+    async def _load_attention(self) -> None:
+        """Read the entries that the snapshot left out."""
+        try:
+            store = self.store
+            store.add_attention(await self.ask(AskAttention(), AttentionPage))
+        except PalaverError:
+            return  # The bus is away: the next snapshot starts it again.
+        self._draw_again()
+
+    def _draw_again(self) -> None:
+        if (screen := self.bus_screen) is not None and screen.is_ready:
+            screen.take(Changes(after=self.store.seq, seq=self.store.seq))
+
     @work(exclusive=True, group="agents")
     async def _load_agents(self, after: str) -> None:
         """Read the agents that the snapshot left out, page by page."""
@@ -430,8 +499,7 @@ class PalaverApp(App[int]):
             if store is not self.store:
                 return
             store.add_agents(page)
-            if (screen := self.bus_screen) is not None and screen.is_ready:
-                screen.take(Changes(after=self.store.seq, seq=self.store.seq))
+            self._draw_again()
             if not page.has_more or not page.rows:
                 return
             after = page.rows[-1].name
@@ -462,7 +530,8 @@ class PalaverApp(App[int]):
     async def confirm(self, title: str, text: str, argv: Sequence[str] | str) -> bool:
         """Ask yes or no, after showing the whole text and the command. Call it from a worker."""
         line = argv if isinstance(argv, str) else pal_line(argv)
-        return bool(await self.push_screen_wait(Question(title, text, line)))
+        is_agreed: bool = await self.push_screen_wait(Question(title, text, line))
+        return is_agreed
 
     def run_typed(self, text: str) -> None:
         """Run a command that the person typed after `:`."""
@@ -523,3 +592,6 @@ class PalaverApp(App[int]):
             composer.sent()
         else:
             composer.keep(result.sentence)
+
+
+_APP_LETTERS: Final = _letter_actions((PalaverApp,))

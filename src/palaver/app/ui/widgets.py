@@ -282,7 +282,8 @@ class TextRows(Rows):
 
 _WINDOW_CSS: Final = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round; padding: 0 1; }}
+{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round;
+    padding: 0 1; }}
 {name} TextRows {{ height: auto; margin: 1 0; }}
 {name}.-small TextRows {{ margin: 0; }}
 {name}.-ascii > Vertical {{ border: ascii; }}
@@ -294,10 +295,15 @@ _SMALL: Final = (50, 14)
 """A terminal with fewer columns or lines has windows without a frame."""
 
 
+def window_css(name: str) -> str:
+    """Return the look of a class of windows."""
+    return _WINDOW_CSS.format(name=name)
+
+
 class Window(ModalScreen[bool]):
     """A window with a title, a text that can be scrolled, and a line of keys. Escape closes it."""
 
-    DEFAULT_CSS = _WINDOW_CSS.format(name="Window")
+    DEFAULT_CSS = window_css("Window")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "close", "Close", show=False),
     ]
@@ -351,7 +357,7 @@ class Window(ModalScreen[bool]):
 class Question(Window):
     """Shows a whole text and the command that follows, and asks yes or no. Only `y` means yes."""
 
-    DEFAULT_CSS = _WINDOW_CSS.format(name="Question")
+    DEFAULT_CSS = window_css("Question")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "agree", "Yes", show=False),
         Binding("n,escape,q", "close", "No", show=False),
@@ -360,6 +366,11 @@ class Question(Window):
 
     def __init__(self, title: str, text: str, line: str) -> None:
         super().__init__(title, text, keys="y yes   n no", line=line)
+
+    def warn(self, text: str) -> None:
+        """Show above the text that something has changed since the question was asked."""
+        if not self._text.startswith(text):
+            self.show_text(f"{text}\n\n{self._text}")
 
     def action_agree(self) -> None:
         """Answer yes."""
@@ -372,7 +383,7 @@ class Question(Window):
 class KeysHelp(Window):
     """The keys of a screen."""
 
-    DEFAULT_CSS = _WINDOW_CSS.format(name="KeysHelp")
+    DEFAULT_CSS = window_css("KeysHelp")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", show=False)]
 
     def __init__(self, title: str, keys: Iterable[tuple[str, str]]) -> None:
@@ -399,8 +410,7 @@ class Prompt(Widget):
     """A labelled line at the bottom: a filter, a command, a value. Escape cancels it."""
 
     DEFAULT_CSS = """
-    Prompt { height: 1; width: 1fr; layout: horizontal; dock: bottom; display: none; }
-    Prompt.-open { display: block; }
+    Prompt { height: 1; width: 1fr; layout: horizontal; dock: bottom; }
     Prompt > Static { width: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
@@ -421,6 +431,7 @@ class Prompt(Widget):
 
     def __init__(self, label: str, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.display = False
         self._label = label
         self._focused_before: Widget | None = None
 
@@ -437,24 +448,23 @@ class Prompt(Widget):
     @property
     def is_open(self) -> bool:
         """Whether the line is shown."""
-        return self.has_class("-open")
+        return self.display
 
     def open(self, text: str = "", label: str | None = None) -> None:
         """Show the line and let the person type."""
         if label is not None:
             self.query_one(Static).update(Content(label))
         self._focused_before = self.screen.focused
-        self.add_class("-open")
+        self.display = True
         with self.prevent(Input.Changed):
             self.input.value = text
         self.input.cursor_position = len(text)
-        self.input.focus()
+        self.screen.set_focus(self.input)  # at once: the next key belongs to this line
 
     def close(self) -> None:
         """Hide the line and return the focus."""
-        self.remove_class("-open")
-        if self._focused_before is not None and self._focused_before.is_attached:
-            self._focused_before.focus()
+        before, self.display = self._focused_before, False
+        self.screen.set_focus(before if before is not None and before.is_attached else None)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Report typed text."""
@@ -574,8 +584,7 @@ class Composer(Widget):
     """Writes a message below the list, so that the message it answers stays visible."""
 
     DEFAULT_CSS = """
-    Composer { height: auto; width: 1fr; dock: bottom; display: none; layout: vertical; padding: 0 0 1 0; }
-    Composer.-open { display: block; }
+    Composer { height: auto; width: 1fr; dock: bottom; layout: vertical; padding: 0 0 1 0; }
     Composer > Static { height: auto; max-height: 2; width: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -598,6 +607,7 @@ class Composer(Widget):
     def __init__(self, names: Callable[[], Sequence[str]], id: str | None = None) -> None:
         """`names` returns the names that can be completed."""
         super().__init__(id=id)
+        self.display = False
         self._names = names
         self._draft = OutgoingText()
         self._hint = ""
@@ -623,7 +633,7 @@ class Composer(Widget):
     @property
     def is_open(self) -> bool:
         """Whether a message is being written."""
-        return self.has_class("-open")
+        return self.display
 
     def open(self, draft: OutgoingText, text: str = "") -> None:
         """Start a message. A text that was not sent yet is kept if it has the same recipients."""
@@ -633,9 +643,9 @@ class Composer(Widget):
         self._hint = ""
         if not self.is_open:
             self._focused_before = self.screen.focused
-        self.add_class("-open")
+        self.display = True
         self._draw_head()
-        self.area.focus()
+        self.screen.set_focus(self.area)  # at once: the next key belongs to the message
 
     def sent(self) -> None:
         """Forget the text and close: it was sent."""
@@ -646,7 +656,7 @@ class Composer(Widget):
         """Keep the text after a refusal, and show it."""
         self._hint = f"not sent: {why}"
         self._draw_head()
-        self.area.focus()
+        self.screen.set_focus(self.area)
 
     def action_cancel(self) -> None:
         """Close; the text is kept until another message is started."""
@@ -685,9 +695,8 @@ class Composer(Widget):
         self._draw_head()
 
     def _close(self) -> None:
-        self.remove_class("-open")
-        if self._focused_before is not None and self._focused_before.is_attached:
-            self._focused_before.focus()
+        before, self.display = self._focused_before, False
+        self.screen.set_focus(before if before is not None and before.is_attached else None)
 
     def _draw_head(self) -> None:
         draft, is_ascii = self._draft, bool(getattr(self.app, "is_ascii", False))
