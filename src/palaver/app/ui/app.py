@@ -206,10 +206,10 @@ class BusScreen(Screen[None]):
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
         self.query_one(TopLine).refresh_counts()
-        self._draw_frame()
+        self.draw_frame()
         self.changed(record)
 
-    def _draw_frame(self) -> None:
+    def draw_frame(self) -> None:
         """Draw a frame around a screen that shows the past."""
         self.set_class(self.is_ascii, "-ascii")
         self.set_class(bool(self.store.at), "-past")
@@ -413,6 +413,8 @@ class PalaverApp(App[int]):
         self.present.apply(record)
         if self.past is None:
             self._show(record)
+        elif (screen := self.bus_screen) is not None and screen.is_ready:
+            screen.draw_frame()
         if isinstance(record, Snapshot) and self._drawn is not None:
             self.call_after_refresh(self._drawn)
             self._drawn = None
@@ -440,7 +442,9 @@ class PalaverApp(App[int]):
         if self.past is None:
             return ""
         then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
-        return f"past #{self.past.at}  {then}  Left, Right step  Esc now"
+        count = self.present.counts.attention
+        waiting = f"  now {count} need you" if count else ""
+        return f"past #{self.past.at}  {then}  Left, Right step  Esc now{waiting}"
 
     @work(exclusive=True, group="past")
     async def show_past(self, seq: int) -> None:

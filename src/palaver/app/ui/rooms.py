@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.timer import Timer
 
-from palaver.app.ui.app import BusScreen
+from palaver.app.ui.app import BusScreen, letter_key
 from palaver.app.ui.messages import NARROW, Look, look_of, wrapped
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import Composer, OutgoingText
@@ -245,8 +245,8 @@ class RoomsScreen(BusScreen):
         ("Esc", "back to the list"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "write", show=False),
-        Binding("m", "messages", show=False),
+        letter_key("n", "write"),
+        letter_key("m", "messages"),
         Binding("escape", "back", show=False),
     ]
     DEFAULT_CSS = """

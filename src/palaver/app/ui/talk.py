@@ -15,6 +15,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from palaver.app.chat import HELP, LATELY, ChatCommand, ChatText, no_command, parse_line
+from palaver.app.ui.app import letter_key
 from palaver.app.ui.messages import NARROW, look_of, quoted, talk_line
 from palaver.app.ui.reading import MessagesScreen
 from palaver.app.ui.rooms import member_line, stick_text
@@ -187,12 +188,12 @@ class TalkScreen(MessagesScreen):
         ("Ctrl+J", "while writing: start a new line; Enter sends"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "reply(False)", show=False),
-        Binding("Q", "reply(True)", show=False),
-        Binding("n", "write", show=False),
-        Binding("N", "write_new", show=False),
-        Binding("a", "beside", show=False),
-        Binding("slash", "find", show=False),
+        letter_key("r", "reply(False)"),
+        letter_key("Q", "reply(True)"),
+        letter_key("n", "write"),
+        letter_key("N", "write_new"),
+        letter_key("a", "beside"),
+        letter_key("slash", "find"),
         Binding("escape", "back", show=False),
     ]
     DEFAULT_CSS = """
@@ -495,10 +496,10 @@ class RoomTalk(MessagesScreen):
     KEYS_LINE = "Enter send  Esc messages  /help commands  Ctrl+D leave"
     KEYS = CHAT_KEYS
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "reply(False)", show=False),
-        Binding("Q", "reply(True)", show=False),
+        letter_key("r", "reply(False)"),
+        letter_key("Q", "reply(True)"),
         Binding("tab,shift+tab,escape", "write", show=False),
-        Binding("slash", "command_line", show=False),
+        letter_key("slash", "command_line"),
     ]
     DEFAULT_CSS = """
     RoomTalk ScreenNames { display: none; }

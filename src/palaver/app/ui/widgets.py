@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from palaver.app.ui.rows import Lines, Rows
-from palaver.protocol.display import safe
+from palaver.protocol.display import safe, truncate
 
 if TYPE_CHECKING:
     from palaver.app.ui.store import Store
@@ -130,7 +130,21 @@ def top_text(store: "Store", width: int) -> str:
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
     )
-    return next((form for form in forms if len(form) <= width), forms[-1])
+    text = next((form for form in forms if len(form) <= width), forms[-1])
+    newest = _newest(store)
+    return truncate(f"{text} | {newest}", width) if newest and width - len(text) >= _LEAST_NEWEST else text
+
+
+_LEAST_NEWEST: Final = 18
+"""Columns that the newest entry needs to say anything."""
+
+
+def _newest(store: "Store") -> str:
+    """Return the newest entry that waits for the person, so that it is seen on every screen."""
+    if store.at or store.is_away or not len(store.attention_list):
+        return ""
+    entry = store.attention[store.attention_list.key(len(store.attention_list) - 1)]
+    return safe_line(f"{entry.who}: {entry.what}")
 
 
 class TopLine(Widget):
