@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from palaver.app.ui.app import TIMES_S, BusScreen
+from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import Result, pal_line
 from palaver.app.ui.rows import Lines, Rows
 from palaver.app.ui.store import SORTS
@@ -236,12 +236,12 @@ class AgentActions(BusScreen):
     """Base of the two screens about agents: what a key does to the chosen agents."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "attach", show=False),
-        Binding("m", "message", show=False),
-        Binding("p", "act('pause')", show=False),
-        Binding("u", "act('unpause')", show=False),
-        Binding("x", "act('stop')", show=False),
-        Binding("t", "tag", show=False),
+        letter_key("a", "attach"),
+        letter_key("m", "message"),
+        letter_key("p", "act('pause')"),
+        letter_key("u", "act('unpause')"),
+        letter_key("x", "act('stop')"),
+        letter_key("t", "tag"),
     ]
 
     def chosen(self) -> list[str]:
@@ -334,13 +334,13 @@ class AgentsScreen(AgentActions):
         ("d", "show or hide agents that have left"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "launch", show=False),
-        Binding("slash", "filter", show=False),
-        Binding("s", "sort", show=False),
-        Binding("f", "fold", show=False),
-        Binding("F", "fold_all", show=False),
-        Binding("d", "departed", show=False),
-        Binding("asterisk", "select_all", show=False),
+        letter_key("n", "launch"),
+        letter_key("slash", "filter"),
+        letter_key("s", "sort"),
+        letter_key("f", "fold"),
+        letter_key("F", "fold_all"),
+        letter_key("d", "departed"),
+        letter_key("asterisk", "select_all"),
         Binding("escape", "clear", show=False),
     ]
 
@@ -515,7 +515,7 @@ class AgentScreen(AgentActions):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),
-        Binding("r", "reply", show=False),
+        letter_key("r", "reply"),
         Binding("tab", "part(1)", show=False, priority=True),
         Binding("shift+tab", "part(-1)", show=False, priority=True),
     ]
