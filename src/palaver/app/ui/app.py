@@ -189,7 +189,6 @@ class BusScreen(Screen[None]):
         """Set up the content."""
         self.is_ready = True
         self.opened()
-        self.on_screen_resume()
 
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
