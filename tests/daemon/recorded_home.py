@@ -130,6 +130,12 @@ _NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool"})
 """Fields of an agent that the older version did not print."""
 _NEW_SETTINGS = frozenset(
     {
+        "metrics",
+        "metrics_names",
+        "otel_endpoint",
+        "notify",
+        "notify_command",
+        "notify_text",
         "agent_commands",
         "irc",
         "irc_remote",

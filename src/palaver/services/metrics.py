@@ -419,6 +419,8 @@ LIMIT_OPEN: Final = 200_000
 """Open messages that are counted at most."""
 _AT_ONCE: Final = 100
 """Events or rows that are counted in one step of the event loop: about a millisecond."""
+STARTED: Final = "palaver_start_time_seconds"
+"""The family with the start of the daemon, which people see in 'pal status'."""
 _PROBES: Final = 5
 _PROBE_S: Final = 0.01
 
@@ -463,6 +465,8 @@ class Metrics:
         self._since_ms = 0
         self._tally: Tally | None = None
         self._reading = asyncio.Lock()
+        self.export_trouble = ""
+        """Why the numbers cannot be sent to a collector, as a sentence; empty if they can or need not."""
         self._slow_steps = 0
         self._slow_followers: Counter[str] = Counter(dict.fromkeys(DOORS, 0))
 
@@ -577,7 +581,7 @@ class Metrics:
                 _by("door", self._slow_followers),
             ),
             _gauge(
-                "palaver_start_time_seconds",
+                STARTED,
                 "When the daemon started, as Unix time.",
                 _one(self._started_ms / 1000),
             ),

@@ -369,12 +369,11 @@ class OtelExport:
         self._codec: OtlpCodec | None = None
         self._stop: Callable[[], None] | None = None
         self._end = asyncio.Event()
-        self._trouble = ""
 
     @property
     def trouble(self) -> str:
         """Why nothing can be sent, as a sentence; empty if all is well."""
-        return self._trouble
+        return self._metrics.export_trouble
 
     def start(self) -> None:
         """Begin now, or when the setting is set."""
@@ -388,7 +387,7 @@ class OtelExport:
             self._stop = None
         self._events.clear()
         self._spans.clear()
-        self._trouble = ""
+        self._metrics.export_trouble = ""
         self._end.set()
 
     def _change(self, settings: Settings) -> None:
@@ -454,12 +453,12 @@ class OtelExport:
         if status >= 300:
             self._tell(f"the collector at {url} refuses the data with status {status}")
             return status not in _RETRY
-        if self._trouble:
+        if self.trouble:
             _logger.info("the collector answers again")
-            self._trouble = ""
+            self._metrics.export_trouble = ""
         return True
 
     def _tell(self, sentence: str) -> None:
-        if sentence != self._trouble:
-            self._trouble = sentence
+        if sentence != self.trouble:
+            self._metrics.export_trouble = sentence
             _logger.warning("%s", sentence)
