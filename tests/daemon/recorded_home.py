@@ -143,6 +143,7 @@ _NEW_SETTINGS = frozenset(
         "irc_tls_key",
         "irc_guests",
         "window",
+        "web_approvals",
         "auto_turn_triage_model",
         "auto_turn_debounce_ms",
         "auto_turn_max_batch",

@@ -52,7 +52,6 @@ class ViewLink:
         self._was_connected = False
         self._records: Stream[Record] = Stream()
         self._is_paused = False
-        self._is_closed = False
         self._closing = asyncio.Event()
         self._seq = 0
         self._epoch = ""
@@ -70,8 +69,8 @@ class ViewLink:
         Every event of the log is in one record only. Call it once. Raises Disconnected only if the bus cannot
         be reached at the first try. Ends with `close`.
         """
-        wire = await self._connected()
-        while not self._is_closed:
+        wire: Wire | None = await self._connected()
+        while wire is not None:
             try:
                 yield await self._begin(wire)
                 async for record in self._taken(wire):
@@ -79,12 +78,9 @@ class ViewLink:
                 lost: PalaverError = wire.error or Disconnected("the connection to the daemon was lost")
             except (Disconnected, ShuttingDown) as error:
                 lost = error
-            if self._is_closed:
-                return
-            yield BusAway(why=str(lost))
-            if (next_wire := await self._returned(wire)) is None:
-                return
-            wire = next_wire
+            if not self._closing.is_set():
+                yield BusAway(why=str(lost))
+            wire = await self._returned(wire)
 
     async def _begin(self, wire: Wire) -> Snapshot:
         """Open the view on a new connection, after the last record of the one before."""
@@ -141,7 +137,6 @@ class ViewLink:
 
     async def close(self) -> None:
         """End the view, and every question that waits. Closing twice is harmless."""
-        self._is_closed = True
         self._closing.set()
         self._records.end()
         if (wire := self._wire) is not None:
@@ -152,7 +147,7 @@ class ViewLink:
 
     async def _connected(self) -> Wire:
         async with self._connecting:
-            if self._is_closed:
+            if self._closing.is_set():
                 raise Disconnected("the view was closed")
             if self._wire is None:
                 is_returning = self._was_connected
@@ -166,7 +161,7 @@ class ViewLink:
             before.close()
         await before.wait_closed()
         tries = 0
-        while not self._is_closed:
+        while not self._closing.is_set():
             try:
                 return await self._connected()
             except Disconnected:

@@ -246,6 +246,10 @@ class Delivering(Protocol):
         """Return the kind and gate state of every lane of an agent."""
         ...
 
+    def lanes(self, agent: str) -> list[tuple[Ability, LaneLevel]]:
+        """Return the abilities and the gate state of every lane of an agent, the best one first."""
+        ...
+
     def can_wake(self, agent: str) -> bool:
         """Return whether a lane can reach the agent while it is idle."""
         ...

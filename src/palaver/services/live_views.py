@@ -7,27 +7,25 @@ encodes it once for all of them. Changes are at most 30 a second, however many e
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
-from palaver.domain.stick import Policy, RoomFacts, outlook, take_facts
-from palaver.errors import StorageFailed
+from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
+from palaver.errors import BadRequest, StorageFailed, Unavailable
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import (
     AGENT_TYPES,
     AgentState,
-    DeadLettersCleared,
     DeliveryReport,
     MessageSent,
-    PermissionAnswered,
-    PermissionAsked,
+    State,
     TextRemoved,
 )
 from palaver.protocol.message import HUMAN
@@ -45,18 +43,11 @@ from palaver.protocol.views import (
 )
 from palaver.services.queries import Queries
 from palaver.services.services import Services
-from palaver.services.view_pages import (
-    LaneFact,
-    LogReader,
-    ViewPages,
-    beginning_of,
-    conversations_of,
-    count_unread,
-    event_row,
-    read_conversation,
-    text_of,
-)
+from palaver.services.view_pages import LogReader, ViewPages, event_row
+from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
+from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
+from palaver.state.reasons import LaneFact
 from palaver.state.rooms import Room, read_memberships, read_open_rooms, read_room
 from palaver.state.rows import answered_seq
 
@@ -72,6 +63,8 @@ _LIMIT_AGENTS: Final = 100
 """Agents in one record; further ones follow in the next."""
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
+_LIMIT_SNAPSHOT: Final = 500
+"""Entries of attention in a snapshot, and events in one that does not continue."""
 _STEP: Final = 20
 """Rows that are built before other callers can run."""
 _LONGEST_SLEEP_S: Final = 60.0
@@ -161,12 +154,17 @@ class LiveViews:
         epoch: str,
         call_later: CallLater,
         spawn: Callable[..., asyncio.Task[None]],
+        past: Callable[[AnyAsk], Awaitable[bytes]] | None = None,
     ) -> None:
-        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon."""
+        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
+
+        `past` answers questions about a seq of the past.
+        """
         self._services = services
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
+        self._past = past
         self._hub: _Hub | None = None
         self._is_closed = False
 
@@ -198,8 +196,15 @@ class LiveViews:
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
     async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
-        """Return the answer to a question. Raises NotFound and other refusals."""
-        return await self.pages().answer(question)
+        """Return the answer to a question, also about the past. Raises NotFound and other refusals."""
+        if not question.at:
+            return await self.pages().answer(question)
+        last = self._services().queries.last()
+        if question.at > last:
+            raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
+        if self._past is None:
+            raise Unavailable("this daemon does not answer questions about the past")
+        return msgspec.Raw(await self._past(question))
 
     @property
     def is_idle(self) -> bool:
@@ -244,11 +249,21 @@ class LiveFacts:
         return self._services.callers.presence.is_present(name)
 
     def agents(self) -> Iterable[Agent]:
-        return self._services.broker.directory.all()
+        return (agent for agent in self._services.broker.directory.all() if not agent.left)
+
+    def count_agents(self) -> int:
+        return len(self._services.broker.directory)
 
     def text_of(self, seq: int) -> str:
         event = self._services.queries.event(seq)
-        return "" if event is None else beginning_of(text_of(event))
+        return "" if event is None else beginning_of(event)
+
+    def sender_of(self, seq: int) -> str:
+        event = self._services.queries.event(seq)
+        return "" if event is None else event.sender
+
+    def lease_until_ms(self, room: Room) -> int:
+        return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
 
     def permission(self, id: str) -> bool:
         return self._services.agents.permissions.get(id) is not None
@@ -270,18 +285,16 @@ class LiveFacts:
         )
 
     def lanes(self, name: str) -> Sequence[LaneFact]:
-        delivery = self._services.delivery
-        can_wake = delivery.can_wake(name)
         return [
             LaneFact(
-                kind=word,
+                kind=ability.kind.name.lower(),
                 is_open=level.is_open,
                 is_paused=level.is_paused,
                 reason=level.reason,
-                wakes_idle=can_wake,
-                reaches_busy=True,
+                wakes_idle=ability.wakes_idle,
+                reaches_busy=ability.reaches_busy,
             )
-            for word, level in delivery.levels(name)
+            for ability, level in self._services.delivery.lanes(name)
         ]
 
     def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
@@ -290,6 +303,9 @@ class LiveFacts:
 
 # --------------------
 # The hub: what has changed since the last record, and the record of it.
+
+
+_Key = TypeVar("_Key")
 
 
 class _Changed:
@@ -322,16 +338,8 @@ class _Changed:
         self.agents[event.sender] = None
         self.note_unread(message.delivered_to)
         self.talks.update(dict.fromkeys(conversations_of(event)))
-        seq = event.seq
-        if HUMAN in message.delivered_to:
-            self.attention[f"request/{seq}"] = None
-        if message.held:
-            self.attention[f"held/{seq}"] = None
-        if message.dead:
-            self.attention[f"dead/{seq}"] = None
         if answered := answered_seq(event):
             self.moved[answered] = None
-            self.attention[f"request/{answered}"] = None
 
     def note_unread(self, mailboxes: Iterable[str]) -> None:
         self.counted.update((split_mailbox(mailbox)[0], None) for mailbox in mailboxes)
@@ -340,33 +348,25 @@ class _Changed:
         self.note_unread((report.agent,))
         for seq in report.messages:
             self.moved[seq] = None
-            for key in (f"held/{seq}", f"dead/{seq}", f"request/{seq}", f"unconfirmed/{seq}/{report.agent}"):
-                self.attention[key] = None
             if report.agent == HUMAN and (event := queries.event(seq)) is not None:
                 self.talks.update(dict.fromkeys(conversations_of(event)))
         if report.answers:
             self.moved[report.answers] = None
-            self.attention[f"request/{report.answers}"] = None
 
     def note_other(self, event: Event, queries: Queries) -> None:
         name = agent_of(event)
         self.agents[name] = None
-        self.attention[f"agent/{name}"] = None
         self.note_unread(event.delivered_to)
         self.talks.update(dict.fromkeys(conversations_of(event)))
         if room := room_id_of(event):
             self.rooms[room] = None
-            self.attention[f"stick/{room}"] = None
             self.agents.update(dict.fromkeys(event.to))
-        match event.body:
-            case PermissionAsked(permission=id_) | PermissionAnswered(permission=id_):
-                self.attention[f"permission/{id_}"] = None
-            case TextRemoved(event=seq):
-                self.moved[seq] = None
-                for kind in ("request", "held", "dead"):
-                    self.attention[f"{kind}/{seq}"] = None
-                if (removed := queries.event(seq)) is not None:
-                    self.talks.update(dict.fromkeys(conversations_of(removed)))
+        if isinstance(event.body, TextRemoved):
+            seq = event.body.event
+            self.moved[seq] = None
+            self.attention.update((f"{kind}/{seq}", None) for kind in ("request", "held", "dead"))
+            if (removed := queries.event(seq)) is not None:
+                self.talks.update(dict.fromkeys(conversations_of(removed)))
 
     def note_agent(self, name: str, rooms: Iterable[str]) -> None:
         """Add an agent whose presence, or whose time, has changed."""
@@ -377,12 +377,103 @@ class _Changed:
             self.attention[f"stick/{room}"] = None
 
 
-def _take(keys: "dict[str, None] | dict[int, None]", limit: int) -> list:  # type: ignore[type-arg]
+def _take(keys: dict[_Key, None], limit: int) -> list[_Key]:
     """Remove the first keys, at most `limit`, and return them."""
     taken = list(islice(keys, limit))
     for key in taken:
         del keys[key]
     return taken
+
+
+class _Entries:
+    """The entries of attention as the views know them: of each kind the newest `LIMIT_KIND`."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Attention] = {}
+        self._groups: dict[str, set[str]] = {}
+        """The keys by the part up to the last slash: `unconfirmed/42/` has those of all its recipients."""
+        self._kinds: Counter[str] = Counter()
+        self.is_incomplete = False
+        """Whether older entries of a kind, which were left out, have become part of the list."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> Attention | None:
+        """Return an entry, or None."""
+        return self._entries.get(key)
+
+    def oldest_first(self) -> list[Attention]:
+        """Return all entries."""
+        return sorted(self._entries.values(), key=_age)
+
+    def touched_by(self, event: Event) -> Iterator[str]:
+        """Yield the keys of the entries that an event may have changed, begun or ended."""
+        for key in touched_by(event):
+            if key.endswith("/"):
+                yield from self._groups.get(key, ())
+            elif key in self._entries or _may_begin(event, key):
+                yield key
+        if isinstance(report := event.body, DeliveryReport) and report.unconfirmed:
+            yield from (f"unconfirmed/{seq}/{report.agent}" for seq in report.messages)
+
+    def put(self, entry: Attention) -> list[str]:
+        """Add or replace an entry. Return the keys of those that are too many now."""
+        before = self._entries.get(entry.key)
+        if before is not None:
+            self._kinds[before.kind] -= 1
+        self._entries[entry.key] = entry
+        self._kinds[entry.kind] += 1
+        self._groups.setdefault(_group(entry.key), set()).add(entry.key)
+        if self._kinds[entry.kind] <= LIMIT_KIND:
+            return []
+        oldest = min((one for one in self._entries.values() if one.kind == entry.kind), key=_age)
+        self._forget(oldest)
+        return [oldest.key]
+
+    def remove(self, key: str) -> list[str]:
+        """Remove an entry that has ended. Return its key, if it was known."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return []
+        self.is_incomplete = self.is_incomplete or self._kinds[entry.kind] >= LIMIT_KIND
+        self._forget(entry)
+        return [key]
+
+    def replace(self, entries: Iterable[Attention]) -> list[Attention]:
+        """Take the whole list, and return those that are new or changed."""
+        self.is_incomplete = False
+        found = [entry for entry in entries if self._entries.get(entry.key) != entry]
+        for entry in found:
+            self.put(entry)
+        return found
+
+    def _forget(self, entry: Attention) -> None:
+        del self._entries[entry.key]
+        self._kinds[entry.kind] -= 1
+        group = self._groups[_group(entry.key)]
+        group.discard(entry.key)
+        if not group:
+            del self._groups[_group(entry.key)]
+
+
+def _age(entry: Attention) -> tuple[int, str]:
+    return entry.since, entry.key
+
+
+def _group(key: str) -> str:
+    return key[: key.rindex("/") + 1]
+
+
+def _may_begin(event: Event, key: str) -> bool:
+    """Return whether an event can begin this entry: most messages and reports begin none."""
+    kind = key.partition("/")[0]
+    match event.body:
+        case MessageSent(delivered_to=to, held=held, dead=dead):
+            return {"request": HUMAN in to, "held": bool(held), "dead": bool(dead)}.get(kind, False)
+        case DeliveryReport(agent=mailbox, state=state):
+            return (kind == "held" and state == State.HELD) or (kind == "request" and mailbox == HUMAN)
+    return True
 
 
 class _Hub:
@@ -409,7 +500,7 @@ class _Hub:
         self._numbers: Counter[str] = Counter()
         self._children: dict[str, set[str]] = {}
         self._last: dict[str, Event | None] = {}
-        self._attention: dict[str, Attention] = {}
+        self._attention = _Entries()
         self._counts: Counts | None = None
 
     # Called by views and by the parts of the daemon
@@ -444,6 +535,11 @@ class _Hub:
 
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
+        # A blocked agent is listed once: by its request, or as blocked.
+        pending = self._services.agents.permissions.get(id_)
+        known = self._attention.get(f"permission/{id_}")
+        for name in {pending.agent if pending else "", known.who if known else ""} - {""}:
+            self._changed.attention[f"agent/{name}"] = None
         self._wake.set()
 
     def _descendants(self, name: str) -> Iterator[str]:
@@ -482,7 +578,7 @@ class _Hub:
         for room in read_open_rooms(self._queries.rows):
             await asyncio.sleep(0)
             self._watch_room(room)
-        self._attention = {one.key: one for one in self._pages.attention()}
+        self._attention.replace(await self._pages.attention())
         self._counts = self._current_counts()
 
     async def _serve(self) -> None:
@@ -571,10 +667,9 @@ class _Hub:
 
     async def _snapshot(self, me: str) -> Snapshot:
         snapshot = await self._pages.snapshot(me, seq=self._seq)
-        attention = sorted(self._attention.values(), key=lambda one: (one.since, one.key))
-        return msgspec.structs.replace(
-            snapshot, seq=self._seq, attention=tuple(attention[:_LIMIT_KEYS]), counts=self._current_counts()
-        )
+        attention = tuple(islice(self._attention.oldest_first(), _LIMIT_SNAPSHOT))
+        counts = self._current_counts()
+        return msgspec.structs.replace(snapshot, seq=self._seq, attention=attention, counts=counts)
 
     async def _continued(self, snapshot: Snapshot, view: View) -> ViewRecord:
         """Return the snapshot with the events after the view's last record, if there are not too many."""
@@ -587,12 +682,12 @@ class _Hub:
                 data = _encode(snapshot)
                 if len(data) <= LIMIT_WAITING_BYTES:
                     return ViewRecord(seq=snapshot.seq, is_snapshot=True, data=data)
-                newest = snapshot.events[-_LIMIT_KEYS:]
+                newest = snapshot.events[-_LIMIT_SNAPSHOT:]
                 snapshot = msgspec.structs.replace(snapshot, events=newest, is_continued=False)
         return ViewRecord(seq=snapshot.seq, is_snapshot=True, data=_encode(snapshot))
 
     async def _events_after(self, after: int) -> list[Event] | None:
-        """Return the events after a seq up to the last record; None if there are too many, or some are lost."""
+        """Return the events after a seq up to the last record; None if too many or lost ones."""
         found: list[Event] = []
         while after < self._seq:
             try:
@@ -623,6 +718,7 @@ class _Hub:
 
     def _note(self, event: Event) -> None:
         self._changed.note(event, self._queries)
+        self._changed.attention.update(dict.fromkeys(self._attention.touched_by(event)))
         if isinstance(event.body, MessageSent):
             self._last[event.sender] = event
         elif event.type in AGENT_TYPES:
@@ -630,8 +726,6 @@ class _Hub:
             if agent is not None:
                 self._count(agent)
                 self._watch_agent(agent)
-        elif isinstance(event.body, DeadLettersCleared):
-            self._changed.attention.update((key, None) for key in self._attention if key.startswith("dead/"))
         elif (room_id := room_id_of(event)) and (room := read_room(self._queries.rows, room_id)) is not None:
             self._watch_room(room)
 
@@ -661,7 +755,7 @@ class _Hub:
         )
 
     async def _agent_rows(self) -> list[AgentRow]:
-        names: list[str] = _take(self._changed.agents, _LIMIT_AGENTS)
+        names = _take(self._changed.agents, _LIMIT_AGENTS)
         names += _take(self._changed.counted, _LIMIT_AGENTS - len(names))
         rows = []
         for at, name in enumerate(dict.fromkeys(names)):
@@ -675,8 +769,9 @@ class _Hub:
         return rows
 
     def _talk_rows(self) -> list[ConversationRow]:
-        rows = self._queries.rows
-        found = (read_conversation(rows, key) for key in _take(self._changed.talks, _LIMIT_TALKS))
+        rows, text_of = self._queries.rows, self._facts.text_of
+        keys = _take(self._changed.talks, _LIMIT_TALKS)
+        found = (read_conversation(rows, key, text_of=text_of) for key in keys)
         return [row for row in found if row is not None]
 
     async def _attention_entries(self) -> tuple[list[Attention], list[str]]:
@@ -687,11 +782,12 @@ class _Hub:
             await _let_others_run(at)
             entry = self._pages.attention_of(key)
             if entry is None:
-                if self._attention.pop(key, None) is not None:
-                    settled.append(key)
+                settled += self._attention.remove(key)
             elif self._attention.get(key) != entry:
-                self._attention[key] = entry
+                settled += self._attention.put(entry)
                 found.append(entry)
+        if self._attention.is_incomplete:
+            found += self._attention.replace(await self._pages.attention())
         return found, settled
 
     # Numbers

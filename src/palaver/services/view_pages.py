@@ -8,10 +8,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-
-# --------------------
-# STAND-INS until the modules of `state/` are there.
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol, TypeVar, assert_never
 
@@ -22,9 +18,8 @@ from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_lanes
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, rank, reservation_until_ms
 from palaver.errors import NotFound
-from palaver.harness.hooks import USED_UP
 from palaver.log.search import Phrase, parse_search, words_of
-from palaver.protocol.agents import Agent
+from palaver.protocol.agents import Agent, doing_text
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import AgentState, DeliveryReport, MessageSent, State
 from palaver.protocol.message import HUMAN, MESSAGE, flat, handlers_of, is_lost, readable_text
@@ -85,6 +80,9 @@ from palaver.state.agents import (
     read_receivers,
     read_unread,
 )
+from palaver.state.attention import AttentionFacts, attention_of, read_attention
+from palaver.state.conversations import count_unread, read_conversations
+from palaver.state.reasons import USED_UP, WaitFacts, read_wait
 from palaver.state.rooms import (
     Member,
     Room,
@@ -104,67 +102,6 @@ from palaver.state.rows import (
 )
 from palaver.state.tasks import read_tasks
 from palaver.state.watches import read_watch
-
-
-class AttentionFacts(Protocol):
-    @property
-    def now_ms(self) -> int: ...
-    @property
-    def stale_after_ms(self) -> int: ...
-    def is_present(self, name: str) -> bool: ...
-    def agents(self) -> Iterable[Agent]: ...
-    def text_of(self, seq: int) -> str: ...
-    def permission(self, id: str) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneFact:
-    kind: str
-    is_open: bool = True
-    is_paused: bool = False
-    reason: str = ""
-    wakes_idle: bool = False
-    reaches_busy: bool = False
-
-
-def read_attention(rows: Rows, facts: AttentionFacts) -> list[Attention]:
-    return []
-
-
-def attention_of(rows: Rows, key: str, facts: AttentionFacts) -> Attention | None:
-    return None
-
-
-def conversations_of(event: Event) -> tuple[str, ...]:
-    return ()
-
-
-def read_conversations(rows: Rows, *, before: int = 0, limit: int) -> list[ConversationRow]:
-    return []
-
-
-def read_conversation(rows: Rows, key: str) -> ConversationRow | None:
-    return None
-
-
-def count_unread(rows: Rows) -> int:
-    return read_unread(rows, HUMAN)
-
-
-def explain_wait(
-    seq: int,
-    mailbox: str,
-    *,
-    entry: LedgerEntry | None,
-    mail: OpenMessage | None,
-    agent: Agent | None,
-    priority: str,
-    lanes: Sequence[LaneFact],
-    is_present: bool,
-    now_ms: int,
-) -> WaitReason | None:
-    return None
-
 
 # --------------------
 # What the pages are made from.
@@ -230,7 +167,7 @@ class EventReader(Protocol):
         ...
 
 
-class ViewFacts(AttentionFacts, Protocol):
+class ViewFacts(AttentionFacts, WaitFacts, Protocol):
     """What is not in the rows: time, presence, lanes, waits in rooms, and the open permission requests."""
 
     @property
@@ -253,8 +190,8 @@ class ViewFacts(AttentionFacts, Protocol):
         """The times of rooms and leases."""
         ...
 
-    def lanes(self, name: str) -> Sequence[LaneFact]:
-        """Return the lanes of an agent."""
+    def count_agents(self) -> int:
+        """Return the number of all agents, also of those that have left."""
         ...
 
     def request(self, id: str) -> PermissionPage | None:
@@ -264,6 +201,24 @@ class ViewFacts(AttentionFacts, Protocol):
     def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
         """Return the presence and the waits of some members of a room."""
         ...
+
+
+class _WithoutTexts:
+    """Facts with no text of a message: for the keys of a list."""
+
+    def __init__(self, facts: ViewFacts) -> None:
+        self.now_ms = facts.now_ms
+        self.stale_after_ms = facts.stale_after_ms
+        self.is_present = facts.is_present
+        self.agents = facts.agents
+        self.permission = facts.permission
+        self.lease_until_ms = facts.lease_until_ms
+
+    def text_of(self, seq: int) -> str:
+        return ""
+
+    def sender_of(self, seq: int) -> str:
+        return ""
 
 
 class LogReader:
@@ -333,10 +288,11 @@ def text_of(event: Event) -> str:
 def event_row(event: Event, phrases: Sequence[Phrase] = ()) -> EventRow:
     """Return an event as a row of the log; with the phrases of a search, where they are in its text."""
     body = event.body
-    is_message = isinstance(body, MessageSent)
-    text, hits = text_of(event), ()
+    text = text_of(event)
+    hits: tuple[tuple[int, int], ...] = ()
     if phrases:
         text, hits = _with_hits(text, phrases)
+    room, thread = (body.room, body.thread) if isinstance(body, MessageSent) else (room_id_of(event), "")
     return EventRow(
         seq=event.seq,
         ts=event.ts,
@@ -344,8 +300,8 @@ def event_row(event: Event, phrases: Sequence[Phrase] = ()) -> EventRow:
         sender=event.sender,
         to=event.to,
         text=beginning_of(text, _LIMIT_TEXT),
-        room=(body.room if is_message else room_id_of(event)) or "",
-        thread=(body.thread or "") if is_message else "",
+        room=room or "",
+        thread=thread or "",
         hits=hits,
     )
 
@@ -376,13 +332,6 @@ def _plain(character: str) -> str:
     return unicodedata.normalize("NFD", character)[0].lower()[:1]
 
 
-def doing_of(agent: Agent) -> str:
-    """Return what an agent does: its tool and what for, or the detail of its state."""
-    if agent.tool and not agent.detail.startswith(agent.tool):
-        return f"{agent.tool}: {agent.detail}" if agent.detail else agent.tool
-    return agent.detail
-
-
 # --------------------
 # The pages.
 
@@ -405,11 +354,11 @@ class ViewPages:
             case AskAgent():
                 return await self.agent(question.name, question.limit)
             case AskAttention():
-                return AttentionPage(seq=self._reader.last(), entries=tuple(self.attention()))
+                return AttentionPage(seq=self._reader.last(), entries=tuple(await self.attention()))
             case AskPermission():
                 return self.permission(question.id)
             case AskConversations():
-                return self.conversations(question.before, question.find, question.limit)
+                return await self.conversations(question.before, question.find, question.limit)
             case AskMessages():
                 return await self.messages(question)
             case AskLedger():
@@ -433,7 +382,7 @@ class ViewPages:
         """Return the bus as it is now, with the newest events up to a seq, by default the last one."""
         seq = seq or self._reader.last()
         page = await self.agents("", _SNAPSHOT_AGENTS)
-        attention = self.attention()
+        attention = await self.attention()
         events = await self.newest_events(seq)
         return Snapshot(
             epoch=self._facts.epoch,
@@ -446,7 +395,7 @@ class ViewPages:
             attention=tuple(attention[:_SNAPSHOT_ATTENTION]),
             agents=page.rows,
             agents_total=page.total,
-            talks=tuple(read_conversations(self._rows, limit=_SNAPSHOT_TALKS)),
+            talks=tuple(read_conversations(self._rows, limit=_SNAPSHOT_TALKS, text_of=self._facts.text_of)),
             events=tuple(map(event_row, events)),
         )
 
@@ -457,12 +406,18 @@ class ViewPages:
 
     def counts(self, attention: int) -> Counts:
         """Return the numbers of the top line; the number of entries of attention is given."""
-        states = Counter(agent.state for agent in self._facts.agents() if not agent.left)
+        states = Counter(agent.state for agent in self._facts.agents())
         return Counts(agents=dict(states), attention=attention, unread=count_unread(self._rows))
 
-    def attention(self) -> list[Attention]:
+    async def attention(self) -> list[Attention]:
         """Return what waits for a person, oldest first."""
-        return read_attention(self._rows, self._facts)
+        found: list[Attention] = []
+        # The messages are read one by one: there may be thousands.
+        for at, known in enumerate(read_attention(self._rows, _WithoutTexts(self._facts))):
+            await _let_others_run(at)
+            if (entry := self.attention_of(known.key)) is not None:
+                found.append(entry)
+        return found
 
     def attention_of(self, key: str) -> Attention | None:
         """Return one entry of attention; None if it has ended."""
@@ -489,7 +444,7 @@ class ViewPages:
                 rows.append(row)
         return AgentsPage(
             seq=self._reader.last(),
-            total=sum(1 for _ in self._facts.agents()),
+            total=self._facts.count_agents(),
             rows=tuple(rows),
             has_more=len(found) > limit,
         )
@@ -509,7 +464,7 @@ class ViewPages:
             role=agent.role,
             tag=agent.tag,
             parent=agent.parent,
-            doing=doing_of(agent),
+            doing=doing_text(agent.tool, agent.detail),
             waits_for=self._waits_for(agent, last),
             unread=read_unread(self._rows, name),
             rooms=read_memberships(self._rows, name).get(name, ()),
@@ -567,12 +522,12 @@ class ViewPages:
         agent = read_agent(self._rows, plain)
         if row is None or agent is None:
             raise NotFound(f"agent {beginning_of(plain)}", "'pal list' shows the agents")
-        queue = [
-            waiting
-            for mailbox in mailboxes_of_lanes(self._rows, agent)
-            for mail in islice(read_mail(self._rows, mailbox), limit)
-            if (waiting := self._waiting(mailbox, mail)) is not None
-        ]
+        queue: list[WaitingMessage] = []
+        for mailbox in mailboxes_of_lanes(self._rows, agent):
+            for at, mail in enumerate(islice(read_mail(self._rows, mailbox), limit)):
+                await _let_others_run(at)
+                if (waiting := self._waiting(mailbox, mail)) is not None:
+                    queue.append(waiting)
         before = self._reader.last() + 1
         query = Query(shown=(agent_place(plain),), before=before, last=limit, limit=limit)
         events = await self._reader.shown(query)
@@ -605,34 +560,25 @@ class ViewPages:
 
     def _reason(self, event: Event, mailbox: str) -> WaitReason | None:
         """Return why a message waits for a recipient; None if its state there is final."""
-        name = split_mailbox(mailbox)[0]
-        mail = find_mail(self._rows, mailbox, event.seq)
-        return explain_wait(
-            event.seq,
-            mailbox,
-            entry=read_entry(self._rows, event.seq, mailbox),
-            mail=None if mail is None else mail[1],
-            agent=read_agent(self._rows, name),
-            priority=flat(event).priority,
-            lanes=self._facts.lanes(name),
-            is_present=self._facts.is_present(name),
-            now_ms=self._facts.now_ms,
-        )
+        return read_wait(self._rows, event.seq, mailbox, self._facts)
 
     # Conversations
 
-    def conversations(self, before: int, find: str, limit: int) -> ConversationsPage:
-        """Return conversations, newest first, below a seq; with `find` only those with this text."""
+    async def conversations(self, before: int, find: str, limit: int) -> ConversationsPage:
+        """Return conversations, newest first, below a seq; with `find` only those with this in the title.
+
+        A page may have a few rows more: those with the same newest message are in one page.
+        """
         rows: list[ConversationRow] = []
-        wanted = find.casefold()
-        while True:
-            found = read_conversations(self._rows, before=before, limit=limit + 1)
-            rows.extend(row for row in found[:limit] if wanted in _searched(row))
-            if len(found) <= limit or len(rows) >= limit:
-                break
-            before = found[limit - 1].seq
-        has_more = len(found) > limit or len(rows) > limit
-        return ConversationsPage(seq=self._reader.last(), rows=tuple(rows[:limit]), has_more=has_more)
+        wanted, has_more = find.casefold(), True
+        while has_more and len(rows) < limit:
+            await asyncio.sleep(0)
+            found = read_conversations(self._rows, before=before, limit=min(limit - len(rows), _STEP))
+            rows.extend(row for row in found if wanted in f"{row.title} {row.key}".casefold())
+            before = found[-1].seq if found else 0
+            has_more = bool(found and read_conversations(self._rows, before=before, limit=1))
+        texts = [replace(row, text=self._facts.text_of(row.seq)) for row in rows]
+        return ConversationsPage(seq=self._reader.last(), rows=tuple(texts), has_more=has_more)
 
     async def messages(self, asked: AskMessages) -> MessagesPage:
         """Return messages of a conversation, in seq order."""
@@ -738,7 +684,9 @@ class ViewPages:
     def _receipt(self, event: Event, mailbox: str, name: str, session: str) -> ReceiptView:
         entry = read_entry(self._rows, event.seq, mailbox)
         fields = msgspec.structs.asdict(entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
-        return ReceiptView(name=name, session=session, handled_by=handlers_of(event, mailbox), **fields)
+        wait = read_wait(self._rows, event.seq, mailbox, self._facts)
+        handled_by = handlers_of(event, mailbox)
+        return ReceiptView(name=name, session=session, handled_by=handled_by, wait=wait, **fields)
 
     async def _steps(self, event: Event, receipts: MessageReceipts) -> tuple[LedgerStep, ...]:
         names = self._recipients(event)[:_LIMIT_MARKS]
@@ -927,10 +875,6 @@ class ViewPages:
             await _let_others_run(at)
             rows.append(event_row(event, phrases))
         return LogPage(seq=self._reader.last(), first=1, rows=tuple(rows), has_more=has_more)
-
-
-def _searched(row: ConversationRow) -> str:
-    return f"{row.title} {row.key} {row.text}".casefold()
 
 
 def _waiting_line(room: Room, facts: RoomFacts) -> list[Member]:

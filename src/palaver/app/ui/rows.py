@@ -40,7 +40,7 @@ class RowSource(Protocol):
 
 
 @runtime_checkable
-class WrappedSource(Protocol):
+class WrappedSource(RowSource, Protocol):
     """A source whose number of rows depends on their width."""
 
     def fit(self, width: int) -> None:
@@ -171,6 +171,20 @@ class Rows(Widget, can_focus=True):
         """Put the cursor on a row."""
         self._cursor = index
         self._is_at_end = self._follows and index >= self.total - 1
+        self._settle()
+
+    def reveal(self) -> None:
+        """Scroll so that the whole entry with the cursor is visible, or its start if it is too long."""
+        if not self._key:
+            return
+        first = last = self._cursor
+        while first > 0 and self._key_at(first - 1) == self._key:
+            first -= 1
+        while self._key_at(last + 1) == self._key:
+            last += 1
+        self._top = min(first, max(self._top, last - max(self.size.height, 1) + 1))
+        self._cursor = max(first, min(self._cursor, self._top + max(self.size.height, 1) - 1))
+        self._is_at_end = self._follows and self._cursor >= self.total - 1
         self._settle()
 
     def scroll_rows(self, count: int) -> None:

@@ -139,19 +139,19 @@ class TopLine(Widget):
     DEFAULT_CSS = "TopLine { height: 1; width: 1fr; text-style: reverse; }"
     ALLOW_SELECT: ClassVar[bool] = False
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "Callable[[], Store]") -> None:
         super().__init__()
         self._store = store
         self._shown = ""
 
     def refresh_counts(self) -> None:
         """Draw again if a number has changed."""
-        if top_text(self._store, self.size.width) != self._shown:
+        if top_text(self._store(), self.size.width) != self._shown:
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        self._shown = top_text(self._store, self.size.width)
+        self._shown = top_text(self._store(), self.size.width)
         strip = Strip(Content(self._shown).render_segments(self.visual_style))
         return strip.adjust_cell_length(self.size.width, self.visual_style.rich_style)
 
@@ -282,7 +282,8 @@ class TextRows(Rows):
 
 _WINDOW_CSS: Final = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round; padding: 0 1; }}
+{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round;
+    padding: 0 1; }}
 {name} TextRows {{ height: auto; margin: 1 0; }}
 {name}.-small TextRows {{ margin: 0; }}
 {name}.-ascii > Vertical {{ border: ascii; }}
@@ -327,14 +328,16 @@ class Window(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Choose the frame, and let the text be scrolled."""
         self.set_class(self.is_ascii, "-ascii")
-        self.query_one(TextRows).focus()
+        self.query_one(Rows).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
         edges = 2 if is_small else 6 + 2 * bool(self._line)
-        self.query_one(TextRows).styles.max_height = max(event.size.height - edges - (0 if is_small else 2), 1)
+        self.query_one(TextRows).styles.max_height = max(
+            event.size.height - edges - (0 if is_small else 2), 1
+        )
 
     def show_text(self, text: str) -> None:
         """Show another text."""
@@ -358,6 +361,11 @@ class Question(Window):
 
     def __init__(self, title: str, text: str, line: str) -> None:
         super().__init__(title, text, keys="y yes   n no", line=line)
+
+    def warn(self, text: str) -> None:
+        """Show above the text that something has changed since the question was asked."""
+        if not self._text.startswith(text):
+            self.show_text(f"{text}\n\n{self._text}")
 
     def action_agree(self) -> None:
         """Answer yes."""
@@ -646,7 +654,7 @@ class Composer(Widget):
 
     def action_priority(self) -> None:
         """Choose the next priority."""
-        self._draft = replace(self._draft, priority=_next(("", *PRIORITIES), self._draft.priority))
+        self._draft = replace(self._draft, priority=_next(PRIORITIES, self._draft.priority or PRIORITIES[0]))
         self._draw_head()
 
     def action_intent(self) -> None:

@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 from palaver.config import DEFAULTS, NEXT_START, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
 from palaver.doors.cli.agents import later_tag, state_words
-from palaver.doors.cli.call import Call
+from palaver.doors.cli.call import Call, wait_lines
 from palaver.doors.cli.spec import Command, Option, Parsed, Positional
 from palaver.doors.tcp_door import HTTP, IRC, DoorKind, check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
@@ -27,8 +27,9 @@ from palaver.protocol.display import ago
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
+from palaver.protocol.views import WaitReason
 from palaver.services.metrics import STARTED, MetricFamily, MetricKind, Sample
-from palaver.services.results import TerminalView
+from palaver.services.results import TerminalView, WaitingMail
 from palaver.services.services import DOWN
 from palaver.services.views import agent_view, daemon_view, explain_gate, replaced_log, terminal_view
 from palaver.state.fold import SKIPPED
@@ -38,6 +39,8 @@ from palaver.state.rows import decode_count
 # Rows of the commands for the bus itself.
 
 _GROUP: Final = "The bus"
+_SHOWN_WAITS: Final = 5
+"""Waiting messages with the same reason that `pal status NAME` names."""
 
 BUS_COMMANDS: Final = (
     Command(
@@ -247,6 +250,7 @@ async def status(call: Call) -> int:
             *_family_lines(call, agent),
             f"{shown.unread} unread, {'present' if shown.present else 'not present'}",
             *map(call.safe, _terminal_lines(terminal, is_asleep=shown.asleep)),
+            *_waiting_lines(call, terminal.waiting),
         ]
         await call.say_lines(lines)
         return 0
@@ -267,6 +271,11 @@ async def status(call: Call) -> int:
             *(f"problem  {problem}" for problem in problems),
             f"events   {view.last}",
             f"agents   {view.agents} present",
+            *(
+                [f"waiting  {view.attention} for a person; 'pal pending' shows them"]
+                if view.attention
+                else []
+            ),
         ]
     )
     return 0
@@ -345,6 +354,19 @@ def _terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
     return lines
 
 
+def _waiting_lines(call: Call, waiting: Sequence[WaitingMail]) -> Iterator[str]:
+    """Return the first messages that an agent has not seen, those with the same reason together."""
+    groups: dict[tuple[str, str, WaitReason], list[WaitingMail]] = {}
+    for mail in waiting:
+        groups.setdefault((mail.state, mail.session or "", mail.wait), []).append(mail)
+    for (state, session, wait), mails in groups.items():
+        shown = ", ".join(f"#{mail.seq} from {mail.sender}" for mail in mails[:_SHOWN_WAITS])
+        more = f" and {len(mails) - _SHOWN_WAITS} more" if len(mails) > _SHOWN_WAITS else ""
+        where = f" (session {session})" if session else ""
+        yield call.safe(f"{shown}{more}: {state}{where}")
+        yield from wait_lines(call, wait)
+
+
 def _children(call: Call, agent: Agent) -> list[str]:
     return [child.name for child in call.services.agents.subagents.of(agent.name)]
 
@@ -396,25 +418,28 @@ _PROBLEM: Final = "_problem"
 
 
 async def _change_door(call: Call, kind: DoorKind) -> None:
-    """Apply the options of `pal up` for one door; do nothing without them.
+    """Apply the options of `pal up` for one door; do nothing without them."""
+    if wanted := _wanted_of(call.parsed, kind):
+        await set_door(call, kind, wanted)
+
+
+async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) -> None:
+    """Open, move or shut a door, and store its settings. Requires a person.
 
     The door is opened or shut first, then the settings file is written, then the changes are stored in the
     log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
     """
-    wanted = _wanted_of(call.parsed, kind)
-    if not wanted:
-        return
     require_person(call.caller)
     # The other settings of the door, such as its certificate, may have changed since the start.
     home = call.services.daemon.home
     given = parse_file(read_settings_file(home), str(home / SETTINGS_FILE))
     own = {key: typed(key, given.get(key, DEFAULTS[key])) for key in NEXT_START if key.startswith(kind.key)}
-    settings = replace(call.services.daemon.settings, **own | wanted)  # type: ignore[arg-type]  # checked
+    settings = replace(call.services.daemon.settings, **own | dict(wanted))  # type: ignore[arg-type]  # checked
     door = call.services.daemon.doors[kind.key]
     await door.open(call.services, settings)
     if door.trouble:
         raise DoorShut(f"the bus is up, but {door.trouble}")
-    door.changed = {key: value for key, value in own.items() if key in given} | wanted
+    door.changed = {key: value for key, value in own.items() if key in given} | dict(wanted)
     old = write_wanted(call.services.daemon.home, wanted)
     for key, value in wanted.items():
         if value != old[key]:

@@ -17,7 +17,7 @@ from websockets.frames import Frame
 from palaver.broker.context import Sent
 from palaver.doors.http.app import FOR_IRC_ONLY, answer, bearer_token, error_reply
 from palaver.errors import BadRequest, NotFound, NotYou, PalaverError, Unavailable, WhoAreYou, cut_name
-from palaver.identity.tokens import ALL_AGENTS, Token
+from palaver.identity.accounts import ALL_AGENTS, Token
 from palaver.protocol.agents import (
     SCRIPT_NAME,
     Caller,
