@@ -332,19 +332,26 @@ class Notices:
 # --------------------
 # `pal notify`.
 
-_HINT: Final = "pal: sending notices until Ctrl-C"
+_HINT: Final = "sending notices until Ctrl-C"
 _NOT_PERSON: Final = (
     "only a person gets notices: run 'pal notify' in the foreground of a terminal that no agent owns"
 )
 
 
-async def send_notices(link: ViewLink, notices: Notices) -> bool:
-    """Send notices until the view is closed; return False at once if the caller is not the person."""
+async def send_notices(link: ViewLink, notices: Notices, begun: Callable[[], None]) -> bool:
+    """Send notices until the view is closed; return False at once if the caller is not the person.
+
+    `begun` is called once, when the bus is followed.
+    """
+    is_first = True
     try:
         async for record in link.records():
             if isinstance(record, Snapshot) and record.me != HUMAN:
                 return False
             notices.record(record)
+            if is_first:
+                begun()
+                is_first = False
         return True
     finally:
         await notices.close()
@@ -363,11 +370,9 @@ def main(home: str, environment: Mapping[str, str]) -> int:
 
     async def run() -> bool:
         link = ViewLink(home)
-        return await send_notices(
-            link, Notices(link, write, complain, environment, show=lambda line: write(f"{line}\n"))
-        )
+        notices = Notices(link, write, complain, environment, show=lambda line: write(f"{line}\n"))
+        return await send_notices(link, notices, lambda: complain(_HINT))
 
-    sys.stderr.write(f"{_HINT}\n")
     try:
         is_person = asyncio.run(run())
     except PalaverError as error:
