@@ -13,7 +13,7 @@ from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import RequestError
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.events import AnswerPermission, AskPermission, ClosePermission, MessageSent
+from palaver.protocol.events import AnswerPermission, OpenPermission, ClosePermission, MessageSent
 from palaver.protocol.paths import ClearDeadLetters, SubscribePath
 from palaver.protocol.query import Query
 from palaver.protocol.requests import (
@@ -231,7 +231,7 @@ class RandomBus:
             await self._bus.broker.submit(HUMAN, answered)
             return
         name, permission = self._name(), f"{self._number:07x}"
-        asked = AskPermission(
+        asked = OpenPermission(
             name=name,
             permission=permission,
             tool="Bash",
