@@ -2,9 +2,9 @@
 
 import httpx2
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.daemon.stage import Home, JsonLine, run_as_person, write_settings
 from tests.limits import LIMIT_S
+from tests.services.metric_stage import parse_openmetrics
 
 from palaver.doors.http.metrics import MEDIA_TYPE
 
@@ -55,7 +55,7 @@ def test_observer_reads_the_same_numbers_as_the_command_prints(bus: Home) -> Non
     printed = stats(bus)
 
     assert (answer.status_code, answer.headers["content-type"]) == (200, MEDIA_TYPE)
-    found = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    found = {family.name: family for family in parse_openmetrics(answer.text)}
     assert set(found) == set(printed)
     for name in ("palaver_messages", "palaver_deliveries", "palaver_agents", "palaver_attention"):
         samples = {tuple(one.labels.items()): one.value for one in found[name].samples}

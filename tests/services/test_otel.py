@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from tests.fakes import open_memory
 from tests.services.collector import Collector, attributes_of, point_of, running_collector
 from tests.services.metric_stage import MetricStage, metric_stage
 
@@ -47,7 +48,7 @@ async def exported(
     """Yield an exporter that sends only when the test orders it, unless `every_s` is short."""
     async with running_collector() as collector, asyncio.TaskGroup() as tasks:
         url = collector.url if is_on else ""
-        async with metric_stage(home, otel_endpoint=url, **settings) as stage:
+        async with metric_stage(home, open_memory, otel_endpoint=url, **settings) as stage:
             export = OtelExport(stage.queries, stage.metrics, stage.live, tasks.create_task, every_s=every_s)
             export.start()
             yield Exported(stage, collector, export)

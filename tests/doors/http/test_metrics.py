@@ -5,8 +5,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.services.metric_stage import metric_stage
+from tests.services.metric_stage import metric_stage, parse_openmetrics
 
 from palaver.doors.http.metrics import format_openmetrics
 from palaver.services.metrics import MetricFamily, MetricKind, Numbers, Sample
@@ -24,7 +23,7 @@ async def test_official_parser_reads_all_numbers(tmp_path: Path) -> None:
         await stage.bus.ack(nova, message.seq)
         read = await stage.metrics.read()
 
-        families = {one.name: one for one in text_string_to_metric_families(format_openmetrics(read))}
+        families = {one.name: one for one in parse_openmetrics(format_openmetrics(read))}
 
         assert set(families) == {family.name for family in read.families}
         assert {name: one.documentation for name, one in families.items()} == {
@@ -43,13 +42,11 @@ _WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(help=_WORDS, labels=st.dictionaries(st.sampled_from(["a", "b"]), _WORDS), value=st.floats(0, 1e12))
-def test_any_text_and_number_survives_the_text_form(
-    help: str, labels: dict[str, str], value: float
-) -> None:
+def test_any_text_and_number_survives_the_text_form(help: str, labels: dict[str, str], value: float) -> None:
     sample = Sample(labels=labels, value=value)
     family = MetricFamily(name="x", kind=MetricKind.GAUGE, help=help.strip(), samples=(sample,))
 
-    (found,) = text_string_to_metric_families(format_openmetrics(numbers(family)))
+    (found,) = parse_openmetrics(format_openmetrics(numbers(family)))
 
     assert found.samples[0].labels == labels
     assert math.isclose(found.samples[0].value, value)
