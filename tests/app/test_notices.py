@@ -1,4 +1,4 @@
-"""What a person is told of, how a terminal and a command tell it, and what a bad command does."""
+"""The events of a notice, its form in a terminal and for a command, and the effect of a bad command."""
 
 import asyncio
 import os
@@ -59,10 +59,10 @@ def told(*records: Snapshot | Changes) -> list[str]:
     return [notice.sentence for record in records for notice in rules.take(record)]
 
 
-# What a person is told of
+# The events that cause a notice
 
 
-def test_entries_of_the_first_snapshot_are_not_told() -> None:
+def test_entries_of_the_first_snapshot_cause_no_notice() -> None:
     assert told(snapshot(row("nova", "idle"), attention=(entry("request/4", "request"),))) == []
 
 
@@ -74,24 +74,24 @@ def test_entries_of_the_first_snapshot_are_not_told() -> None:
         ("agent/nova", "blocked", "nova is blocked"),
     ],
 )
-def test_new_entry_is_told_once(key: str, kind: str, sentence: str) -> None:
+def test_new_entry_causes_one_notice(key: str, kind: str, sentence: str) -> None:
     new = changes(attention=(entry(key, kind),))
 
     assert told(snapshot(), new, new) == [sentence]
 
 
 @pytest.mark.parametrize("kind", ["held", "unconfirmed", "dead", "stick", "stale"])
-def test_other_kinds_of_entries_are_not_told(kind: str) -> None:
+def test_other_kinds_of_entries_cause_no_notice(kind: str) -> None:
     assert told(snapshot(), changes(attention=(entry("x/1", kind),))) == []
 
 
-def test_entry_that_came_while_the_bus_was_away_is_told() -> None:
+def test_entry_that_came_while_the_bus_was_away_causes_a_notice() -> None:
     before, new = entry("request/4", "request"), entry("request/5", "request", who="luna")
 
     assert told(snapshot(attention=(before,)), snapshot(attention=(before, new))) == ["luna asks you"]
 
 
-def test_agent_that_is_blocked_again_is_told_again() -> None:
+def test_agent_that_is_blocked_again_causes_another_notice() -> None:
     first, second = entry("agent/nova", "blocked", since=1), entry("agent/nova", "blocked", since=9)
 
     assert told(
@@ -111,7 +111,7 @@ def test_permission_request_and_its_blocked_agent_are_one_event() -> None:
     assert told(snapshot(), changes(attention=(asked,)), answered) == ["nova asks for permission"]
 
 
-def test_agent_that_is_blocked_long_after_its_request_is_told() -> None:
+def test_agent_blocked_long_after_its_request_causes_a_notice() -> None:
     asked = changes(attention=(entry("permission/a", "permission", since=4),))
     later = changes(attention=(entry("agent/nova", "blocked", since=60_000),), settled=("permission/a",))
 
@@ -132,11 +132,11 @@ def test_agent_that_is_blocked_long_after_its_request_is_told() -> None:
         ("exited", "idle", []),
     ],
 )
-def test_end_of_work_is_told(before: str, after: str, sentences: list[str]) -> None:
+def test_end_of_work_causes_a_notice(before: str, after: str, sentences: list[str]) -> None:
     assert told(snapshot(row("nova", before)), changes(row("nova", after, seq=2))) == sentences
 
 
-def test_agent_that_leaves_is_told_once() -> None:
+def test_agent_that_leaves_causes_one_notice() -> None:
     left = row("nova", "exited", seq=3, has_left=True)
 
     assert told(snapshot(row("nova", "idle")), changes(row("nova", "exited", seq=2)), changes(left)) == [
@@ -144,7 +144,7 @@ def test_agent_that_leaves_is_told_once() -> None:
     ]
 
 
-def test_subagents_persons_and_unknown_agents_are_not_told() -> None:
+def test_subagents_persons_and_unknown_agents_cause_no_notice() -> None:
     known = snapshot(row("nova_x_1", "active", parent="nova"), row("ann", "active", harness="human"))
     ended = changes(
         row("nova_x_1", "exited", seq=2, parent="nova"),
@@ -159,7 +159,7 @@ def test_older_row_changes_nothing() -> None:
     assert told(snapshot(row("nova", "active", seq=5)), changes(row("nova", "idle", seq=4))) == []
 
 
-# How it is told
+# The form of a notice
 
 
 def notice(sentence: str, *, reason: str = "", text: str = "") -> Notice:
@@ -283,7 +283,7 @@ async def test_allowed_notice_is_written_and_shown() -> None:
         assert one.link.asked == [("request/4@0", False)]
 
 
-async def test_text_is_told_only_if_the_daemon_allows_it() -> None:
+async def test_notice_has_a_text_only_if_the_daemon_allows_it() -> None:
     async with stage(FakeLink(has_text=True)) as one:
         one.ask()
 
@@ -298,7 +298,7 @@ async def test_refused_notice_writes_nothing() -> None:
         assert one.written == ""
 
 
-async def test_daemon_is_told_of_entries_in_view() -> None:
+async def test_daemon_learns_which_entries_are_in_view() -> None:
     async with stage(FakeLink(send=False)) as one:
         one.ask(4, "request/4")
         one.ask(5, "agent/nova")
@@ -335,7 +335,7 @@ async def test_joined_notice_names_all_events() -> None:
         assert await one.line() == "nova asks you; nova asks you; 1 more"
 
 
-async def test_lost_bus_is_no_error() -> None:
+async def test_lost_bus_causes_no_error() -> None:
     link = FakeLink()
     link.error = Disconnected("away")
     async with stage(link) as one:
@@ -370,7 +370,7 @@ async def test_command_gets_the_line_as_one_argument(tmp_path: Path) -> None:
         (("a\0b",), "cannot be started"),
     ],
 )
-async def test_bad_command_is_told_once_and_stops_nothing(command: tuple[str, ...], words: str) -> None:
+async def test_bad_command_is_reported_once_and_stops_nothing(command: tuple[str, ...], words: str) -> None:
     async with stage(FakeLink(command=command), limit_s=0.2) as one:
         one.ask(4)
         await one.quiet()

@@ -46,7 +46,7 @@ def told(people: list[Person], text: bytes) -> int:
     return sum(person.shown.count(text) for person in people)
 
 
-def test_event_is_told_once_by_two_terminals(bus: Home, people: list[Person]) -> None:
+def test_two_terminals_send_one_notice_of_an_event(bus: Home, people: list[Person]) -> None:
     nova, luna = joined(bus, "nova"), joined(bus, "luna")
     notifier(bus, people)
     notifier(bus, people)
@@ -87,7 +87,7 @@ def test_command_and_text_follow_the_settings(bus: Home, people: list[Person]) -
     person.until(b"\x1b]777;notify;Palaver;nova asks you")
 
 
-def test_missing_command_is_told_once(bus: Home, people: list[Person]) -> None:
+def test_missing_command_is_reported_once(bus: Home, people: list[Person]) -> None:
     assert run_as_person(bus, "config", "set", "notify_command", "/does/not/exist").status == 0
     nova = joined(bus, "nova")
     person = notifier(bus, people)

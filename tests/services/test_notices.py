@@ -61,7 +61,7 @@ async def test_first_of_several_views_tells_the_person() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_event_that_one_view_shows_is_told_by_none(is_first: bool) -> None:
+async def test_event_that_one_view_shows_causes_no_notice(is_first: bool) -> None:
     stage = Stage()
     views = [await stage.claim("a", is_in_view=is_first), await stage.claim("a", is_in_view=not is_first)]
     stage.decide()

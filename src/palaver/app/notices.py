@@ -1,7 +1,7 @@
 """Tell a person that an agent needs them: it is blocked, asks, or has finished.
 
 Every open view has one `Notices` and passes each record of the bus to it. The daemon decides which view tells
-the person, so that they are told once. `pal notify` does the same without a view.
+the person, so that there is one notice for each event. `pal notify` does the same without a view.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from palaver.protocol.message import HUMAN
 from palaver.protocol.views import AgentRow, Attention, AttentionKind, Changes, Snapshot
 
 # --------------------
-# What a person is told of. Pure.
+# The events that a person should know of. Pure.
 
 LIMIT_NAMED: Final = 3
 """Notices that a joined notice contains in full; the others are counted."""
@@ -34,7 +34,7 @@ _WORDS: Final = {
     AttentionKind.REQUEST: "asks you",
     AttentionKind.BLOCKED: "is blocked",
 }
-"""The kinds of entries that a person is told of."""
+"""The kinds of entries that cause a notice."""
 _SAME_MS: Final = 2_000
 """An agent that is blocked up to this long after it has asked for permission is blocked because of that."""
 _AT_WORK: Final = frozenset({AgentState.ACTIVE, AgentState.BLOCKED})
@@ -42,7 +42,7 @@ _AT_WORK: Final = frozenset({AgentState.ACTIVE, AgentState.BLOCKED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One thing that a person is told of."""
+    """One event that a person should know of."""
 
     key: str
     """Unique for the event: all views use the same one."""
@@ -52,11 +52,11 @@ class Notice:
     sentence: str
     reason: str = ""
     text: str = ""
-    """Words of an agent, which are told only with the setting `notify_text`."""
+    """Words of an agent. They are shown only with the setting `notify_text`."""
 
 
 class NoticeRules:
-    """Decides which records of the bus are worth a notice. Pure: it remembers only what it was given."""
+    """Decides which records of the bus are worth a notice. Pure: its memory is the records before."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Attention] = {}

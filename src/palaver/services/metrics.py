@@ -150,7 +150,7 @@ LIMIT_ORIGINS: Final = 10_000
 
 
 class Origin(NamedTuple):
-    """What the steps of a message need of it."""
+    """The fields of a message that its steps need."""
 
     seq: int
     id: str
@@ -210,7 +210,7 @@ class Steps:
             yield from self._answered(event, answered, event.sender, event.seq)
 
     def origin_of(self, seq: int) -> Origin | None:
-        """Return a message by its seq; None if there is none."""
+        """Return a message by its seq, or None."""
         known = self._origins.get(seq)
         if known is None and (event := self._event(seq)) is not None:
             known = self._remember(event, _priority_of(event))
@@ -536,7 +536,7 @@ class Metrics:
         ]
 
     def _present(self) -> list[MetricFamily]:
-        """Count what waits for a person, for a stick, and for an automatic turn."""
+        """Count entries that wait for a person, for a stick, and for an automatic turn."""
         turns = read_turn_stats(self._sources.queries.rows)
         attention = Counter(entry.kind for entry in self._sources.attention())
         sessions = {"running": turns.active_turns, "queued": turns.queued_sessions}

@@ -1,4 +1,4 @@
-"""Decide which view tells the person of something. The person is told of each event once, and not too often.
+"""Decide which view tells the person of something. There is one notice for each event, and not too often.
 
 Every open view asks about each event. The book waits a moment for all of them, because one may have the entry
 in view. Then the first one that asked gets the word, for all events that have come meanwhile.
@@ -17,7 +17,7 @@ SETTLE_S: Final = 0.3
 EVERY_S: Final = 5.0
 """Seconds between two notices."""
 LIMIT_WAITING: Final = 1_000
-"""Events that wait for a decision; further ones are told by no view."""
+"""Events that wait for a decision; further ones cause no notice."""
 LIMIT_KNOWN: Final = 10_000
 """Decided events that are remembered, for views that ask later."""
 
