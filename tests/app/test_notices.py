@@ -12,7 +12,7 @@ from tests.limits import LIMIT_S
 
 from palaver.app.notices import (
     LIMIT_CHARACTERS,
-    Notice,
+    PersonNotice,
     NoticeRules,
     Notices,
     command_words,
@@ -162,8 +162,10 @@ def test_older_row_changes_nothing() -> None:
 # The form of a notice
 
 
-def notice(sentence: str, *, reason: str = "", text: str = "") -> Notice:
-    return Notice(key=sentence, who="nova", entries=frozenset(), sentence=sentence, reason=reason, text=text)
+def notice(sentence: str, *, reason: str = "", text: str = "") -> PersonNotice:
+    return PersonNotice(
+        key=sentence, who="nova", entries=frozenset(), sentence=sentence, reason=reason, text=text
+    )
 
 
 def test_line_has_the_reason_and_the_text_only_if_allowed() -> None:

@@ -41,7 +41,7 @@ _AT_WORK: Final = frozenset({AgentState.ACTIVE, AgentState.BLOCKED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class PersonNotice:
     """One event that a person should know of."""
 
     key: str
@@ -64,13 +64,13 @@ class NoticeRules:
         self._asked: dict[str, int] = {}
         self._is_first = True
 
-    def take(self, record: Snapshot | Changes) -> list[Notice]:
+    def take(self, record: Snapshot | Changes) -> list[PersonNotice]:
         """Return the notices of a record: none for the first snapshot, which is what the person finds."""
         found = [*self._of_entries(record), *self._of_agents(record)]
         is_first, self._is_first = self._is_first, False
         return [] if is_first else found
 
-    def is_true(self, notice: Notice) -> bool:
+    def is_true(self, notice: PersonNotice) -> bool:
         """Return whether a notice still holds: the entry is open, or the agent has not gone on."""
         entry = self._entries.get(notice.key.rpartition("@")[0])
         if entry is not None and _entry_key(entry) == notice.key:
@@ -84,7 +84,7 @@ class NoticeRules:
         is_blocked = entry.kind == AttentionKind.BLOCKED
         return is_blocked and asked_ms is not None and entry.since <= asked_ms + _SAME_MS
 
-    def _of_entries(self, record: Snapshot | Changes) -> Iterator[Notice]:
+    def _of_entries(self, record: Snapshot | Changes) -> Iterator[PersonNotice]:
         before = {_entry_key(entry) for entry in self._entries.values()}
         if isinstance(record, Snapshot):
             self._entries.clear()
@@ -99,7 +99,7 @@ class NoticeRules:
             if is_new and not self._is_repeat(entry):
                 yield _notice_of_entry(entry)
 
-    def _of_agents(self, record: Snapshot | Changes) -> Iterator[Notice]:
+    def _of_agents(self, record: Snapshot | Changes) -> Iterator[PersonNotice]:
         for row in record.agents:
             before = self._agents.get(row.name)
             if before is not None and before.seq > row.seq:
@@ -126,10 +126,10 @@ def _end_key(row: AgentRow) -> str:
     return f"{'exited' if _has_ended(row) else row.state}/{row.name}@{row.since}"
 
 
-def _notice_of_entry(entry: Attention) -> Notice:
+def _notice_of_entry(entry: Attention) -> PersonNotice:
     # The terminal of the agent shows what it is blocked on, but not what it has asked before.
     is_on_screen = entry.kind != AttentionKind.REQUEST
-    return Notice(
+    return PersonNotice(
         key=_entry_key(entry),
         who=entry.who,
         entries=frozenset({entry.key, *([f"agent/{entry.who}"] if is_on_screen else [])}),
@@ -139,8 +139,8 @@ def _notice_of_entry(entry: Attention) -> Notice:
     )
 
 
-def _notice_of_end(row: AgentRow, what: str) -> Notice:
-    return Notice(
+def _notice_of_end(row: AgentRow, what: str) -> PersonNotice:
+    return PersonNotice(
         key=_end_key(row),
         who=row.name,
         entries=frozenset({f"agent/{row.name}"}),
@@ -149,7 +149,7 @@ def _notice_of_end(row: AgentRow, what: str) -> Notice:
     )
 
 
-def join_notices(notices: Sequence[Notice], *, unknown: int = 0, has_text: bool = False) -> str:
+def join_notices(notices: Sequence[PersonNotice], *, unknown: int = 0, has_text: bool = False) -> str:
     """Return one line about all notices. `unknown` others are only counted."""
     if len(notices) == 1 and not unknown:
         (one,) = notices
@@ -239,7 +239,7 @@ class Notices:
         self._show = show
         self._command_limit_s = command_limit_s
         self._rules = NoticeRules()
-        self._open: dict[str, Notice] = {}
+        self._open: dict[str, PersonNotice] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_complained = False
         self._is_running = False
@@ -267,7 +267,7 @@ class Notices:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, notice: Notice, *, is_in_view: bool) -> None:
+    async def _ask(self, notice: PersonNotice, *, is_in_view: bool) -> None:
         try:
             reply = await self._link.notice(notice.key, is_in_view=is_in_view)
             if reply.send:

@@ -158,7 +158,7 @@ class Origin(NamedTuple):
     priority: str
 
 
-class Step(NamedTuple):
+class MessageStep(NamedTuple):
     """A message has reached a state for one recipient."""
 
     origin: Origin
@@ -189,7 +189,7 @@ class Steps:
         self._event = event
         self._origins: dict[int, Origin] = {}
 
-    def of(self, event: Event) -> Iterator[Step]:
+    def of(self, event: Event) -> Iterator[MessageStep]:
         """Yield the steps of an event: those of a new message, of a report, and of a reply."""
         if event.imported or is_migrated(event):
             return
@@ -204,7 +204,7 @@ class Steps:
         origin = self._remember(event, found.priority)
         state = State.HELD if found.held else State.QUEUED
         for name in found.delivered_to:
-            yield Step(origin, name, state, event.ts, event.seq, reason=found.held)
+            yield MessageStep(origin, name, state, event.ts, event.seq, reason=found.held)
         answered = answered_seq(event)
         if answered is not None and not found.held:
             yield from self._answered(event, answered, event.sender, event.seq)
@@ -216,21 +216,21 @@ class Steps:
             known = self._remember(event, _priority_of(event))
         return known
 
-    def _reported(self, event: Event, report: DeliveryReport) -> Iterator[Step]:
+    def _reported(self, event: Event, report: DeliveryReport) -> Iterator[MessageStep]:
         state = UNCONFIRMED if report.unconfirmed else report.state
         for seq in dict.fromkeys(report.messages):
             if (origin := self.origin_of(seq)) is not None:
-                yield Step(
+                yield MessageStep(
                     origin, report.agent, state, event.ts, event.seq, report.lane, report.grade, report.reason
                 )
         if report.author and report.answers and report.messages:
             yield from self._answered(event, report.answers, report.author, report.messages[0])
 
-    def _answered(self, event: Event, seq: int, author: str, reply: int) -> Iterator[Step]:
+    def _answered(self, event: Event, seq: int, author: str, reply: int) -> Iterator[MessageStep]:
         """Yield the step of a reply, if it is the first one of this author."""
         entry = read_entry(self._rows, seq, author)
         if entry is not None and entry.answer == reply and (origin := self.origin_of(seq)) is not None:
-            yield Step(origin, author, State.ANSWERED, event.ts, event.seq, entry.lane, entry.grade)
+            yield MessageStep(origin, author, State.ANSWERED, event.ts, event.seq, entry.lane, entry.grade)
 
     def _remember(self, event: Event, priority: Priority) -> Origin:
         origin = Origin(event.seq, event.id, event.ts, PRIORITY_WORDS[priority - 1])
@@ -301,7 +301,7 @@ class Tally:
         self._add_turn(event)
         self._add_stick(event)
 
-    def _add_step(self, step: Step) -> None:
+    def _add_step(self, step: MessageStep) -> None:
         lane = lane_label(step.lane)
         self._states[step.state, lane, step.origin.priority] += 1
         if step.state == State.HELD:

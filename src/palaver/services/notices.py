@@ -25,7 +25,7 @@ _NO: Final = NoticeReply(send=False)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Waiting:
+class _UndecidedNotice:
     """An event without a decision, and the views that ask about it."""
 
     asking: list["asyncio.Future[NoticeReply]"] = field(default_factory=list)
@@ -39,7 +39,7 @@ class NoticeBook:
         self._live = live
         self._clock = clock
         self._call_later = call_later
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _UndecidedNotice] = {}
         self._known: dict[str, None] = {}
         self._sent_s = float("-inf")
         self._timer: Timer | None = None
@@ -52,7 +52,7 @@ class NoticeBook:
         if waiting is None:
             if len(self._waiting) >= LIMIT_WAITING:
                 return _NO
-            waiting = self._waiting[key] = _Waiting()
+            waiting = self._waiting[key] = _UndecidedNotice()
             self._wait()
         if is_in_view:
             waiting.is_in_view = True
@@ -95,7 +95,7 @@ class NoticeBook:
             has_text=bool(settings.notify_text),
         )
 
-    def _remember(self, keys: dict[str, _Waiting]) -> None:
+    def _remember(self, keys: dict[str, _UndecidedNotice]) -> None:
         self._known |= dict.fromkeys(keys)
         while len(self._known) > LIMIT_KNOWN:
             del self._known[next(iter(self._known))]
