@@ -12,9 +12,9 @@ from tests.limits import LIMIT_S
 
 from palaver.app.notices import (
     LIMIT_CHARACTERS,
-    PersonNotice,
     NoticeRules,
     Notices,
+    PersonNotice,
     command_words,
     join_notices,
     terminal_signal,

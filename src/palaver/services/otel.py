@@ -24,11 +24,11 @@ from palaver.log.api import EventKey, EventKind
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import ENDS, MessageSent, State
 from palaver.services.metrics import (
+    MessageStep,
     MetricFamily,
     MetricKind,
     Metrics,
     Numbers,
-    MessageStep,
     Steps,
     lane_label,
 )
