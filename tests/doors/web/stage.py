@@ -166,10 +166,11 @@ class PageClient:
         ) as answer:
             assert answer.status_code == 200, answer.read()
             assert answer.headers["content-type"] == "text/event-stream"
-            yield _records(answer.iter_lines())
+            yield records_in(answer.iter_lines())
 
 
-def _records(lines: Iterable[str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def records_in(lines: Iterable[str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield the records of a stream: id, event and data."""
     found: dict[str, str] = {}
     for line in lines:
         if line:

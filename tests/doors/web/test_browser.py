@@ -1,8 +1,8 @@
 """The page in a real browser: all screens, by keyboard, without errors, and through restarts of the bus."""
 
 import json
-import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -186,7 +186,7 @@ def test_entry_released_elsewhere_is_refused_here(stage: Stage) -> None:
 
 def test_ledger_equals_the_receipts_of_the_command(stage: Stage) -> None:
     page = stage.page
-    seq = stage.agents["luna"].ok("send", "@mira", "--json", "--", "for the ledger").json["seq"]
+    seq = stage.home.ok("send", "@mira", "--json", "--", "for the ledger").json["seq"]
     stage.open("Log")
     expect(page.get_by_text("for the ledger")).to_be_visible()
 
@@ -231,9 +231,7 @@ def test_long_lists_have_few_rows_in_the_document(stage: Stage) -> None:
         "            await me.send('@flood', f'line {n}')\n"
         "asyncio.run(main())\n"
     )
-    subprocess.run(
-        [os.sys.executable, "-c", program], env=stage.home.environment, check=True, timeout=LIMIT_S  # type: ignore[attr-defined]  # os has it
-    )
+    subprocess.run([sys.executable, "-c", program], env=stage.home.environment, check=True, timeout=LIMIT_S)
 
     stage.open("Log")
     expect(page.get_by_text("line 599").first).to_be_visible()
@@ -251,8 +249,8 @@ def test_long_lists_have_few_rows_in_the_document(stage: Stage) -> None:
 
 def test_past_shows_the_bus_as_it_was_and_sends_nothing(stage: Stage) -> None:
     page = stage.page
-    seq = stage.agents["luna"].ok("send", "@mira", "--json", "--", "a mark in time").json["seq"]
-    stage.agents["luna"].ok("send", "@mira", "--json", "--", "after the mark")
+    seq = stage.home.ok("send", "@mira", "--json", "--", "a mark in time").json["seq"]
+    stage.home.ok("send", "@mira", "--json", "--", "after the mark")
     stage.open("Past")
 
     page.get_by_label("Seq").fill(str(seq))

@@ -1,10 +1,18 @@
 """The requests of the page: from this machine, from the page itself, and with both secrets of a session."""
 
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
 import httpx2
 import pytest
 from tests.app.person import Person
 from tests.daemon.stage import Home, run_as_person
-from tests.doors.web.stage import PageClient, bus_with_page, code_at
+from tests.doors.web.stage import PageClient, bus_with_page, code_at, records_in
+from tests.limits import LIMIT_S
 
 from palaver.doors.web.page import FILES, POLICY
 from palaver.identity.web_sessions import LIMIT_WRONG
@@ -362,3 +370,48 @@ def test_wrong_or_future_event_id_gets_a_new_snapshot(signed_in: PageClient, las
 
     assert (kind, snapshot["seq"]) == ("snapshot", seq)
     assert "is_continued" not in snapshot
+
+
+def test_browser_that_stopped_reading_delays_no_sender_and_misses_nothing(bus: Home) -> None:
+    client = PageClient(bus)
+    client.sign_in()
+    with socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2])), LIMIT_S) as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        head = [f"{name}: {value}" for name, value in {**client.headers, "Host": client.url[7:]}.items()]
+        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+        wire.sendall("\r\n".join(["GET /events HTTP/1.1", *head, f"Cookie: {cookie}", "", ""]).encode())
+        program = (
+            "import asyncio, palaver\n"
+            "async def main():\n"
+            "    async with palaver.connect(name='loud') as me:\n"
+            "        for start in range(0, 3000, 100):\n"
+            "            texts = (f'{n} ' + 'x' * 290 for n in range(start, start + 100))\n"
+            "            await asyncio.gather(*(me.send('@loud', text) for text in texts))\n"
+            "asyncio.run(main())\n"
+        )
+        subprocess.run([sys.executable, "-c", program], env=bus.environment, check=True, timeout=LIMIT_S)
+        last = bus.ok("send", "@loud", "--json", "--", "the end").json["seq"]
+
+        records = list(_read_until(wire, last))
+
+    for (before, _, _), (_, kind, record) in pairwise(records):
+        assert kind == "snapshot" or record["after"] == before
+    assert records[-1][0] >= last
+
+
+def _read_until(wire: socket.socket, last: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Read records until one is complete up to a seq."""
+    with wire.makefile("rb") as stream:
+        while stream.readline().strip():
+            pass  # the head of the response
+        text = b""
+        while size := int(stream.readline(), 16):
+            text += stream.read(size)
+            stream.readline()
+            *parts, text = text.split(b"\n\n")
+            for part in parts:
+                if b"data: " in part:
+                    for record in records_in(part.decode().split("\n") + [""]):
+                        yield record
+                        if record[0] >= last:
+                            return
