@@ -13,7 +13,7 @@ from tests.client.bus import Bus
 from tests.limits import LIMIT_S
 
 import palaver
-from palaver.client.handlers import Handlers
+from palaver.client.connection import Handlers
 from palaver.errors import BadRequest, Disconnected, IdTaken, ReservedType, UnknownRecipient
 
 _VECTORS = Path(__file__).parent.parent / "vectors"

@@ -60,8 +60,8 @@ def test_held_messages_are_listed_with_the_command_to_release_them(bus: Home) ->
     assert {line["text"] for line in lines} == {refused[0]["details"]["reason"]}
     assert {(line["id"], line["answerable"]) for line in lines} == {(None, False)}
     for place in places:
-        assert f"#{place} from luna to nova is held: " in page
-        assert f"pal release {place}\n" in page
+        assert f"#{place} held, luna → nova: " in page
+        assert f"    pal release {place} | pal show {place}\n" in page
     left = bus.ok("pending", "--json").lines
     assert [line["held"] for line in left] == [places[0], places[2]]
 

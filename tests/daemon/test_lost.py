@@ -50,7 +50,8 @@ def test_lost_message_is_held_until_a_person_restores_its_file(
     page = bus.ok("pending").out
 
     assert (line["held"], line["to"], line["text"]) == (lost["seq"], ["nova"], "its content is lost")
-    assert f"('pal doctor' names it); then: pal release {lost['seq']}\n" in page
+    assert "Restore its file in blobs/ ('pal doctor' names it), then release it." in page
+    assert f"    pal release {lost['seq']} | pal show {lost['seq']}\n" in page
 
 
 def test_views_of_a_lost_message_report_that_its_content_is_lost(

@@ -229,7 +229,7 @@ def test_hooks_do_not_wait_unless_approvals_are_enabled(home: Home) -> None:
     assert (said.status, said.out) == (0, "")
     (shown,) = pending(home)
     assert (shown["id"], shown["answerable"], shown["text"]) == (None, False, "permission: Bash: touch x")
-    assert "answer at its terminal" in home.ok("pending").out
+    assert "is blocked until a person answers in its own terminal." in home.ok("pending").out
     assert home.events("--type", "permission.asked") == []
 
 

@@ -16,9 +16,9 @@ from tests.reactors.turning import ACCEPT, Turning, turning_bus
 from palaver.config import Settings
 from palaver.doors.lines_holders import RunnerRequests
 from palaver.errors import AlreadyRunning, BadRequest, NotAllowed, NotFound, NotYou, ShuttingDown, Unavailable
+from palaver.identity.accounts import RunnerBook, Ticket, Tickets
 from palaver.identity.process import Process, ancestors, boot_id, is_alive
 from palaver.identity.seats import SeatIndex
-from palaver.identity.tokens import RunnerBook, Ticket, Tickets
 from palaver.protocol.agents import Seat
 from palaver.protocol.lines import NextJobOp, RunnerOp, TriagedOp, TurnEndOp, TurnProcessOp
 from palaver.protocol.paths import SubscribePath

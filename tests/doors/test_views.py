@@ -1,6 +1,6 @@
 """Views of the state for doors: computed on read, without marking anything as read."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +19,9 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import Grade
 from palaver.protocol.lanes import Ability, LaneKind
 from palaver.protocol.requests import Acknowledge, Gone, Leave, Release, SetStatus
+from palaver.protocol.views import WaitReason
 from palaver.services.queries import Queries
-from palaver.services.results import RecentMessage
+from palaver.services.results import RecentMessage, WaitingCopy
 from palaver.services.services import Services
 from palaver.services.views import (
     agent_view,
@@ -29,11 +30,18 @@ from palaver.services.views import (
     mail_view,
     message_view,
     open_mail,
+    receipts_view,
     recently_sent,
     sent_view,
 )
+from palaver.state.reasons import LaneFact
 
 DAY_S = 24 * 3600
+NOT_FETCHED = WaitReason(
+    code="not_fetched",
+    text="nova has not called 'pal recv', and nothing can wake it",
+    moves="nova calls 'pal recv'",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,23 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts about a bus without lanes."""
+
+    bus: Bus
+
+    @property
+    def now_ms(self) -> int:
+        return self.bus.clock.now_ms()
+
+    def is_present(self, name: str) -> bool:
+        return name in self.bus.present
+
+    def lanes(self, name: str) -> Sequence[LaneFact]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """The services that the views need."""
 
@@ -55,6 +80,7 @@ class Parts:
     clock: FakeClock
     callers: SimpleNamespace
     daemon: SimpleNamespace
+    live: SimpleNamespace
 
 
 @pytest.fixture
@@ -73,6 +99,7 @@ def services(bus: Bus, **settings: int) -> Services:
             bus.clock,
             SimpleNamespace(presence=Present(bus)),
             SimpleNamespace(settings=made),
+            SimpleNamespace(facts=Facts(bus)),
         ),
     )
 
@@ -126,10 +153,32 @@ async def test_recent_messages_of_a_day_are_shown_with_their_readers(bus: Bus) -
     recent = await recently_sent(services(bus), "luna")
 
     assert recent == [
-        RecentMessage(seq=second.seq, ts=second.ts, text="two", read_by=(), total=1),
+        RecentMessage(
+            seq=second.seq,
+            ts=second.ts,
+            text="two",
+            read_by=(),
+            total=1,
+            waiting=(WaitingCopy(agent="nova", state="queued", wait=NOT_FETCHED),),
+        ),
         RecentMessage(seq=first.seq, ts=first.ts, text="one", read_by=("nova", "kira"), total=2),
     ]
     assert bus.log.last() == before
+
+
+async def test_only_receipts_that_are_not_final_say_why_they_wait(bus: Bus) -> None:
+    luna, nova = await bus.join("luna"), await bus.join("nova")
+    read, unread = await bus.send(luna, "one", "@nova"), await bus.send(luna, "two", "@nova")
+    await bus.ack(nova, read.seq)
+
+    views = [await receipts_view(services(bus), one) for one in (read, unread)]
+
+    assert [[(one.state, one.wait) for one in view.receipts] for view in views] == [
+        [("seen", None)],
+        [("queued", NOT_FETCHED)],
+    ]
+    written = msgspec.json.decode(msgspec.json.encode(views[1]))["receipts"][0]
+    assert written["wait"] == msgspec.to_builtins(NOT_FETCHED)
 
 
 async def test_only_the_newest_three_messages_are_shown(bus: Bus) -> None:
@@ -183,7 +232,8 @@ async def test_inbox_hides_the_text_of_a_held_message_until_its_release(bus: Bus
     await bus.submit(HUMAN, Release(message=str(held.value.message)))
     (after,) = await inbox_view(services(bus), "nova", 1)
 
-    assert (before[0].payload["text"], before[1]) == ("(held)", "held")
+    reason = held.value.reason
+    assert (before[0].payload["text"], before[1]) == (f"(held: a brake holds it: {reason})", "held")
     assert (after[0].payload["text"], after[1]) == ("too much", "queued")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.harness.usage_limits import fix_limit, is_limit, limit_ends_ms, reset_at_ms
+from palaver.harness.hooks import fix_limit, is_limit, limit_ends_ms, reset_at_ms
 
 NOW = datetime(2026, 11, 15, 13, 30, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

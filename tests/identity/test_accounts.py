@@ -15,6 +15,7 @@ from palaver.config import KEYS, LiveSettings, LoadedSettings, Settings
 from palaver.errors import BadName, NameTaken, NotFound, NotPerson, NotYou, StorageFailed, WhoAreYou
 from palaver.identity.accounts import (
     CODE_MS,
+    FILE_NAME,
     GUEST_PREFIX,
     LIMIT_CODES,
     LIMIT_WRONG_A_MINUTE,
@@ -22,10 +23,10 @@ from palaver.identity.accounts import (
     Account,
     Accounts,
     OneTimeCodes,
+    TokenBook,
     draw_code,
     looks_like,
 )
-from palaver.identity.tokens import FILE_NAME, TokenBook
 from palaver.protocol.agents import GUEST_ROLE, Caller, Standing, caller_for
 from palaver.protocol.message import EXTERNAL, HUMAN
 from palaver.protocol.requests import Gone, Join, Leave, Register

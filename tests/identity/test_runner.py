@@ -7,7 +7,7 @@ import pytest
 from tests.fakes import seat
 
 from palaver.errors import StorageFailed
-from palaver.identity.tokens import RUNNER_FILE, RunnerBook, TurnProcess
+from palaver.identity.accounts import RUNNER_FILE, RunnerBook, TurnProcess
 from palaver.protocol.agents import Seat
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.fakes import HUMAN, FakeClock
 
 from palaver.errors import NotFound
+from palaver.identity.accounts import LIMIT_TICKETS, TICKET_MS, Ticket, Tickets
 from palaver.identity.process import Process
-from palaver.identity.tokens import LIMIT_TICKETS, TICKET_MS, Ticket, Tickets
 
 ASKER, HOLDER = Process(7, 1, 7, 7, 0, -1, 100, "pal"), Process(9, 8, 8, 8, 0, -1, 110, "python")
 CHAIN = [HOLDER, Process(8, 7, 8, 8, 0, -1, 105, "python"), ASKER]

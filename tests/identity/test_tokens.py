@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import START_MS, Bus, FakeClock, open_memory, opened_bus
 
 from palaver.errors import StorageFailed
-from palaver.identity.tokens import FILE_NAME, TokenBook
+from palaver.identity.accounts import FILE_NAME, TokenBook
 from palaver.protocol.requests import Leave
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.fakes import START_MS, FakeClock
 
 from palaver.errors import BadName, BadRequest, StorageFailed
-from palaver.identity.tokens import (
+from palaver.identity.accounts import (
     LIMIT_SECRET_BYTES,
     SCHEMES,
     SLACK_WINDOW_MS,

@@ -14,7 +14,7 @@ import msgspec
 from palaver.client.connection import Stream
 from palaver.client.wire import ReplyLine, Wire, open_wire
 from palaver.errors import Disconnected, PalaverError, ShuttingDown
-from palaver.protocol.lines import AckOp, AskOp, Op, ViewOp, op_to_json
+from palaver.protocol.lines import AckOp, AskOp, NoticeOp, NoticeReply, Op, ViewOp, op_to_json
 from palaver.protocol.views import AnyAsk, Changes, Snapshot, ViewValue
 
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -28,6 +28,7 @@ T = TypeVar("T", bound=ViewValue)
 
 _decode_snapshot: Final = msgspec.json.Decoder(Snapshot).decode
 _decode_changes: Final = msgspec.json.Decoder(Changes).decode
+_decode_notice: Final = msgspec.json.Decoder(NoticeReply).decode
 
 
 class BusAway(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +124,16 @@ class ViewLink:
                 raise Disconnected("the bus is away")
             messages = tuple(wanted[begin : begin + _LIMIT_ACKED])
             await self._send(wire, AckOp(messages=messages, lane="ui"))
+
+    async def notice(self, key: str, *, is_in_view: bool) -> NoticeReply:
+        """Ask whether this view tells the person of something; the reply takes up to a few seconds.
+
+        Raises NotAllowed if the caller is not the person, and Disconnected while the bus is away.
+        """
+        wire = self._wire if self._was_connected else await self._connected()
+        if wire is None:
+            raise Disconnected("the bus is away")
+        return _decode_notice(await self._send(wire, NoticeOp(key=key, is_in_view=is_in_view)))
 
     async def close(self) -> None:
         """End the view, and every question that waits. Closing twice is harmless."""

@@ -21,8 +21,7 @@ from palaver.delivery.mailbox import (
     passing,
 )
 from palaver.errors import Unavailable
-from palaver.harness.hooks import COMPACTING, PERMISSION, QUESTION
-from palaver.harness.usage_limits import is_limited
+from palaver.harness.hooks import COMPACTING, PERMISSION, QUESTION, is_limited
 from palaver.log.api import Log
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event

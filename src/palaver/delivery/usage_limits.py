@@ -14,8 +14,7 @@ from typing import Final
 from palaver.clock import CallLater, Clock, Timer
 from palaver.delivery.ledger import Ledger
 from palaver.errors import Unavailable
-from palaver.harness.hooks import USED_UP
-from palaver.harness.usage_limits import is_limited, limit_ends_ms
+from palaver.harness.hooks import USED_UP, is_limited, limit_ends_ms
 from palaver.log.api import EventKind, Log
 from palaver.log.follow import HandlerSwitch
 from palaver.protocol.agents import Agent

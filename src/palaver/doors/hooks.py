@@ -18,10 +18,9 @@ from palaver.harness.claude.launch import has_waker
 from palaver.harness.claude.output import seqs_in_notice
 from palaver.harness.codex.launch import shell_tip
 from palaver.harness.gemini.hooks import SUBAGENT_TOOL
-from palaver.harness.hooks import THINKING, HookNews, HookStep, permission_answer
+from palaver.harness.hooks import THINKING, HookNews, HookStep, is_limited, permission_answer
 from palaver.harness.registry import hook_answer_object, profile_of, read_hook
 from palaver.harness.setup import INSTALLED
-from palaver.harness.usage_limits import is_limited
 from palaver.home import find_pal
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of, who_joins
 from palaver.identity.process import Peer, Process

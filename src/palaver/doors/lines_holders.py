@@ -24,9 +24,9 @@ from palaver.errors import (
     WhoAreYou,
 )
 from palaver.harness.claude.output import LOOKED_UP
+from palaver.harness.hooks import is_limited
 from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import profile_of
-from palaver.harness.usage_limits import is_limited
 from palaver.identity.caller import SCRIPT, Anchor, anchor_for_child
 from palaver.identity.process import Process, ancestors, is_alive, read_marks
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, caller_for, standing_of_role

@@ -227,7 +227,7 @@ class LineSession:
             case program.ListOp():
                 return {"agents": await _agents(self._services, op.agent)}
             case program.ReceiptsOp():
-                return receipts_view(self._services, self._services.queries.message(op.message))
+                return await receipts_view(self._services, self._services.queries.message(op.message))
             case program.NoticeOp():
                 return await self._tools.claim(self._names.caller(op.name), op)
             case holder.LaneOp():
@@ -556,8 +556,8 @@ def _send_from(op: program.SendOp) -> Send:
 
 
 def _view_line(record: ViewRecord) -> bytes:
-    kind = b"snapshot" if record.is_snapshot else b"changes"
-    return b'{"push":"view","%b":%b}\n' % (kind, record.data)
+    kind = "snapshot" if record.is_snapshot else "changes"
+    return wire.push_line("view", {kind: msgspec.Raw(record.data)})
 
 
 def _fitting(events: list[Event]) -> list[msgspec.Raw]:

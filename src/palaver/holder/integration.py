@@ -10,8 +10,7 @@ from palaver.client.wire import ReplyLine
 from palaver.clock import Clock
 from palaver.errors import Disconnected
 from palaver.harness.base import AgentReport, Gate, Make, Spawn
-from palaver.harness.hooks import USED_UP, USED_UP_ASKED
-from palaver.harness.usage_limits import fix_limit, is_counted_from_then, limit_ends_ms
+from palaver.harness.hooks import USED_UP, USED_UP_ASKED, fix_limit, is_counted_from_then, limit_ends_ms
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.native_lane import NativeLanes, Tell
 from palaver.protocol.events import AgentState, Outcome

@@ -1,7 +1,7 @@
 """One transaction of commits: decided, folded and written together. Belongs to the writer's thread."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -84,8 +84,11 @@ class Batches:
         archives: Archives,
         files: LogFiles,
         mark: SeqMark,
+        fold_version: int = 0,
     ) -> None:
+        """`fold_version` is the version of `apply`; a rebuild stores it with the rows."""
         self._connection = connection
+        self._fold_version = fold_version
         self._files = files
         self._mark = mark
         self._apply = apply
@@ -125,8 +128,12 @@ class Batches:
         self._files.check()  # Again: a file that was lost meanwhile has taken this commit with it.
         return outcomes
 
-    def rebuild(self) -> int:
-        """Fold all events again, archives first, in one transaction. Return how many there were."""
+    def rebuild(self, progress: Callable[[int], None] | None = None) -> int:
+        """Fold all events again, archives first, in one transaction. Return how many there were.
+
+        `progress` is called with their number after every few events.
+        """
+        report = progress or (lambda count: None)
         count = seq = 0
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -137,6 +144,7 @@ class Batches:
                 count, seq = count + 1, event.seq
                 if count % _EVENTS_AT_ONCE == 0:
                     self._rows.flush()
+                    report(count)
             self._rows.flush()
             while rows := self._connection.execute(_BEHIND, (seq, _EVENTS_AT_ONCE)).fetchall():
                 for event in readable_events(rows, self._blobs):
@@ -144,6 +152,8 @@ class Batches:
                 self._rows.flush()
                 count += len(rows)
                 seq = rows[-1][0]
+                report(count)
+            write_fold_version(self._connection, self._fold_version)
             self._connection.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -255,6 +265,17 @@ class Batches:
         if self._connection.in_transaction:  # Some disk errors have already rolled back.
             self._connection.execute("ROLLBACK")
         self.words.forget()
+
+
+def read_fold_version(connection: sqlite3.Connection) -> int:
+    """Return the version of the fold that made the rows; 0 for one without a version."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'fold'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def write_fold_version(connection: sqlite3.Connection, version: int) -> None:
+    """Store the version of the fold that made the rows, in the open transaction if there is one."""
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('fold', ?)", (str(version),))
 
 
 def last_seq(connection: sqlite3.Connection, archives: Archives) -> int:

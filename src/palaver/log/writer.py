@@ -377,9 +377,9 @@ class Writer:
         self._line.put(_Waiting(orders, result))
         return await result
 
-    async def rebuild(self) -> int:
-        """Fold all events again, between two batches."""
-        return await self._done(self._batches.rebuild)
+    async def rebuild(self, progress: Callable[[int], None] | None = None) -> int:
+        """Fold all events again, between two batches. `progress` is called in the thread."""
+        return await self._done(lambda: self._batches.rebuild(progress))
 
     def refuse(self, reason: PalaverError) -> None:
         """Refuse every commit from now on."""

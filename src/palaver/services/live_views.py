@@ -7,7 +7,7 @@ encodes it once for all of them. Changes are at most 30 a second, however many e
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
@@ -17,7 +17,7 @@ import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import StorageFailed
+from palaver.errors import BadRequest, StorageFailed, Unavailable
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import (
@@ -128,6 +128,7 @@ class View:
         if self._waiting_bytes and self._waiting_bytes + size > LIMIT_WAITING_BYTES:
             self._records.clear()
             self.is_behind = True
+            self._hub.count_slow()
             return
         self._records.append(record)
         self._waiting_bytes += size
@@ -153,12 +154,17 @@ class LiveViews:
         epoch: str,
         call_later: CallLater,
         spawn: Callable[..., asyncio.Task[None]],
+        past: Callable[[AnyAsk], Awaitable[bytes]] | None = None,
     ) -> None:
-        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon."""
+        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
+
+        `past` answers questions about a seq of the past.
+        """
         self._services = services
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
+        self._past = past
         self._hub: _Hub | None = None
         self._is_closed = False
 
@@ -190,8 +196,15 @@ class LiveViews:
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
     async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
-        """Return the answer to a question. Raises NotFound and other refusals."""
-        return await self.pages().answer(question)
+        """Return the answer to a question, also about the past. Raises NotFound and other refusals."""
+        if not question.at:
+            return await self.pages().answer(question)
+        last = self._services().queries.last()
+        if question.at > last:
+            raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
+        if self._past is None:
+            raise Unavailable("this daemon does not answer questions about the past")
+        return msgspec.Raw(await self._past(question))
 
     @property
     def is_idle(self) -> bool:
@@ -496,6 +509,10 @@ class _Hub:
         """Prepare a snapshot for a view."""
         self._asking.add(view)
         self._wake.set()
+
+    def count_slow(self) -> None:
+        """Count a view that reads too slowly."""
+        self._services.metrics.count_slow_follower("view")
 
     def forget(self, view: View) -> None:
         """Remove a closed view. The hub ends with the last one."""

@@ -11,6 +11,7 @@ import msgspec
 
 from palaver.protocol.message import FlatMessage
 from palaver.protocol.query import RoomEvent
+from palaver.protocol.views import WaitReason
 
 
 class ServiceResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,6 +84,8 @@ class DaemonView(ServiceResult, frozen=True, kw_only=True):
     started: int
     last: int
     agents: int
+    attention: int = 0
+    """The number of entries that `pal pending` shows."""
 
 
 class GateView(ServiceResult, frozen=True, kw_only=True, rename={"is_open": "open"}):
@@ -105,6 +108,8 @@ class TerminalView(ServiceResult, frozen=True, kw_only=True):
     rows: int | None = None
     holder: int | None = None
     """The process id of its holder."""
+    waiting: "tuple[WaitingMail, ...]" = ()
+    """The first messages that it has not seen, each with the reason."""
 
 
 # --------------------
@@ -130,6 +135,8 @@ class ReceiptView(ServiceResult, frozen=True, kw_only=True):
     implied: bool = False
     """Whether the reply did not name the message that it answers."""
     by: str = ""
+    wait: WaitReason | None = None
+    """Why it is not seen yet; None if its state is final."""
 
 
 class MessageReceipts(ServiceResult, frozen=True, kw_only=True, rename={"sender": "from"}):
@@ -149,6 +156,27 @@ class LastSent(ServiceResult, frozen=True, kw_only=True):
 
     seq: int
     state: str
+    wait: WaitReason | None = None
+
+
+class WaitingMail(ServiceResult, frozen=True, kw_only=True, rename={"sender": "from"}):
+    """A message that an agent has not seen yet. Its text is left out: it may be held."""
+
+    seq: int
+    sender: str
+    ts: int
+    state: str
+    priority: str
+    wait: WaitReason
+    session: str | None = None
+
+
+class WaitingCopy(ServiceResult, frozen=True, kw_only=True):
+    """A recipient that has not seen a message yet."""
+
+    agent: str
+    state: str
+    wait: WaitReason
 
 
 class RecentMessage(ServiceResult, frozen=True, kw_only=True):
@@ -160,6 +188,8 @@ class RecentMessage(ServiceResult, frozen=True, kw_only=True):
     read_by: tuple[str, ...]
     total: int
     """The number of recipients."""
+    waiting: tuple[WaitingCopy, ...] = ()
+    """The first recipients that have not seen it, each with the reason."""
 
 
 class ExitedView(ServiceResult, frozen=True, kw_only=True):
@@ -195,6 +225,8 @@ class AgentDetails(AgentView, frozen=True, kw_only=True):
     recent: tuple[RecentMessage, ...]
     closed: str | None = None
     """Which lanes are closed, why, and how to open them."""
+    wait: WaitReason | None = None
+    """Why it has not seen the first message that waits for it."""
 
 
 # --------------------

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
 from palaver.config import LiveSettings, Settings
-from palaver.identity.accounts import Accounts
+from palaver.identity.accounts import Accounts, Tickets, TokenBook, WebhookBook
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
-from palaver.identity.tokens import Tickets, TokenBook, WebhookBook
 from palaver.identity.web_sessions import WebSessions
 from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering

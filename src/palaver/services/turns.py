@@ -11,11 +11,11 @@ from palaver.clock import Clock
 from palaver.config import Settings, split_command
 from palaver.domain.rights import require, require_turns_of
 from palaver.errors import AlreadyRunning, BadRequest, NotFound, NotYou, Unavailable, cut_name
+from palaver.identity.accounts import RunnerBook, Ticket, Tickets, TurnProcess
 from palaver.identity.caller import anchor_for_child
 from palaver.identity.presence import ExitWatch
 from palaver.identity.process import Process, ancestors, is_alive
 from palaver.identity.seats import SeatIndex, TurnSeat
-from palaver.identity.tokens import RunnerBook, Ticket, Tickets, TurnProcess
 from palaver.ids import derived_id
 from palaver.protocol.agents import Agent, Caller, Seat, Standing
 from palaver.protocol.envelope import Event

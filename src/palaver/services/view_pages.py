@@ -684,7 +684,9 @@ class ViewPages:
     def _receipt(self, event: Event, mailbox: str, name: str, session: str) -> ReceiptView:
         entry = read_entry(self._rows, event.seq, mailbox)
         fields = msgspec.structs.asdict(entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
-        return ReceiptView(name=name, session=session, handled_by=handlers_of(event, mailbox), **fields)
+        wait = read_wait(self._rows, event.seq, mailbox, self._facts)
+        handled_by = handlers_of(event, mailbox)
+        return ReceiptView(name=name, session=session, handled_by=handled_by, wait=wait, **fields)
 
     async def _steps(self, event: Event, receipts: MessageReceipts) -> tuple[LedgerStep, ...]:
         names = self._recipients(event)[:_LIMIT_MARKS]

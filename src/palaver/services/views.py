@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -36,6 +36,7 @@ from palaver.protocol.message import (
 from palaver.protocol.paths import readable_mailbox, split_mailbox
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
+from palaver.protocol.views import Attention, WaitReason
 from palaver.services.agents import STATUS
 from palaver.services.queries import Queries
 from palaver.services.results import (
@@ -51,6 +52,8 @@ from palaver.services.results import (
     RecentMessage,
     SentView,
     TerminalView,
+    WaitingCopy,
+    WaitingMail,
 )
 from palaver.services.services import Services
 from palaver.state.agents import (
@@ -66,6 +69,8 @@ from palaver.state.agents import (
     read_unsure,
     read_unsure_of_all,
 )
+from palaver.state.attention import read_attention
+from palaver.state.reasons import read_wait
 from palaver.state.rooms import read_memberships
 from palaver.state.rows import (
     MAIL,
@@ -87,6 +92,10 @@ _SHOWN_AT_ONCE: Final = 20
 """Agents rendered in one step of the event loop: a few milliseconds of work."""
 _DAY_MS: Final = 24 * 3600 * 1000
 _ENDED_MS: Final = 3600 * 1000
+_NAMED_WAITS: Final = 3
+"""Recipients of a recent message that are named with the reason why it waits."""
+_LISTED_WAITS: Final = 50
+"""Waiting messages on the page of an agent."""
 _CONTENT: Final = frozenset({"text", "command", "payload", "bundle_id"})
 _READ: Final = frozenset({State.SEEN, State.ANSWERED})
 
@@ -234,6 +243,8 @@ class RecipientReceipt:
     name: str
     entry: LedgerEntry
     is_path: bool = False
+    wait: WaitReason | None = None
+    """Why it is not seen yet; None if its state is final, or if it was not asked for."""
 
     @property
     def readable_name(self) -> str:
@@ -260,7 +271,22 @@ def _receipt(services: Services, event: Event, name: str) -> RecipientReceipt:
     return RecipientReceipt(name, entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
 
 
-def receipts_view(services: Services, event: Event) -> MessageReceipts:
+async def receipts_with_reasons(services: Services, event: Event) -> list[RecipientReceipt]:
+    """Return the receipts of one message as `receipts_of` does, each with the reason why it waits."""
+    found = []
+    for at, one in enumerate(receipts_of(services, event)):
+        if at % _SHOWN_AT_ONCE == 0:
+            await asyncio.sleep(0)  # A broadcast can have thousands of recipients.
+        found.append(one if one.is_path else replace(one, wait=wait_of(services, event.seq, one.name)))
+    return found
+
+
+def wait_of(services: Services, seq: int, mailbox: str) -> WaitReason | None:
+    """Return why a message is not seen yet in a mailbox; None if its state there is final."""
+    return read_wait(services.queries.rows, seq, mailbox, services.live.facts)
+
+
+async def receipts_view(services: Services, event: Event) -> MessageReceipts:
     """Return one message with its receipts as programs read them."""
     return MessageReceipts(
         seq=event.seq,
@@ -269,7 +295,7 @@ def receipts_view(services: Services, event: Event) -> MessageReceipts:
         ts=event.ts,
         text=readable_text(event),
         priority=flat(event).priority,
-        receipts=tuple(_receipt_view(event, one) for one in receipts_of(services, event)),
+        receipts=tuple(_receipt_view(event, one) for one in await receipts_with_reasons(services, event)),
     )
 
 
@@ -277,7 +303,7 @@ def _receipt_view(event: Event, one: RecipientReceipt) -> ReceiptView:
     agent, session = (one.name, "") if one.is_path else split_mailbox(one.name)
     handled_by = handlers_of(event, one.name)
     fields = msgspec.structs.asdict(one.entry)
-    return ReceiptView(name=agent, session=session, handled_by=handled_by, **fields)
+    return ReceiptView(name=agent, session=session, handled_by=handled_by, wait=one.wait, **fields)
 
 
 def message_view(event: Event, mailbox: str = "") -> FlatMessage:
@@ -335,7 +361,7 @@ async def inbox_view(services: Services, name: str, limit: int) -> list[tuple[Ev
     events = [*_archived_mail(services, name, events, limit), *events]
     found = [(event, _state(services, event, name)) for event in events]
     return [
-        (_without_text(event) if _is_kept_back(services, event, name) else event, state)
+        (_without_text(services, event, name) if _is_kept_back(services, event, name) else event, state)
         for event, state in found
     ]
 
@@ -351,9 +377,12 @@ async def mail_view(services: Services, name: str, limit: int) -> list[FlatMessa
     return [msgspec.structs.replace(message_view(event, name), state=state) for event, state in found]
 
 
-def _without_text(event: Event) -> Event:
+def _without_text(services: Services, event: Event, name: str) -> Event:
+    """Return a held message with the reason instead of its text."""
     kept = {key: value for key, value in event.payload.items() if key not in _CONTENT}
-    return msgspec.structs.replace(event, payload=kept | {"text": "(held)"})
+    wait = wait_of(services, event.seq, name)
+    assert wait is not None  # it is held
+    return msgspec.structs.replace(event, payload=kept | {"text": f"(held: {wait.text})"})
 
 
 def open_mail(
@@ -387,7 +416,11 @@ async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
     events = await services.queries.read(Query(types=("message",), senders=(sender,), last=_LATELY))
     newest = {name: event for event in events for name in _agents_of(event)}
     return {
-        name: LastSent(seq=event.seq, state=_best_state(services, event, name))
+        name: LastSent(
+            seq=event.seq,
+            state=_best_state(services, event, name),
+            wait=_wait_of_agent(services, event, name),
+        )
         for name, event in newest.items()
     }
 
@@ -401,6 +434,7 @@ async def agents_with_messages(services: Services, caller: str) -> list[AgentDet
             last_sent=sent.get(view.name),
             recent=tuple(await recently_sent(services, view.name)),
             closed=closed_gates(services, view.name) or None,
+            wait=_first_wait(services, view.name) if view.unread else None,
         )
         for view in await agents_view(services)
     ]
@@ -415,13 +449,34 @@ async def recently_sent(services: Services, sender: str) -> list[RecentMessage]:
 
 def _read_by(services: Services, event: Event) -> RecentMessage:
     names = _agents_of(event)
+    states = {name: _best_state(services, event, name) for name in names}
+    waits = (
+        WaitingCopy(agent=name, state=state, wait=wait)
+        for name, state in states.items()
+        if (wait := _wait_of_agent(services, event, name)) is not None
+    )
     return RecentMessage(
         seq=event.seq,
         ts=event.ts,
         text=readable_text(event),
-        read_by=tuple(name for name in names if _best_state(services, event, name) in _READ),
+        read_by=tuple(name for name, state in states.items() if state in _READ),
         total=len(names),
+        waiting=tuple(islice(waits, _NAMED_WAITS)),
     )
+
+
+def _wait_of_agent(services: Services, event: Event, name: str) -> WaitReason | None:
+    """Return why an agent has not seen a message; None if the agent or one of its sessions has."""
+    if _best_state(services, event, name) in _READ:
+        return None
+    copies = (one for one in recipients_of(event) if split_mailbox(one)[0] == name)
+    return next(filter(None, (wait_of(services, event.seq, copy) for copy in copies)), None)
+
+
+def _first_wait(services: Services, name: str) -> WaitReason | None:
+    """Return why an agent has not seen the first of its waiting messages."""
+    mails = islice(read_mail(services.queries.rows, name), 1)
+    return next((wait_of(services, mail.seq, name) for mail in mails), None)
 
 
 def _agents_of(event: Event) -> tuple[str, ...]:
@@ -457,6 +512,11 @@ def sent_view(sent: Sent) -> SentView:
     )
 
 
+def attention_view(services: Services) -> list[Attention]:
+    """Return everything that waits for a person, oldest first."""
+    return read_attention(services.queries.rows, services.live.facts)
+
+
 def daemon_view(services: Services) -> DaemonView:
     """Return the state of the daemon itself."""
     present = map(services.callers.presence.is_present, (one.name for one in services.broker.directory.all()))
@@ -473,6 +533,7 @@ def daemon_view(services: Services) -> DaemonView:
         started=services.daemon.started_ms,
         last=services.queries.last(),
         agents=sum(present),
+        attention=len(attention_view(services)),
     )
 
 
@@ -498,11 +559,30 @@ def queue_view(rows: Rows, agent: Agent) -> dict[str, int]:
     return counts
 
 
+def _waiting_mail(services: Services, agent: Agent) -> Iterator[WaitingMail]:
+    """Iterate over the messages that an agent has not seen, in delivery order, each with the reason."""
+    rows = services.queries.rows
+    for mailbox in mailboxes_of_lanes(rows, agent):
+        for mail in read_mail(rows, mailbox):
+            event, wait = services.queries.event(mail.seq), wait_of(services, mail.seq, mailbox)
+            if event is not None and wait is not None:
+                yield WaitingMail(
+                    seq=mail.seq,
+                    sender=event.sender,
+                    ts=event.ts,
+                    state=_state(services, event, mailbox),
+                    priority=flat(event).priority,
+                    wait=wait,
+                    session=split_mailbox(mailbox)[1] or None,
+                )
+
+
 async def terminal_view(services: Services, agent: Agent) -> TerminalView:
     """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
     hold = services.agents.holds.get(agent.name)
     view = TerminalView(
         queue=queue_view(services.queries.rows, agent),
+        waiting=tuple(islice(_waiting_mail(services, agent), _LISTED_WAITS)),
         paused=agent.paused,
         last_activity=agent.since,
         gates=gates_view(services, agent.name),

@@ -1,40 +1,38 @@
 """A link to a bus that does not exist: the test says what it sends and answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TypeVar
 
-import msgspec
+from textual.widget import Widget
 
 from palaver.app.ui.commands import Result
+from palaver.client.view_link import BusAway
 from palaver.errors import Unavailable
-from palaver.protocol.views import AgentRow, AnyAsk, Attention, Changes, Counts, Snapshot
+from palaver.protocol.views import Action, AgentRow, AnyAsk, Attention, Changes, Counts, Snapshot, ViewValue
 
-T = TypeVar("T")
-
-
-class FakeAway(msgspec.Struct):
-    """The bus is away."""
+T = TypeVar("T", bound=ViewValue)
+Record = Snapshot | Changes | BusAway
 
 
 class FakeLink:
     """Has the methods of `ViewLink`."""
 
-    def __init__(self, *records: object) -> None:
-        self._records: asyncio.Queue[object] = asyncio.Queue()
+    def __init__(self, *records: Record) -> None:
+        self._records: asyncio.Queue[Record | None] = asyncio.Queue()
         self.asked: list[AnyAsk] = []
         self.seen: list[int] = []
-        self.answers: dict[type, Callable[[AnyAsk], object]] = {}
+        self.answers: dict[type[AnyAsk], Callable[[AnyAsk], ViewValue]] = {}
         for record in records:
             self.push(record)
 
-    def push(self, record: object) -> None:
+    def push(self, record: Record) -> None:
         """Let the bus send a record."""
         self._records.put_nowait(record)
 
-    async def records(self) -> AsyncGenerator[object, None]:
-        while True:
-            yield await self._records.get()
+    async def records(self) -> AsyncGenerator[Record, None]:
+        while (record := await self._records.get()) is not None:
+            yield record
 
     async def ask(self, question: AnyAsk, answer: type[T]) -> T:
         self.asked.append(question)
@@ -44,11 +42,11 @@ class FakeLink:
         assert isinstance(result, answer)
         return result
 
-    async def acknowledge(self, seqs: Sequence[int]) -> None:
+    async def acknowledge(self, seqs: Iterable[int]) -> None:
         self.seen.extend(seqs)
 
     async def close(self) -> None:
-        pass
+        self._records.put_nowait(None)
 
 
 class FakeCommands:
@@ -68,7 +66,7 @@ class FakeCommands:
 
 
 def snapshot(
-    *agents: AgentRow, attention: Sequence[Attention] = (), seq: int = 10, unread: int = 0, **more: object
+    *agents: AgentRow, attention: Sequence[Attention] = (), seq: int = 10, unread: int = 0, total: int = 0
 ) -> Snapshot:
     """Return a snapshot with these rows."""
     states: dict[str, int] = {}
@@ -84,16 +82,35 @@ def snapshot(
         counts=Counts(agents=states, attention=len(attention), unread=unread),
         attention=tuple(attention),
         agents=agents,
-        agents_total=len(agents),
-        **more,
+        agents_total=total or len(agents),
     )
 
 
-def agent(name: str, state: str = "idle", **more: object) -> AgentRow:
-    """Return a row of an agent."""
-    return AgentRow(name=name, state=state, since=900_000, seq=1, harness="claude", is_present=True, **more)
+def agent(name: str, state: str = "idle", *, seq: int = 1, parent: str = "") -> AgentRow:
+    """Return the row of an agent. A test changes other fields with `msgspec.structs.replace`."""
+    return AgentRow(
+        name=name, state=state, since=900_000, seq=seq, harness="claude", is_present=True, parent=parent
+    )
 
 
-def changes(after: int, seq: int, **more: object) -> Changes:
-    """Return changes."""
-    return Changes(after=after, seq=seq, **more)
+def entry(
+    key: str, *, who: str = "luna", what: str = "", since: int = 900_000, actions: Sequence[Action] = ()
+) -> Attention:
+    """Return an entry of the attention list. Its kind is the first part of its key."""
+    kind, _, number = key.partition("/")
+    return Attention(
+        key=key,
+        kind=kind,
+        who=who,
+        what=what or f"about {key}",
+        since=since,
+        why=f"{who} waits for you",
+        actions=tuple(actions),
+        id=number if kind == "permission" else "",
+        seq=int(number) if number.isdecimal() else 0,
+    )
+
+
+def lines_of(widget: Widget) -> list[str]:
+    """Return the lines of a widget as text, without trailing blanks."""
+    return [widget.render_line(y).text.rstrip() for y in range(widget.size.height)]

@@ -11,7 +11,7 @@ from tests.doors.room_stage import Stage, opened_stage
 
 from palaver.doors.http.app import caller_of
 from palaver.errors import WhoAreYou
-from palaver.identity.tokens import Token
+from palaver.identity.accounts import Token
 from palaver.protocol.agents import Standing
 from palaver.services.services import Services
 

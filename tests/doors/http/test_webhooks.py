@@ -30,7 +30,7 @@ from palaver.doors.http.webhooks import (
 )
 from palaver.doors.tcp_door import Address, allowed_names
 from palaver.errors import DiskFull
-from palaver.identity.tokens import SCHEMES, WEBHOOKS_FILE, TokenBook, WebhookBook
+from palaver.identity.accounts import SCHEMES, WEBHOOKS_FILE, TokenBook, WebhookBook
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import MESSAGE

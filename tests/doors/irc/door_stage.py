@@ -22,8 +22,7 @@ from palaver.config import KEYS, LiveSettings, LoadedSettings, Settings
 from palaver.doors.irc.connection import IrcLimits
 from palaver.doors.irc.irc_wire import LIMIT_TAGS_BYTES, Line, parse_line
 from palaver.doors.irc.server import IrcDoor
-from palaver.identity.accounts import Accounts
-from palaver.identity.tokens import TokenBook
+from palaver.identity.accounts import Accounts, TokenBook
 from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import Gone

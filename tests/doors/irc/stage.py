@@ -14,8 +14,7 @@ from palaver.doors.irc.connection import Client, IrcLimits, Unit
 from palaver.doors.irc.irc_wire import Line, format_line, parse_line
 from palaver.doors.irc.showing import Shown
 from palaver.doors.irc.speaking import speak
-from palaver.identity.accounts import Account
-from palaver.identity.tokens import Token
+from palaver.identity.accounts import Account, Token
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query

@@ -26,7 +26,7 @@ from palaver.doors.http.websocket import (
     read_frame,
 )
 from palaver.errors import RateLimited
-from palaver.identity.tokens import Token, TokenBook
+from palaver.identity.accounts import Token, TokenBook
 from palaver.protocol.agents import Caller
 from palaver.protocol.paths import Content
 from palaver.protocol.requests import Release

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.harness.hooks import limit_ends_ms
 from palaver.harness.opencode.wire import UsageLimit, error_text, limit_in_error, limit_in_retry
-from palaver.harness.usage_limits import limit_ends_ms
 
 NOW = 1_794_752_294_000
 QUOTA = "You exceeded your current quota, please check your plan and billing details."

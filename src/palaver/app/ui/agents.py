@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from palaver.app.ui.app import BusScreen
+from palaver.app.ui.app import TIMES_S, BusScreen
 from palaver.app.ui.commands import Result, pal_line
 from palaver.app.ui.rows import Lines, Rows
 from palaver.app.ui.store import SORTS
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 # --------------------
 # The columns of the list.
@@ -82,7 +82,7 @@ _STATE_STYLES: "Final[dict[str, Style]]" = {
 
 
 def column_widths(width: int) -> list[int]:
-    """Return the widths of the columns that fit, with a space after each. Others are left out at the right."""
+    """Return the widths of the columns that fit, with a space after each. The others are left out."""
     widths: list[int] = []
     room = width
     for column in COLUMNS:
@@ -366,7 +366,7 @@ class AgentsScreen(AgentActions):
     def opened(self) -> None:
         """Let the person move in the list; redraw the times now and then."""
         self.rows.focus()
-        self.set_interval(_TIMES_S, self._redraw_times)
+        self.set_interval(TIMES_S, self._redraw_times)
 
     def changed(self, record: "Record") -> None:
         """Draw the agents again."""
@@ -489,7 +489,6 @@ class AgentsScreen(AgentActions):
 # --------------------
 # One agent.
 
-_TIMES_S: Final = 5.0
 _PEEK_S: Final = 1.0
 """The screen of the agent is read at most this often, and only while it is shown."""
 _ASK_S: Final = 0.2
@@ -522,13 +521,14 @@ class AgentScreen(AgentActions):
     ]
     DEFAULT_CSS = """
     AgentScreen .parts { layout: horizontal; height: 1fr; width: 1fr; }
-    AgentScreen .lists { width: 1fr; height: 1fr; }
+    AgentScreen .lists { width: 1fr; height: 1fr; border-left: solid; }
     AgentScreen #screen { width: 2fr; }
     AgentScreen .title { height: 1; text-style: bold underline; }
     AgentScreen #head { height: auto; max-height: 3; }
     AgentScreen.-narrow .parts { layout: vertical; }
     AgentScreen.-narrow #screen { width: 1fr; height: 2fr; }
-    AgentScreen.-narrow .lists { height: 3fr; }
+    AgentScreen.-narrow .lists { height: 3fr; border-left: none; border-top: solid; }
+    AgentScreen.-tiny .lists { border: none; }
     AgentScreen.-low .title { display: none; }
     AgentScreen.-low #head { max-height: 1; }
     AgentScreen.-tiny #screen, AgentScreen.-tiny .queue, AgentScreen.-tiny .messages { display: none; }
@@ -583,23 +583,25 @@ class AgentScreen(AgentActions):
         if any(row.name == self.agent for row in changes.agents):
             return True
         known = self._page
-        seqs = {row.seq for row in (*known.queue, *known.messages)} if known is not None else set()
-        if not seqs.isdisjoint(changes.moved):
-            return True
+        if known is not None:
+            seqs = {row.seq for row in known.queue} | {row.seq for row in known.messages}
+            if not seqs.isdisjoint(changes.moved):
+                return True
         return any(self.agent in (event.sender, *event.to) for event in changes.events)
 
     def _ask_soon(self) -> None:
         if self._asking is None:
             self._asking = self.set_timer(_ASK_S, self._ask)
 
-    @work(exclusive=True, group="ask")
+    @work(group="ask")
     async def _ask(self) -> None:
-        self._asking = None
         try:
             page = await self.ui.link.ask(AskAgent(name=self.agent, at=self.store.at), AgentPage)
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
+        finally:
+            self._asking = None  # A change during the question starts the next one.
         self._page = page
         self._draw_head()
         self.query_one("#queue", Rows).show(

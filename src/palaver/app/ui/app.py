@@ -2,9 +2,11 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
+import msgspec
 from textual import events, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -30,14 +32,23 @@ from palaver.app.ui.widgets import (
     safe_line,
 )
 from palaver.errors import PalaverError
-from palaver.protocol.views import LIMIT_PAGE, AgentsPage, AnyAsk, AskAgents, Changes, Snapshot
+from palaver.protocol.views import (
+    LIMIT_PAGE,
+    AgentsPage,
+    AnyAsk,
+    AskAgents,
+    AskPast,
+    Changes,
+    Snapshot,
+    ViewValue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
-T = TypeVar("T")
+T = TypeVar("T", bound=ViewValue)
 
 
 class BusLink(Protocol):
@@ -49,7 +60,7 @@ class BusLink(Protocol):
     async def ask(self, question: AnyAsk, answer: type[T]) -> T:
         """Return one page."""
 
-    async def acknowledge(self, seqs: Sequence[int]) -> None:
+    async def acknowledge(self, seqs: Iterable[int]) -> None:
         """Mark messages to the person as seen."""
 
     async def close(self) -> None:
@@ -66,6 +77,8 @@ SCREENS: Final = {
 }
 """The module, class and name of each screen, by its key."""
 
+TIMES_S: Final = 5.0
+"""Seconds between two drawings of times such as `12s`."""
 _LOW: Final = 8
 """A terminal with fewer lines has no line with the names of the screens."""
 
@@ -98,6 +111,9 @@ class BusScreen(Screen[None]):
     BusScreen { layout: vertical; }
     BusScreen.-low ScreenNames { display: none; }
     BusScreen > .content { width: 1fr; height: 1fr; }
+    BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
+    BusScreen.-past.-ascii { border: ascii ansi_yellow; }
+    BusScreen.-past.-low { border: none; }
     """
 
     is_ready = False
@@ -122,7 +138,7 @@ class BusScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Build the parts of every screen around the content."""
-        yield TopLine(self.store)
+        yield TopLine(lambda: self.ui.store)
         yield ScreenNames([(key, name) for key, (_, _, name) in SCREENS.items()], self.KEY)
         with Vertical(classes="content"):
             yield from self.compose_content()
@@ -148,7 +164,16 @@ class BusScreen(Screen[None]):
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
         self.query_one(TopLine).refresh_counts()
+        self._draw_frame()
         self.changed(record)
+
+    def _draw_frame(self) -> None:
+        """Draw a frame around a screen that shows the past."""
+        self.set_class(self.is_ascii, "-ascii")
+        self.set_class(bool(self.store.at), "-past")
+        title = self.ui.past_title
+        if title != self.border_title:
+            self.border_title = title
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Show a sentence in the last line."""
@@ -202,6 +227,11 @@ class PalaverApp(App[int]):
         Binding("question_mark", "keys", "Keys", show=False),
         Binding("colon", "command", "Command", show=False),
         Binding("q", "quit", "Quit", show=False),
+        Binding("left", "step_past(-1)", "Step back", show=False),
+        Binding("right", "step_past(1)", "Step forward", show=False),
+        Binding("left_square_bracket", "step_past(-100)", "Step far back", show=False),
+        Binding("right_square_bracket", "step_past(100)", "Step far forward", show=False),
+        Binding("escape", "leave_past", "Back to now", show=False),
         Binding("ctrl+q,ctrl+c", "quit", "Quit", show=False, priority=True),
     ]
 
@@ -221,11 +251,23 @@ class PalaverApp(App[int]):
         self.link = link
         self.commands = commands
         self.is_ascii = is_ascii
-        self.store = Store()
+        self.present = Store()
+        self.past: Store | None = None
+        """The bus at a seq, while the person looks at the past."""
         self.last_record: Record | None = None
         self._first = first
         self._drawn: Callable[[], None] | None = drawn
         self._screens: dict[str, BusScreen] = {}
+        self._past_target = 0
+
+    @property
+    def store(self) -> Store:
+        """The bus as the screens show it: now, or in the past."""
+        return self.present if self.past is None else self.past
+
+    def now_ms(self) -> int:
+        """Return the time of the shown bus in Unix milliseconds."""
+        return self.past.now if self.past is not None else time.time_ns() // 1_000_000
 
     def on_mount(self) -> None:
         """Open the first screen and follow the bus."""
@@ -270,6 +312,13 @@ class PalaverApp(App[int]):
             self.push_screen(screen)
         return screen
 
+    def open_talk(self, key: str, seq: int = 0) -> None:
+        """Show a conversation on the screen Talk, at one message."""
+        from palaver.app.ui.talk import TalkScreen  # only when it is shown
+
+        if isinstance(screen := self.open_screen("3"), TalkScreen):
+            screen.call_after_refresh(screen.open_conversation, key, seq)
+
     def action_keys(self) -> None:
         """Show the keys of the screen."""
         if (screen := self.bus_screen) is not None:
@@ -294,28 +343,80 @@ class PalaverApp(App[int]):
             self.take(record)
 
     def take(self, record: "Record") -> None:
-        """Apply a record and draw what it has changed."""
-        self.store.apply(record)
+        """Apply a record and draw what it has changed. Screens that show the past stay as they are."""
+        self.present.apply(record)
+        if self.past is None:
+            self._show(record)
+        if isinstance(record, Snapshot) and self._drawn is not None:
+            self.call_after_refresh(self._drawn)
+            self._drawn = None
+
+    def _show(self, record: "Record") -> None:
+        """Have the shown screen draw a record that its store has applied."""
         self.last_record = record
         for screen in self.screen_stack:
             if isinstance(screen, BusScreen) and screen.is_ready:
                 screen.take(record)
-        if isinstance(record, Snapshot):
-            if record.agents_total > len(record.agents):
-                self._load_agents(record.agents[-1].name if record.agents else "")
-            if self._drawn is not None:
-                self.call_after_refresh(self._drawn)
-                self._drawn = None
+        if isinstance(record, Snapshot) and record.agents_total > len(record.agents):
+            self._load_agents(record.agents[-1].name if record.agents else "")
+
+    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
+        """Return one page of the shown bus: now, or in the past."""
+        return await self.link.ask(msgspec.structs.replace(question, at=self.store.at), answer)
+
+    # The past
+
+    @property
+    def past_title(self) -> str:
+        """The title of the frame; empty now."""
+        if self.past is None:
+            return ""
+        then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
+        return f"past #{self.past.at}  {then}  Left, Right step  Esc now"
+
+    @work(exclusive=True, group="past")
+    async def show_past(self, seq: int) -> None:
+        """Show the bus on every screen as it was at a seq."""
+        self._past_target = max(1, min(seq, self.present.seq))
+        self.say(f"reading the bus at #{self._past_target} ...")
+        try:
+            snapshot = await self.link.ask(AskPast(at=self._past_target), Snapshot)
+        except PalaverError as error:
+            self._past_target = self.store.at
+            self.say(str(error), is_error=True)
+            return
+        store = Store()
+        store.apply(snapshot)
+        store.at = self._past_target
+        self.past = store
+        self.say(f"this is the bus at #{store.at}")
+        self._show(snapshot)
+
+    def action_step_past(self, count: int) -> None:
+        """Go some events back or forward in the past."""
+        if self.past is not None:
+            self.show_past(self._past_target + count)
+
+    def action_leave_past(self) -> None:
+        """Show the bus of now again."""
+        if self.past is not None:
+            self.workers.cancel_group(self, "past")
+            self.past, self._past_target = None, 0
+            self.say("this is the bus now")
+            self._show(self.present.as_snapshot())
 
     @work(exclusive=True, group="agents")
     async def _load_agents(self, after: str) -> None:
         """Read the agents that the snapshot left out, page by page."""
         while True:
             try:
-                page = await self.link.ask(AskAgents(after=after, limit=LIMIT_PAGE), AgentsPage)
+                store = self.store
+                page = await self.ask(AskAgents(after=after, limit=LIMIT_PAGE), AgentsPage)
             except PalaverError:
                 return  # The bus is away: the next snapshot starts it again.
-            self.store.add_agents(page)
+            if store is not self.store:
+                return
+            store.add_agents(page)
             if (screen := self.bus_screen) is not None and screen.is_ready:
                 screen.take(Changes(after=self.store.seq, seq=self.store.seq))
             if not page.has_more or not page.rows:
@@ -348,7 +449,8 @@ class PalaverApp(App[int]):
     async def confirm(self, title: str, text: str, argv: Sequence[str] | str) -> bool:
         """Ask yes or no, after showing the whole text and the command. Call it from a worker."""
         line = argv if isinstance(argv, str) else pal_line(argv)
-        return bool(await self.push_screen_wait(Question(title, text, line)))
+        is_agreed: bool = await self.push_screen_wait(Question(title, text, line))
+        return is_agreed
 
     def run_typed(self, text: str) -> None:
         """Run a command that the person typed after `:`."""
@@ -373,7 +475,11 @@ class PalaverApp(App[int]):
         """Run a command and show its whole output in a window. Escape ends the command."""
         window = Window(pal_line(argv), "running; Esc ends it")
         running = asyncio.ensure_future(self.commands.run(argv))
-        self.push_screen(window, lambda _: running.cancel() and None)
+
+        def end(_: bool | None) -> None:
+            running.cancel()
+
+        self.push_screen(window, end)
         try:
             result = await running
         except asyncio.CancelledError:

@@ -185,7 +185,7 @@ class LaunchForm(ModalScreen[None]):
 
     def draw_line(self) -> None:
         """Show the line that would run."""
-        line = f"$ {pal_line(self.argv())}"
+        line = f"$ {pal_line(self.argv())}" if self._harnesses else ""
         self.query_one("#line", Static).update(safe_content(line, CYAN, is_ascii=self.ui.is_ascii))
 
     def action_close(self) -> None:

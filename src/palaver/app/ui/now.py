@@ -1,5 +1,6 @@
 """The screen Now: everything that waits for the person, oldest first, with what can be done about it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import work
@@ -7,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from palaver.app.ui.app import BusScreen
+from palaver.app.ui.app import TIMES_S, BusScreen
 from palaver.app.ui.commands import pal_line
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import (
@@ -17,17 +18,29 @@ from palaver.app.ui.widgets import (
     YELLOW,
     Composer,
     OutgoingText,
+    Question,
     TextRows,
+    Window,
     now_ms,
     safe_content,
 )
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, truncate
-from palaver.protocol.views import AskPermission, Attention, AttentionKind, PermissionPage
+from palaver.protocol.text import exact
+from palaver.protocol.views import (
+    Action,
+    AskLedger,
+    AskPermission,
+    Attention,
+    AttentionKind,
+    LedgerPage,
+    MessageRow,
+    PermissionPage,
+)
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 _HINT: Final = """\
 No agent has joined yet.
@@ -77,28 +90,61 @@ def attention_line(entry: Attention, now: int, *, is_ascii: bool = False) -> Con
     return kind + age + who + safe_content(entry.what, is_ascii=is_ascii)
 
 
+_KEYS_OF: Final = {
+    "approve": "a",
+    "deny": "x",
+    "reply": "r",
+    "release": "l",
+    "redeliver": "d",
+    "attach": "t",
+    "takeover": "o",
+    "kick": "K",
+    "clear": "c",
+    "show": "Enter",
+}
+"""The key of each action that an entry can have."""
+_ANSWERS: Final = ("approve", "deny")
+_OVER: Final = (
+    "This request has ended meanwhile: it was answered elsewhere, withdrawn, or not answered in time."
+)
+
+
 class NowScreen(BusScreen):
     """What waits for the person."""
 
     KEY = "1"
     KEYS_LINE = "Enter open  a approve  x deny  r reply  l release  ? keys  : command  q quit"
     KEYS = (
-        ("Enter", "show the entry, and do its first action"),
+        ("Enter", "open the entry: the whole request, message or agent"),
         ("a", "approve a permission request, after showing all of it"),
         ("x", "deny a permission request, after showing all of it"),
         ("r", "reply to the agent"),
         ("l", "release a held message"),
+        ("d", "deliver an unconfirmed message again"),
+        ("t", "attach to the agent's terminal; detach returns here"),
+        ("o, K", "take over a stick, or remove its owner from the room"),
+        ("c", "clear the dead letters"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "answer('approve')", show=False),
         Binding("x", "answer('deny')", show=False),
         Binding("r", "reply", show=False),
-        Binding("l", "release", show=False),
+        Binding("t", "attach", show=False),
+        *(
+            Binding(_KEYS_OF[word], f"act('{word}')", show=False)
+            for word in ("release", "redeliver", "takeover", "kick", "clear")
+        ),
     ]
     DEFAULT_CSS = """
-    NowScreen #detail { height: auto; max-height: 40%; min-height: 3; }
+    NowScreen #detail { height: auto; max-height: 50%; min-height: 1; margin: 1 0 0 2; }
     NowScreen.-low #detail { display: none; }
+    NowScreen.-hint #entries { display: none; }
+    NowScreen.-hint #detail { display: block; height: 1fr; max-height: 100%; margin: 0; }
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: tuple[str, Question] | None = None
 
     def compose_content(self) -> ComposeResult:
         """Build the list, the entry below it, and the composer."""
@@ -107,32 +153,75 @@ class NowScreen(BusScreen):
         yield Composer(self.store.names)
 
     def opened(self) -> None:
-        """Let the person move in the list."""
-        self.query_one("#entries", Rows).focus()
+        """Let the person move in the list; redraw the times now and then."""
+        self.query_one("#detail", TextRows).can_focus = False
+        self.rows.focus()
+        self.set_interval(TIMES_S, self._redraw_times)
+
+    @property
+    def rows(self) -> Rows:
+        """The list."""
+        return self.query_one("#entries", Rows)
 
     @property
     def entry(self) -> Attention | None:
         """The entry with the cursor."""
-        return self.store.attention.get(self.query_one("#entries", Rows).cursor_key)
+        return self.store.attention.get(self.rows.cursor_key)
 
     def changed(self, record: "Record") -> None:
-        """Draw the entries again."""
-        rows = self.query_one("#entries", Rows)
-        rows.say_if_empty("" if self.store.is_empty or not self.store.has_snapshot else _QUIET)
-        rows.refresh_rows()
+        """Draw the entries again, and say in an open question that its entry has ended."""
+        self.rows.say_if_empty("" if self.store.is_empty or not self.store.has_snapshot else _QUIET)
+        self.rows.refresh_rows()
         self._show_detail()
+        if self._asked is not None and self._asked[0] not in self.store.attention and not self.store.is_away:
+            self._asked[1].warn(_OVER)
 
     def on_rows_moved(self, event: Rows.Moved) -> None:
         """Show the entry with the cursor."""
         self._show_detail()
 
+    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+        """Open the entry: the whole request, message or agent."""
+        if (entry := self.store.attention.get(event.key)) is not None:
+            self._open(entry)
+
+    def _redraw_times(self) -> None:
+        if self.is_current:
+            self.rows.refresh()
+
     def _show_detail(self) -> None:
         detail, entry = self.query_one("#detail", TextRows), self.entry
+        self.set_class(self.store.is_empty and not self.store.attention, "-hint")
         text = detail_text(entry) if entry is not None else _HINT if self.store.is_empty else ""
         if detail.text != text:
             detail.show_text(text)
 
     # Actions
+
+    @work(group="open")
+    async def _open(self, entry: Attention) -> None:
+        if entry.kind in (AttentionKind.BLOCKED, AttentionKind.STALE):
+            from palaver.app.ui.agents import AgentScreen  # only when it is used
+
+            self.ui.push_screen(AgentScreen(entry.who))
+            return
+        try:
+            text = await self._whole(entry)
+        except PalaverError as error:
+            text = f"{detail_text(entry)}\n\n{error}"
+        self.ui.push_screen(Window(f"{entry.kind}: {entry.who}", text))
+
+    async def _whole(self, entry: Attention) -> str:
+        """Return everything about an entry. A message to the person counts as read then."""
+        link, at = self.ui.link, self.store.at
+        if entry.kind == AttentionKind.PERMISSION:
+            return permission_text(await link.ask(AskPermission(id=entry.id, at=at), PermissionPage))
+        if not entry.seq:
+            return detail_text(entry)
+        page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
+        if entry.kind == AttentionKind.REQUEST and not at:
+            await link.acknowledge([entry.seq])
+        return f"{message_text(page.message)}\n\n{detail_text(entry, is_short=True)}"
 
     def action_answer(self, word: str) -> None:
         """Approve or deny the permission request with the cursor."""
@@ -144,14 +233,15 @@ class NowScreen(BusScreen):
 
     @work(group="answer")
     async def _answer(self, entry: Attention, word: str) -> None:
+        """Show the whole request; approve or deny exactly the shown one."""
         try:
-            page = await self.ui.link.ask(AskPermission(id=entry.id), PermissionPage)
+            page = await self.ui.ask(AskPermission(id=entry.id), PermissionPage)
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
         argv = ["pal", word, page.id]
-        if await self.ui.confirm(f"{word} this request of {page.agent}?", permission_text(page), argv):
-            await self.ui.run_pal(argv)
+        title = f"{word} this request of {page.agent}?"
+        await self._ask_and_run(entry, title, permission_text(page), argv)
 
     def action_reply(self) -> None:
         """Write to the agent of the entry."""
@@ -162,28 +252,67 @@ class NowScreen(BusScreen):
             OutgoingText(targets=(f"@{entry.who}",), reply_to=entry.seq, quote=entry.what)
         )
 
-    def action_release(self) -> None:
-        """Release the held message with the cursor."""
-        self._act("release")
+    def action_attach(self) -> None:
+        """Give the terminal to the agent of the entry."""
+        if (action := self._action("attach")) is not None and self.ui.may_act():
+            self.ui.run_in_terminal(action.command)
+
+    def action_act(self, word: str) -> None:
+        """Do something about the entry, after a question."""
+        entry, action = self.entry, self._action(word)
+        if entry is not None and action is not None and self.ui.may_act():
+            self._act(entry, action)
+
+    def _action(self, word: str) -> Action | None:
+        entry = self.entry
+        found = next((one for one in entry.actions if one.word == word), None) if entry is not None else None
+        if found is None:
+            self.say(f"{word} is not possible for this entry", is_error=True)
+        return found
 
     @work(group="act")
-    async def _act(self, word: str) -> None:
-        entry = self.entry
-        action = next((one for one in entry.actions if one.word == word), None) if entry is not None else None
-        if entry is None or action is None:
-            self.say(f"there is nothing to {word} here", is_error=True)
-        elif await self.ui.confirm(f"{word}: {entry.who}", detail_text(entry), action.command):
-            await self.ui.run_pal(action.command)
+    async def _act(self, entry: Attention, action: Action) -> None:
+        try:
+            text = await self._whole(entry)
+        except PalaverError:
+            text = detail_text(entry)
+        await self._ask_and_run(entry, f"{action.word}?", text, action.command)
+
+    async def _ask_and_run(self, entry: Attention, title: str, text: str, argv: Sequence[str]) -> None:
+        question = Question(title, text, pal_line(argv))
+        self._asked = (entry.key, question)
+        try:
+            is_agreed: bool = await self.ui.push_screen_wait(question)
+        finally:
+            self._asked = None
+        if is_agreed:
+            await self.ui.run_pal(argv)
 
 
-def detail_text(entry: Attention) -> str:
-    """Return everything about an entry."""
-    lines = [f"{entry.kind} of {entry.who}", entry.what, "", entry.why]
-    lines += [f"{action.word}: {pal_line(action.command)}" for action in entry.actions]
+def detail_text(entry: Attention, *, is_short: bool = False) -> str:
+    """Return everything that the entry itself says; with `is_short` only why it waits, and the keys."""
+    lines = [] if is_short else [entry.what, ""]
+    lines.append(entry.why)
+    lines += [f"to {', '.join(entry.to)}"] if entry.to and not is_short else []
+    lines += [
+        f"{_KEYS_OF.get(action.word, ':')}  {action.word}  $ {pal_line(action.command)}"
+        for action in entry.actions
+    ]
     return "\n".join(lines)
 
 
 def permission_text(page: PermissionPage) -> str:
-    """Return a whole permission request."""
-    head = f"{page.agent} asks to use {page.tool}"
-    return "\n\n".join((head, page.text, page.input, f"request {page.id}, digest {page.digest}"))
+    """Return a whole permission request: every character that an approval allows is visible."""
+    head = f"{page.agent} asks to use {page.tool}: {exact(page.text)}"
+    whole = "\n".join(map(exact, page.input.split("\n")))
+    return "\n\n".join((head, whole, f"request {page.id}, digest {page.digest}"))
+
+
+def message_text(row: MessageRow) -> str:
+    """Return a whole message with its receipts."""
+    lines = [f"#{row.seq} from {row.sender} to {', '.join(row.to)}", "", row.text]
+    lines += ["(the message is longer; 'pal show' prints all of it)"] if row.is_cut else []
+    for mark in row.marks:
+        why = f": {mark.reason.text}. {mark.reason.moves}" if mark.reason is not None else ""
+        lines.append(f"{mark.name} {mark.state}{why}")
+    return "\n".join(lines)

@@ -40,7 +40,7 @@ class RowSource(Protocol):
 
 
 @runtime_checkable
-class WrappedSource(Protocol):
+class WrappedSource(RowSource, Protocol):
     """A source whose number of rows depends on their width."""
 
     def fit(self, width: int) -> None:
@@ -173,6 +173,20 @@ class Rows(Widget, can_focus=True):
         self._is_at_end = self._follows and index >= self.total - 1
         self._settle()
 
+    def reveal(self) -> None:
+        """Scroll so that the whole entry with the cursor is visible, or its start if it is too long."""
+        if not self._key:
+            return
+        first = last = self._cursor
+        while first > 0 and self._key_at(first - 1) == self._key:
+            first -= 1
+        while self._key_at(last + 1) == self._key:
+            last += 1
+        self._top = min(first, max(self._top, last - max(self.size.height, 1) + 1))
+        self._cursor = max(first, min(self._cursor, self._top + max(self.size.height, 1) - 1))
+        self._is_at_end = self._follows and self._cursor >= self.total - 1
+        self._settle()
+
     def scroll_rows(self, count: int) -> None:
         """Move the visible part; the cursor stays in it."""
         height = max(self.size.height, 1)
@@ -203,11 +217,10 @@ class Rows(Widget, can_focus=True):
         key = self._source.key(index)
         is_here = index == self._cursor or (key != "" and key == self._key)
         mark = "*" if self.marked(key) else " "
-        if is_here and self.has_focus:
-            return _strip(Content(f">{mark}") + content, base + _REVERSE, width)
-        if is_here:
-            return _strip(Content(f">{mark}", []) + content, base + _BOLD, width)
-        return _strip(Content(f" {mark}", []) + content, base, width)
+        is_first = index == 0 or key == "" or self._key_at(index - 1) != key
+        gutter_text = (">" if is_here and is_first else " ") + (mark if is_first else " ")
+        style = base if not is_here else base + (_REVERSE if self.has_focus else _BOLD)
+        return _strip(Content(gutter_text) + content, style, width)
 
     # Keys and the mouse
 

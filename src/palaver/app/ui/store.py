@@ -18,9 +18,7 @@ from palaver.protocol.views import (
 )
 
 if TYPE_CHECKING:
-    from palaver.client.view_link import BusAway
-
-    Record = Snapshot | Changes | BusAway
+    from palaver.client.view_link import Record
 
 SortKey = tuple[object, ...]
 
@@ -32,21 +30,21 @@ class SortedKeys:
     """Keys in the order of a sort value. Adding, moving and finding one take a bisection."""
 
     def __init__(self) -> None:
-        self._order: list[SortKey] = []
-        self._values: dict[str, SortKey] = {}
+        self._order: list[tuple[SortKey, str]] = []
+        self._values: dict[str, tuple[SortKey, str]] = {}
 
     def __len__(self) -> int:
         return len(self._order)
 
     def __iter__(self) -> Iterator[str]:
-        return (str(value[-1]) for value in self._order)
+        return (key for _, key in self._order)
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
     def key(self, index: int) -> str:
         """Return the key at an index."""
-        return str(self._order[index][-1])
+        return self._order[index][1]
 
     def find(self, key: str) -> int:
         """Return the index of a key, or -1."""
@@ -55,7 +53,7 @@ class SortedKeys:
 
     def put(self, key: str, value: SortKey) -> None:
         """Add a key, or move it to where its new value belongs."""
-        placed = (*value, key)
+        placed = (value, key)
         known = self._values.get(key)
         if known == placed:
             return
@@ -72,7 +70,7 @@ class SortedKeys:
 
     def fill(self, values: Iterable[tuple[str, SortKey]]) -> None:
         """Replace everything."""
-        self._values = {key: (*value, key) for key, value in values}
+        self._values = {key: (value, key) for key, value in values}
         self._order = sorted(self._values.values())
 
 
@@ -258,6 +256,8 @@ class Store:
         self.agents_total = 0
         self.has_snapshot = False
         self.is_away = True
+        self.now = 0
+        """The time of the snapshot."""
         self.at = 0
         """The seq in the past that is shown; 0 for the present."""
         self.agent_list = AgentList(self.agents)
@@ -300,8 +300,20 @@ class Store:
         """Whether no agent has joined yet."""
         return self.has_snapshot and not self.agents and not self.agents_total
 
+    def as_snapshot(self) -> Snapshot:
+        """Return a snapshot without rows, for screens that draw everything again from this store."""
+        return Snapshot(
+            epoch=self.epoch,
+            seq=self.seq,
+            now=self.now,
+            me=self.me,
+            device="",
+            version="",
+            counts=self.counts,
+        )
+
     def _take_snapshot(self, snapshot: Snapshot) -> None:
-        self.seq, self.epoch, self.me = snapshot.seq, snapshot.epoch, snapshot.me
+        self.seq, self.epoch, self.me, self.now = snapshot.seq, snapshot.epoch, snapshot.me, snapshot.now
         self.counts, self.agents_total = snapshot.counts, snapshot.agents_total
         self.is_away, self.has_snapshot = False, True
         self._unsure = set(self.agents)

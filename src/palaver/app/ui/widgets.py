@@ -13,6 +13,7 @@ from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content
 from textual.filter import LineFilter
+from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.strip import Strip
@@ -124,7 +125,7 @@ def top_text(store: "Store", width: int) -> str:
     letters = " ".join(f"{count}{name[0]}" for count, name in found)
     agents = f"{total} agent{'' if total == 1 else 's'}"
     forms = (
-        f"{agents}{': ' if names else ''}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
+        f"{agents}{names and ': '}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
         f"{names or 'no agents'} | !{counts.attention} | {counts.unread} unread | {bus}",
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
@@ -138,19 +139,19 @@ class TopLine(Widget):
     DEFAULT_CSS = "TopLine { height: 1; width: 1fr; text-style: reverse; }"
     ALLOW_SELECT: ClassVar[bool] = False
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "Callable[[], Store]") -> None:
         super().__init__()
         self._store = store
         self._shown = ""
 
     def refresh_counts(self) -> None:
         """Draw again if a number has changed."""
-        if top_text(self._store, self.size.width) != self._shown:
+        if top_text(self._store(), self.size.width) != self._shown:
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        self._shown = top_text(self._store, self.size.width)
+        self._shown = top_text(self._store(), self.size.width)
         strip = Strip(Content(self._shown).render_segments(self.visual_style))
         return strip.adjust_cell_length(self.size.width, self.visual_style.rich_style)
 
@@ -262,8 +263,14 @@ class TextRows(Rows):
         self._text = text
         self._folded = 0
         self.on_resize()
+        if self.styles.is_auto_height:
+            self.refresh(layout=True)
         if keep:
             self.scroll_rows(top)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the lines of the text, for a height that fits it."""
+        return len(fold_text(self._text, width, is_ascii=self._is_ascii))
 
     def on_resize(self) -> None:
         """Wrap the text to the new width."""
@@ -275,10 +282,14 @@ class TextRows(Rows):
 
 _WINDOW_CSS: Final = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: 90%; border: round; padding: 0 1; }}
+{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round;
+    padding: 0 1; }}
+{name} TextRows {{ height: auto; margin: 1 0; }}
+{name}.-small TextRows {{ margin: 0; }}
 {name}.-ascii > Vertical {{ border: ascii; }}
 {name}.-small > Vertical {{ width: 100%; height: 100%; border: none; padding: 0; }}
-{name} Static {{ width: 1fr; height: auto; max-height: 4; }}
+{name} Static {{ width: 1fr; height: auto; max-height: 3; }}
+{name}.-small Static {{ max-height: 1; }}
 """
 _SMALL: Final = (50, 14)
 """A terminal with fewer columns or lines has windows without a frame."""
@@ -317,11 +328,16 @@ class Window(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Choose the frame, and let the text be scrolled."""
         self.set_class(self.is_ascii, "-ascii")
-        self.query_one(TextRows).focus()
+        self.query_one(Rows).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
-        self.set_class(event.size.width < _SMALL[0] or event.size.height < _SMALL[1], "-small")
+        is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
+        self.set_class(is_small, "-small")
+        edges = 2 if is_small else 6 + 2 * bool(self._line)
+        self.query_one(TextRows).styles.max_height = max(
+            event.size.height - edges - (0 if is_small else 2), 1
+        )
 
     def show_text(self, text: str) -> None:
         """Show another text."""
@@ -345,6 +361,11 @@ class Question(Window):
 
     def __init__(self, title: str, text: str, line: str) -> None:
         super().__init__(title, text, keys="y yes   n no", line=line)
+
+    def warn(self, text: str) -> None:
+        """Show above the text that something has changed since the question was asked."""
+        if not self._text.startswith(text):
+            self.show_text(f"{text}\n\n{self._text}")
 
     def action_agree(self) -> None:
         """Answer yes."""
@@ -633,7 +654,7 @@ class Composer(Widget):
 
     def action_priority(self) -> None:
         """Choose the next priority."""
-        self._draft = replace(self._draft, priority=_next(("", *PRIORITIES), self._draft.priority))
+        self._draft = replace(self._draft, priority=_next(PRIORITIES, self._draft.priority or PRIORITIES[0]))
         self._draw_head()
 
     def action_intent(self) -> None:

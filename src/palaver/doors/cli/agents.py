@@ -543,7 +543,7 @@ def long_table(
         (name, state_words(view, now_ms), str(view.unread), view.recent)
         for name, view in zip(_indented(views), views, strict=True)
     ]
-    notes = [(_seat(view, now_ms), view.closed or "") for view in views]
+    notes = [(_seat(view, now_ms), view.closed or "", *_waits(view)) for view in views]
     if own:
         heads.append((name, "(you)", "", tuple(own)))
         notes.append(("", ""))
@@ -556,7 +556,8 @@ def long_table(
     room = _room(columns, heads, width, paint)
     rows: list[list[str]] = []
     for (who, state, unread, recent), note in zip(heads, notes, strict=True):
-        lines = [receipt_line(one, now_ms, room, paint) for one in recent] + [one for one in note if one]
+        lines = [line for one in recent for line in _recent_lines(one, now_ms, room, paint)]
+        lines += [one for one in note if one]
         rows.append([who, state, unread, lines[0]])
         rows += [["", "", "", line] for line in lines[1:]]
     return lay_out(columns, rows, width=width, paint=paint)
@@ -593,6 +594,19 @@ def receipt_line(recent: RecentMessage, now_ms: int, room: int | None, paint: Pa
         text = truncate(text, max(left - display_width(readers), _LEAST_TEXT))
         readers = truncate(readers, max(left - display_width(text), 1))
     return Safe(f'{head}"{text}" read by {readers}{tail}')
+
+
+def _recent_lines(recent: RecentMessage, now_ms: int, room: int | None, paint: Paint) -> list[str]:
+    """Return the readers of a message, and why the first others have not seen it."""
+    waits = [f"  {readable_mailbox(one.agent)} {one.state}: {one.wait.text}" for one in recent.waiting]
+    return [receipt_line(recent, now_ms, room, paint), *waits]
+
+
+def _waits(view: AgentDetails) -> tuple[str, ...]:
+    """Return why an agent has not seen its first waiting message, and what would deliver it."""
+    if view.wait is None:
+        return ()
+    return f"{view.wait.code}: {view.wait.text}", f"what moves it: {view.wait.moves}"
 
 
 def _room(

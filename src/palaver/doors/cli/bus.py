@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 from palaver.config import DEFAULTS, NEXT_START, SETTINGS_FILE, parse_file, typed
 from palaver.domain.rights import require
 from palaver.doors.cli.agents import later_tag, state_words
-from palaver.doors.cli.call import Call
+from palaver.doors.cli.call import Call, wait_lines
 from palaver.doors.cli.spec import Command, Option, Parsed, Positional
 from palaver.doors.tcp_door import HTTP, IRC, DoorKind, check_reach, format_address, parse_address
 from palaver.errors import BadRequest, DoorShut, StorageFailed, UsageError
@@ -27,8 +27,9 @@ from palaver.protocol.display import ago
 from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
+from palaver.protocol.views import WaitReason
 from palaver.services.metrics import MetricFamily, MetricKind, Sample
-from palaver.services.results import TerminalView
+from palaver.services.results import TerminalView, WaitingMail
 from palaver.services.services import DOWN
 from palaver.services.views import agent_view, daemon_view, explain_gate, replaced_log, terminal_view
 from palaver.state.fold import SKIPPED
@@ -38,6 +39,8 @@ from palaver.state.rows import decode_count
 # Rows of the commands for the bus itself.
 
 _GROUP: Final = "The bus"
+_SHOWN_WAITS: Final = 5
+"""Waiting messages with the same reason that `pal status NAME` names."""
 
 BUS_COMMANDS: Final = (
     Command(
@@ -247,6 +250,7 @@ async def status(call: Call) -> int:
             *_family_lines(call, agent),
             f"{shown.unread} unread, {'present' if shown.present else 'not present'}",
             *map(call.safe, _terminal_lines(terminal, is_asleep=shown.asleep)),
+            *_waiting_lines(call, terminal.waiting),
         ]
         await call.say_lines(lines)
         return 0
@@ -267,6 +271,11 @@ async def status(call: Call) -> int:
             *(f"problem  {problem}" for problem in problems),
             f"events   {view.last}",
             f"agents   {view.agents} present",
+            *(
+                [f"waiting  {view.attention} for a person; 'pal pending' shows them"]
+                if view.attention
+                else []
+            ),
         ]
     )
     return 0
@@ -343,6 +352,19 @@ def _terminal_lines(view: TerminalView, *, is_asleep: bool) -> list[str]:
     if view.cols:
         lines.append(f"terminal {view.cols}x{view.rows}, holder process {view.holder}")
     return lines
+
+
+def _waiting_lines(call: Call, waiting: Sequence[WaitingMail]) -> Iterator[str]:
+    """Return the first messages that an agent has not seen, those with the same reason together."""
+    groups: dict[tuple[str, str, WaitReason], list[WaitingMail]] = {}
+    for mail in waiting:
+        groups.setdefault((mail.state, mail.session or "", mail.wait), []).append(mail)
+    for (state, session, wait), mails in groups.items():
+        shown = ", ".join(f"#{mail.seq} from {mail.sender}" for mail in mails[:_SHOWN_WAITS])
+        more = f" and {len(mails) - _SHOWN_WAITS} more" if len(mails) > _SHOWN_WAITS else ""
+        where = f" (session {session})" if session else ""
+        yield call.safe(f"{shown}{more}: {state}{where}")
+        yield from wait_lines(call, wait)
 
 
 def _children(call: Call, agent: Agent) -> list[str]:

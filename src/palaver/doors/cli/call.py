@@ -6,6 +6,7 @@ Also the forms that commands share: the common words of JSON, messages for peopl
 import asyncio
 import hashlib
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -30,10 +31,13 @@ from palaver.protocol.message import EXTERNAL, handlers_of, readable_text, reply
 from palaver.protocol.query import Query
 from palaver.protocol.requests import LeaveRoom, Request
 from palaver.protocol.thin import ThinRequest
+from palaver.protocol.views import WaitReason
 from palaver.services.results import in_common_words
 from palaver.services.services import Services
 
 _encode: Final = msgspec.json.Encoder().encode
+_INDENT: Final = "    "
+_NARROWEST: Final = 20
 EXIT_NOTHING: Final = 3
 """Exit status of a command that waited without a result."""
 
@@ -298,6 +302,19 @@ def for_people(call: Call, event: Event, mailbox: str = "") -> str:
     text = readable_text(event, handled_by=handlers_of(event, mailbox))
     body = "\n".join(f"  {line}" for line in call.safe(text, keep_lines=True).splitlines())
     return f"{head} {paint.dim(call.clock_time(event.ts))}\n{body}\n"
+
+
+def wait_lines(call: Call, wait: WaitReason | None) -> list[str]:
+    """Return why a message is not seen yet, and what would deliver it; nothing if its state is final."""
+    if wait is None:
+        return []
+    texts = (f"{wait.code}: {wait.text}", f"what moves it: {wait.moves}")
+    width = None if call.width is None else max(_NARROWEST, call.width - len(_INDENT))
+    return [
+        _INDENT + call.paint.dim(piece)
+        for text in map(call.safe, texts)
+        for piece in ([text] if width is None else textwrap.wrap(text, width, break_on_hyphens=False))
+    ]
 
 
 def topic_marks(event: Event) -> list[str]:

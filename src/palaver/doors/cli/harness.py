@@ -40,10 +40,9 @@ from palaver.harness.claude.output import (
     registry_path,
     wake_lines,
 )
-from palaver.harness.hooks import HookStep
+from palaver.harness.hooks import HookStep, is_limited
 from palaver.harness.registry import read_hook
 from palaver.harness.setup import INSTALLED
-from palaver.harness.usage_limits import is_limited
 from palaver.identity.workspace import home_folders
 from palaver.protocol.agents import INSTANCE, Agent, caller_for
 from palaver.protocol.envelope import Event

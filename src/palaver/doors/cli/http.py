@@ -9,7 +9,7 @@ from palaver.doors.cli.call import EXIT_NOTHING, Call
 from palaver.doors.cli.spec import Command, Option, Positional, relative_time
 from palaver.doors.tcp_door import HTTP
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError, cut_name, nearest
-from palaver.identity.tokens import (
+from palaver.identity.accounts import (
     ALL_AGENTS,
     LIMIT_SECRET_BYTES,
     SCHEMES,

@@ -11,8 +11,7 @@ from palaver.doors.cli.call import Call
 from palaver.doors.cli.http import check_whose, token_view
 from palaver.doors.cli.spec import ROLE, Command, Option, Positional, shown
 from palaver.errors import BadRequest, NameTaken, NotFound, NotPerson, UsageError
-from palaver.identity.accounts import CODE_MS
-from palaver.identity.tokens import Token
+from palaver.identity.accounts import CODE_MS, Token
 from palaver.protocol.agents import (
     GUEST_ROLE,
     ROLES,

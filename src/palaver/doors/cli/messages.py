@@ -19,7 +19,7 @@ from palaver.broker.context import SYSTEM_CALLER, ExitedRecipient, Sent, Written
 from palaver.domain.rights import can, require_own_mail
 from palaver.domain.routing import Directory, is_recipient
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
-from palaver.doors.cli.call import EXIT_NOTHING, Call, for_people, named_room, room_of
+from palaver.doors.cli.call import EXIT_NOTHING, Call, for_people, named_room, room_of, wait_lines
 from palaver.doors.cli.events import doubt_names
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.terminals import wait_for_holder
@@ -48,7 +48,7 @@ from palaver.protocol.lanes import MailboxReader
 from palaver.protocol.message import flat, handlers_of, is_raw, readable_text, reply_reference
 from palaver.protocol.paths import IRC, mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.query import Passes, Query
-from palaver.protocol.requests import GATE_ADVICE, Acknowledge, Redeliver, Release, Send
+from palaver.protocol.requests import Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
 from palaver.services.agents import hide_keys
 from palaver.services.views import (
@@ -59,6 +59,7 @@ from palaver.services.views import (
     open_mail,
     receipts_of,
     receipts_view,
+    receipts_with_reasons,
     sent_view,
 )
 from palaver.state.agents import count_handled, read_entry, read_tips, read_unread
@@ -1003,7 +1004,7 @@ async def show(call: Call) -> int:
     if event.imported:
         lines.append(paint.safe(f"imported; it was #{event.imported} in the log of {event.device}"))
     if is_mail:
-        lines += _receipt_table(call, event)
+        lines += await _receipt_lines(call, event)
     lines += _file_lines(call, files)
     await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
     return 0
@@ -1020,24 +1021,26 @@ async def receipts(call: Call) -> int:
     """Show the delivery state of a message, one line per recipient."""
     event = call.services.queries.message(call.parsed.positionals[0])
     if call.is_json:
-        await call.say_json(receipts_view(call.services, event))
+        await call.say_json(await receipts_view(call.services, event))
         return 0
-    lines = _receipt_table(call, event)
+    lines = await _receipt_lines(call, event)
     if event.imported:
         lines = [f"#{event.seq} was imported: it is not delivered here, and has no receipts"]
     await call.say_lines(lines or [f"#{event.seq} had no recipients"])
     return 0
 
 
-def _receipt_table(call: Call, event: Event) -> list[str]:
-    rows = []
-    for receipt in receipts_of(call.services, event):
+async def _receipt_lines(call: Call, event: Event) -> list[str]:
+    """Return a line for each recipient, and below it why the message waits there."""
+    rows, reasons = [], []
+    for receipt in await receipts_with_reasons(call.services, event):
         entry = receipt.entry
+        reasons.append(wait_lines(call, receipt.wait))
         state = f"{entry.state} (unconfirmed)" if entry.unconfirmed else entry.state
         if entry.implied:
             state = f"{entry.state} (by #{entry.answer}, without --reply-to)"
-        evidence = [word for word in (entry.lane, entry.grade, entry.reason) if word]
-        evidence += [GATE_ADVICE[reason] for reason in evidence if reason in GATE_ADVICE]
+        reason = entry.reason if receipt.wait is None else ""  # It is in the lines below.
+        evidence = [word for word in (entry.lane, entry.grade, reason) if word]
         if entry.answer and not entry.implied:
             evidence.append(f"answered in #{entry.answer}")
         if entry.by:
@@ -1046,7 +1049,8 @@ def _receipt_table(call: Call, event: Event) -> list[str]:
             evidence.append(f"handled by {', '.join(handlers)}")
         rows.append([receipt.readable_name, state, call.clock_time(entry.ts), ", ".join(evidence)])
     columns = [Column(least=8), Column(), Column(), Column()]
-    return lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
+    table = lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
+    return [line for head, below in zip(table, reasons, strict=True) for line in (head, *below)]
 
 
 def _file_lines(call: Call, files: Mapping[str, str]) -> list[str]:
@@ -1116,7 +1120,7 @@ async def redeliver(call: Call) -> int:
 async def _say_queued(call: Call, reference: str, words: str) -> int:
     event = call.services.queries.message(reference)
     if call.is_json:
-        await call.say_json(receipts_view(call.services, event))
+        await call.say_json(await receipts_view(call.services, event))
     else:
         await call.say(f"#{event.seq} {words}")
     return 0

@@ -1,8 +1,12 @@
 """The commands for permission requests of agents."""
 
 import json
-from dataclasses import dataclass
+import shlex
+import textwrap
+from collections.abc import Iterator
 from typing import Final
+
+import msgspec
 
 from palaver.broker.permissions import check_person
 from palaver.doors.cli.call import Call
@@ -10,13 +14,14 @@ from palaver.doors.cli.spec import Command, Positional
 from palaver.errors import BadRequest
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED
 from palaver.protocol.agents import Agent
-from palaver.protocol.display import ago
-from palaver.protocol.envelope import Event
+from palaver.protocol.display import ago, truncate
 from palaver.protocol.events import ALLOW, DENY, AgentState
-from palaver.protocol.message import LOST
+from palaver.protocol.paths import readable_mailbox
 from palaver.protocol.text import exact
+from palaver.protocol.views import Action, Attention, AttentionKind
 from palaver.services.permissions import Pending, decide_permission
-from palaver.state.agents import read_entry, read_held
+from palaver.services.views import attention_view
+from palaver.state.agents import read_entry
 
 # --------------------
 # Rows of the commands for permission requests of agents.
@@ -29,20 +34,24 @@ PERMISSION_COMMANDS: Final = (
     Command(
         path=("pending",),
         group=_GROUP,
-        summary="List requests that wait for a person's decision.",
+        summary="List everything that waits for a person.",
         description=(
-            "Shows blocked agents and their permission requests. Requests with an id can be answered with "
-            "'pal approve' or 'pal deny'; this requires the setting 'approvals' and a harness that "
-            "supports it. Answer all others in the agent's own terminal. Then it shows the newest 50 "
-            "messages that are held until 'pal release', by brakes or because their content is lost."
+            "Shows, oldest first: permission requests, requests to you without a reply, messages that are "
+            "held until 'pal release', unconfirmed messages, dead letters, sticks whose owner is offline or "
+            "out of time, and agents that are blocked or silent. Each entry says since when, why, and which "
+            "commands are possible. A permission request has an id for 'pal approve' and 'pal deny' if the "
+            "setting 'approvals' is on and the harness supports it; others are answered in the agent's own "
+            "terminal. Of each kind the newest 500 are shown."
         ),
         examples=(
-            ("pal pending", "what must I decide?"),
+            ("pal pending", "what waits for me?"),
             ("pal pending --json", "with the full text of each request"),
         ),
         json=(
-            "one object for each. For a held message 'id' is null, 'agent' the sender, 'text' the reason, "
-            "'answerable' false, 'held' its number and 'to' its recipients; 'since' is the time."
+            "one object for each: 'kind' is permission, request, held, unconfirmed, dead, stick, blocked or "
+            "stale; 'what', 'why' and 'actions' (with 'word' and 'command') are sentences and commands, and "
+            "'key' is unique. Only a permission request has an 'id' and is 'answerable'. For a held message "
+            "'text' is the reason and 'held' its number."
         ),
         see=(
             ("permissions", "permissions.md"),
@@ -78,44 +87,16 @@ PERMISSION_COMMANDS: Final = (
 
 
 async def pending(call: Call) -> int:
-    """Show everything that waits for a person: requests, then blocked agents, then held messages.
-
-    Only the requests, which come first, can be answered here.
-    """
-    now, services = call.services.clock.now_ms(), call.services
-    asked = services.agents.permissions.all()
-    names = {one.agent for one in asked}
-    others = [agent for agent in services.broker.directory.all() if _is_asking(call, agent, names)]
-    held = held_messages(call)
+    """Show everything that waits for a person, oldest first."""
+    found = attention_view(call.services)
     if call.is_json:
-        for one in asked:
-            await call.say_json(_view(one))
-        for agent in others:
-            await call.say_json(_agent_view(agent))
-        for message in held:
-            await call.say_json(held_view(message))
+        for entry in found:
+            await call.say_json(_attention_json(call, entry))
         return 0
-    if not asked and not others and not held:
-        await call.say("no permission requests and no held messages")
-    for one in asked:
-        left = ago(max(0, one.until_ms - now))
-        await call.say_lines(
-            [
-                f"{call.paint.bold(one.id)}  {call.safe(f'{one.agent} asks: {exact(one.text)}')}",
-                *(f"    {call.safe(line)}" for line in _input_lines(one)),
-                f"    since {ago(now - one.since_ms)}, denied in {left}:",
-                f"    pal approve {one.id} | pal deny {one.id}",
-            ]
-        )
-    for agent in others:
-        await call.say_lines(
-            [
-                call.safe(f"{agent.name} is blocked: {exact(agent.detail) or 'the reason is not known'}"),
-                f"    since {ago(now - agent.since)}, {_where(call, agent)}",
-            ]
-        )
-    for message in held:
-        await call.say_lines(held_lines(call, message))
+    if not found:
+        await call.say("nothing waits for you")
+    for entry in found:
+        await call.say_lines(_attention_lines(call, entry))
     return 0
 
 
@@ -180,42 +161,9 @@ def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
 
 
 # --------------------
-# Messages that are held until a person releases them, for `pal pending`. Changes nothing.
-#
-# Messages that are held because of a usage limit are left out: they continue by themselves.
+# Rendering: what waits for a person, for programs and for people.
 
-_SHOWN: Final = 50
-"""How many messages are shown; the newest ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldMessage:
-    """A message, the recipients it is held for, and the reason."""
-
-    event: Event
-    names: list[str]
-    reason: str
-    since_ms: int
-
-
-def held_messages(call: Call) -> list[HeldMessage]:
-    """Return the messages that a person must release, oldest first; above the limit only the newest."""
-    queries = call.services.queries
-    found: list[HeldMessage] = []
-    for seq, names in read_held(queries.rows).items():
-        entries = {name: read_entry(queries.rows, seq, name) for name in sorted(names)}
-        waiting = {name: one for name, one in entries.items() if one and not one.reason.startswith(USED_UP)}
-        event = queries.event(seq) if waiting else None
-        if event is not None:
-            first = next(iter(waiting.values()))
-            found.append(HeldMessage(event, list(waiting), first.reason, first.ts))
-        if len(found) == _SHOWN:
-            break
-    return found[::-1]
-
-
-# --------------------
-# Rendering: permission requests and held messages, for programs and for people.
+_DEAD_LETTER: Final = "dead letter"
 
 
 def _view(one: Pending) -> dict[str, object]:
@@ -234,48 +182,76 @@ def _view(one: Pending) -> dict[str, object]:
     }
 
 
-def _agent_view(agent: Agent) -> dict[str, object]:
-    return {
+def _attention_json(call: Call, entry: Attention) -> dict[str, object]:
+    """Return an entry for JSON output, in the form of a permission request."""
+    agent = call.services.broker.directory.get(entry.who)
+    view: dict[str, object] = {
         "id": None,
-        "agent": agent.name,
-        "harness": agent.harness or None,
-        "session": agent.session or None,
-        "text": agent.detail,
-        "since": agent.since,
+        "agent": entry.who,
+        "harness": (agent.harness or None) if agent is not None else None,
+        "session": (agent.session or None) if agent is not None else None,
+        "text": entry.what,
+        "since": entry.since,
         "answerable": False,
     }
+    asked = call.services.agents.permissions.get(entry.id) if entry.id else None
+    if asked is not None:
+        view |= _view(asked)
+    if entry.kind == AttentionKind.HELD:
+        view |= {"text": _held_reason(call, entry), "held": entry.seq}
+    view |= {"key": entry.key, "kind": entry.kind, "what": entry.what, "why": entry.why}
+    view |= {name: value for name in ("seq", "to", "until", "room") if (value := getattr(entry, name))}
+    return view | {"actions": msgspec.to_builtins(entry.actions)}
+
+
+def _held_reason(call: Call, entry: Attention) -> str:
+    found = (read_entry(call.services.queries.rows, entry.seq, name) for name in entry.to)
+    return next((one.reason for one in found if one is not None and one.reason), entry.why)
+
+
+def _attention_lines(call: Call, entry: Attention) -> Iterator[str]:
+    """Yield an entry: who and what, the input of a permission request, since when and why, and actions."""
+    now = call.services.clock.now_ms()
+    yield _head(call, entry)
+    asked = call.services.agents.permissions.get(entry.id) if entry.id else None
+    if asked is not None:
+        yield from (f"    {call.safe(line)}" for line in _input_lines(asked))
+    left = f", denied in {ago(max(0, asked.until_ms - now))}" if asked is not None else ""
+    yield from _wrapped(call, f"since {ago(max(0, now - entry.since))}{left}: {entry.why}")
+    if commands := " | ".join(map(_command, entry.actions)):
+        yield f"    {call.safe(commands)}"
+
+
+def _head(call: Call, entry: Attention) -> str:
+    """Return one line: what the entry is, whom it is about, and the beginning of its text."""
+    paint, what = call.paint, exact(entry.what)
+    if entry.kind == AttentionKind.PERMISSION:  # Never cut: a person must see what is approved.
+        return f"{paint.bold(entry.id)}  {call.safe(f'{entry.who} asks: {what}')}"
+    if entry.seq:
+        kind = _DEAD_LETTER if entry.kind == AttentionKind.DEAD else entry.kind
+        to = "you" if entry.kind == AttentionKind.REQUEST else paint.names(map(readable_mailbox, entry.to))
+        head, rest = f"#{entry.seq}", f" {kind}, {paint.name(entry.who)} → {to}: {call.safe(what)}"
+    else:
+        state = "has the stick" if entry.kind == AttentionKind.STICK else f"is {entry.kind}"
+        head, rest = paint.name(entry.who), call.safe(f" {state}: {what}")
+    if call.width is not None:
+        rest = truncate(rest, max(20, call.width - len(head)))
+    return f"{paint.bold(head)}{rest}"
+
+
+def _command(action: Action) -> str:
+    """Return an action as a line for a shell. A reply needs a text."""
+    return shlex.join(action.command) + (" -- TEXT" if action.word == "reply" else "")
+
+
+def _wrapped(call: Call, text: str) -> list[str]:
+    safe = call.safe(text)
+    width = None if call.width is None else max(20, call.width - 4)
+    pieces = [safe] if width is None else textwrap.wrap(safe, width, break_on_hyphens=False)
+    return [f"    {piece}" for piece in pieces]
 
 
 def _input_lines(one: Pending) -> list[str]:
     """Return the complete input of a request: a person must not allow anything that was not shown."""
     written = json.dumps(one.input, indent=2, ensure_ascii=False, default=str)
     return [exact(line) for line in written.split("\n")]
-
-
-def held_view(one: HeldMessage) -> dict[str, object]:
-    """Return a held message for JSON output, in the form of a permission request."""
-    return {
-        "id": None,
-        "agent": one.event.sender,
-        "harness": None,
-        "session": None,
-        "text": one.reason,
-        "since": one.since_ms,
-        "answerable": False,
-        "held": one.event.seq,
-        "to": one.names,
-    }
-
-
-def held_lines(call: Call, one: HeldMessage) -> list[str]:
-    """Return lines with the message, the reason, and the command that releases it."""
-    paint, seq = call.paint, one.event.seq
-    sender, names = paint.name(one.event.sender), paint.names(one.names)
-    since = ago(call.services.clock.now_ms() - one.since_ms)
-    way = f"pal show {seq} | pal release {seq}"
-    if one.reason == LOST:
-        way = f"restore its file in blobs/ ('pal doctor' names it); then: pal release {seq}"
-    return [
-        f"{paint.bold(f'#{seq}')} from {sender} to {names} is held: {paint.safe(one.reason)}",
-        f"    since {since}: {way}",
-    ]

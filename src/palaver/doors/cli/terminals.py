@@ -26,8 +26,8 @@ from palaver.errors import (
 )
 from palaver.harness.base import ASKING, compile_rule
 from palaver.harness.registry import FORKABLE
+from palaver.identity.accounts import Ticket
 from palaver.identity.process import HARNESS_WORDS
-from palaver.identity.tokens import Ticket
 from palaver.protocol.agents import (
     LAUNCHED,
     Agent,

@@ -18,7 +18,7 @@ from palaver.doors.tcp_door import is_allowed_host, is_allowed_origin
 from palaver.doors.web.page import Page, is_page_target
 from palaver.errors import PalaverError, WhoAreYou
 from palaver.harness.hooks import text_in
-from palaver.identity.tokens import Token, TokenBook
+from palaver.identity.accounts import Token, TokenBook
 from palaver.protocol.agents import Caller, Standing, caller_for
 from palaver.services.services import Services
 

@@ -21,7 +21,7 @@ from palaver.doors.http.app import HAS_ENDED, LIMIT_BODY_BYTES, TOKEN, caller_of
 from palaver.doors.mcp.server import Context, McpSession, make_server
 from palaver.doors.tools import choose_tools
 from palaver.errors import WhoAreYou
-from palaver.identity.tokens import Token
+from palaver.identity.accounts import Token
 from palaver.protocol.agents import Caller
 from palaver.protocol.thin import BadLine, id_of
 from palaver.services.services import Services

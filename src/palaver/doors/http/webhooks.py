@@ -18,7 +18,7 @@ import msgspec
 
 from palaver.clock import Clock
 from palaver.errors import BadRequest, IdTaken, MessageTooLarge, PalaverError, RequestError, Unavailable
-from palaver.identity.tokens import RawHeaders, Webhook, WebhookBook, check_service, is_authentic
+from palaver.identity.accounts import RawHeaders, Webhook, WebhookBook, check_service, is_authentic
 from palaver.ids import derived_id
 from palaver.protocol.address import ONE, check_path
 from palaver.protocol.agents import Caller, Standing

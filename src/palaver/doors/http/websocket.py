@@ -17,7 +17,7 @@ from websockets.frames import Frame
 from palaver.broker.context import Sent
 from palaver.doors.http.app import FOR_IRC_ONLY, answer, bearer_token, error_reply
 from palaver.errors import BadRequest, NotFound, NotYou, PalaverError, Unavailable, WhoAreYou, cut_name
-from palaver.identity.tokens import ALL_AGENTS, Token
+from palaver.identity.accounts import ALL_AGENTS, Token
 from palaver.protocol.agents import (
     SCRIPT_NAME,
     Caller,
@@ -914,6 +914,7 @@ class _Connection:
 
     def _end_if_slow(self) -> None:
         if not self._is_ended and self._is_over():
+            self.door.services.metrics.count_slow_follower("websocket")
             self._end(_TOO_SLOW, f"too slow; continue with after {self._seq_to_continue()}")
 
     def _seq_to_continue(self) -> int:

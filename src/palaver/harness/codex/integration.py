@@ -27,8 +27,7 @@ from palaver.harness.base import (
 )
 from palaver.harness.codex import threads as wire
 from palaver.harness.codex.threads import ThreadNews, Threads, decision, keys_of
-from palaver.harness.hooks import one_line
-from palaver.harness.usage_limits import limit_ends_ms
+from palaver.harness.hooks import limit_ends_ms, one_line
 from palaver.protocol.events import Grade
 
 _NO_METHOD: Final = -32601

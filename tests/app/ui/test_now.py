@@ -1,0 +1,284 @@
+"""The screen Now: entries, the hint, and actions that show what they do before they do it."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from tests.app.ui.fake_link import FakeCommands, FakeLink, agent, entry, lines_of, snapshot
+from textual.pilot import Pilot
+
+from palaver.app.ui.app import PalaverApp
+from palaver.app.ui.commands import Result
+from palaver.app.ui.now import NowScreen
+from palaver.app.ui.widgets import Composer, Question, StatusLine, TextRows, Window
+from palaver.client.view_link import BusAway
+from palaver.protocol.views import (
+    Action,
+    AskLedger,
+    AskPermission,
+    Attention,
+    Changes,
+    LedgerPage,
+    MessageRow,
+    PermissionPage,
+)
+
+
+def permission(id_: str, agent_name: str = "luna") -> PermissionPage:
+    return PermissionPage(
+        seq=10,
+        id=id_,
+        agent=agent_name,
+        tool="Bash",
+        text=f"make {id_}",
+        input=f'{{\n  "command": "make {id_} [red]all[/] \u202e"\n}}',
+        digest="d1",
+        since=1,
+        until=2,
+    )
+
+
+def app_with(*entries: Attention, agents: int = 1) -> tuple[PalaverApp, FakeLink, FakeCommands]:
+    rows = [agent(f"agent{number}") for number in range(agents)]
+    link, commands = FakeLink(snapshot(*rows, attention=entries)), FakeCommands()
+    link.answers[AskPermission] = lambda question: permission(getattr(question, "id", ""))
+    return PalaverApp(link, commands), link, commands
+
+
+def status(app: PalaverApp) -> str:
+    assert app.bus_screen is not None
+    return app.bus_screen.query_one(StatusLine).text
+
+
+def now(app: PalaverApp) -> NowScreen:
+    assert isinstance(app.bus_screen, NowScreen)
+    return app.bus_screen
+
+
+async def settle(pilot: Pilot[int], is_so: Callable[[], bool]) -> None:
+    """Let the app work until something is so."""
+    for _ in range(500):
+        if is_so():
+            return
+        await pilot.pause()
+    raise AssertionError("it never became so")
+
+
+async def test_entries_are_shown_oldest_first_with_kind_and_agent() -> None:
+    app, _, _ = app_with(entry("held/7", since=9), entry("request/3", who="nova", since=2, what="Which one?"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.pause()
+        lines = lines_of(now(app).rows)
+
+    assert lines[0].startswith("> request")
+    assert "nova" in lines[0]
+    assert lines[0].endswith("Which one?")
+    assert lines[1].startswith("  held")
+
+
+async def test_approve_shows_the_whole_request_and_approves_exactly_that_one() -> None:
+    app, link, commands = app_with(entry("permission/aa", since=5), entry("permission/bb", since=6))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("a")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        shown = app.screen.query_one(TextRows).text
+        link.push(Changes(after=10, seq=11, settled=("permission/aa",)))
+        await settle(pilot, lambda: app.store.seq == 11)
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+
+    assert "make aa [red]all[/] \\u202e" in shown
+    assert commands.ran == [["pal", "approve", "aa"]]
+
+
+async def test_question_says_that_its_request_has_ended_and_the_refusal_is_shown() -> None:
+    app, link, commands = app_with(entry("permission/aa"))
+    commands.result = Result(1, "", "pal: request aa: it was already answered\n")
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("x")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        link.push(Changes(after=10, seq=11, settled=("permission/aa",)))
+        await settle(pilot, lambda: app.store.seq == 11)
+        warned = app.screen.query_one(TextRows).text
+        await pilot.press("y")
+        await settle(pilot, lambda: "already answered" in status(app))
+        said = status(app)
+
+    assert warned.startswith("This request has ended meanwhile")
+    assert said == "error: pal deny aa: request aa: it was already answered"
+
+
+@pytest.mark.parametrize("key", ["n", "escape", "enter"])
+async def test_only_y_approves(key: str) -> None:
+    app, _, commands = app_with(entry("permission/aa"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("a")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press(key)
+        await pilot.pause()
+
+    assert commands.ran == []
+
+
+async def test_request_that_has_ended_before_it_was_shown_is_reported() -> None:
+    app, link, commands = app_with(entry("permission/aa"))
+    del link.answers[AskPermission]
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("a")
+        await settle(pilot, lambda: status(app).startswith("error"))
+        said = status(app)
+
+    assert said == "error: the bus is away"
+    assert commands.ran == []
+
+
+async def test_reply_keeps_the_entry_visible_and_sends_a_reply() -> None:
+    app, _, commands = app_with(entry("request/42", who="nova", what="Which branch?"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("r", *"main", "enter")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.pause()
+        screen = now(app)
+        lines, is_open = lines_of(screen.rows), screen.query_one(Composer).is_open
+
+    assert commands.ran == [["pal", "send", "@nova", "--reply-to", "42", "--", "main"]]
+    assert "Which branch?" in lines[0]
+    assert not is_open
+
+
+async def test_refused_reply_keeps_its_text() -> None:
+    app, _, commands = app_with(entry("request/42", who="nova"))
+    commands.result = Result(1, "", "pal: the bus is stopped\n")
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("r", *"main", "enter")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.pause()
+        composer = now(app).query_one(Composer)
+        kept = (composer.is_open, composer.area.text)
+
+    assert kept == (True, "main")
+
+
+async def test_release_shows_the_held_message_first() -> None:
+    release = Action(word="release", command=("pal", "release", "17"))
+    app, link, commands = app_with(entry("held/17", who="kai", actions=[release]))
+    message = MessageRow(seq=17, id="x", ts=1, sender="kai", text="ping\nwith two lines", to=("nova",))
+    link.answers[AskLedger] = lambda question: LedgerPage(
+        seq=10, message=message, receipts=msgspec.Raw(b"{}")
+    )
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("l")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        shown = app.screen.query_one(TextRows).text
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+
+    assert "with two lines" in shown
+    assert commands.ran == [["pal", "release", "17"]]
+
+
+async def test_opened_request_counts_as_read() -> None:
+    app, link, _ = app_with(entry("request/42"))
+    message = MessageRow(seq=42, id="x", ts=1, sender="luna", text="Which one?", to=("human",))
+    link.answers[AskLedger] = lambda question: LedgerPage(
+        seq=10, message=message, receipts=msgspec.Raw(b"{}")
+    )
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("enter")
+        await settle(pilot, lambda: isinstance(app.screen, Window))
+
+    assert link.seen == [42]
+
+
+async def test_action_that_an_entry_does_not_have_is_refused() -> None:
+    app, _, commands = app_with(entry("request/42"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("a")
+        first = status(app)
+        await pilot.press("l")
+        second = status(app)
+
+    assert first == "error: this entry is not a permission request"
+    assert second == "error: release is not possible for this entry"
+    assert commands.ran == []
+
+
+async def test_hint_is_shown_until_an_agent_has_joined() -> None:
+    app, link, _ = app_with(agents=0)
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.pause()
+        before = now(app).query_one("#detail", TextRows).text
+        link.push(Changes(after=10, seq=11, agents=(agent("luna", seq=11),)))
+        await settle(pilot, lambda: app.store.seq == 11)
+        await pilot.pause()
+        after = lines_of(now(app).rows)
+
+    assert "pal claude --name luna" in before
+    assert "pal install claude" in before
+    assert after[0] == "Nothing waits for you."
+
+
+async def test_entry_that_comes_while_a_question_is_open_does_not_move_the_answer() -> None:
+    app, link, commands = app_with(entry("permission/bb", since=5))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("a")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        link.push(Changes(after=10, seq=11, attention=(entry("permission/aa", since=1),)))
+        await settle(pilot, lambda: app.store.seq == 11)
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+
+    assert commands.ran == [["pal", "approve", "bb"]]
+
+
+async def test_top_line_says_that_the_bus_is_away_and_rows_stay() -> None:
+    app, link, _ = app_with(entry("request/42"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        link.push(BusAway())
+        await settle(pilot, lambda: app.store.is_away)
+        await pilot.pause()
+        top = lines_of(app.screen.query_one("TopLine"))
+        rows = lines_of(now(app).rows)
+
+    assert top[0].endswith("bus away")
+    assert rows[0].startswith("> request")
+
+
+async def test_nothing_can_be_done_in_the_past() -> None:
+    app, _, commands = app_with(entry("permission/aa"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        app.store.at = 5
+        await pilot.press("a", "r", "x")
+        await pilot.pause()
+        said = status(app)
+
+    assert "nothing can be changed" in said
+    assert commands.ran == []
