@@ -35,7 +35,7 @@ from palaver.state.rows import (
     seq_of_mail_key,
 )
 
-TALKS: Final = "unread.talk"
+TALKS: Final = "talk"
 TALK_ORDER: Final = "talk_order"
 TALK_OPEN: Final = "talk_open"
 
