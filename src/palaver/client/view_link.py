@@ -5,7 +5,7 @@ that has crashed, and waits for one that was stopped with `pal down`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from itertools import count
 from typing import Final, TypeVar
 
@@ -47,6 +47,7 @@ class ViewLink:
         self._home = home
         self._numbers = count(1)
         self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._progress: dict[int, Callable[[int], None]] = {}
         self._wire: Wire | None = None
         self._connecting = asyncio.Lock()
         self._was_connected = False
@@ -113,12 +114,19 @@ class ViewLink:
 
     # Questions
 
-    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
-        """Return the answer to a question. Raises its refusal, or Disconnected while the bus is away."""
+    async def ask(
+        self, question: AnyAsk, answer: type[T], progress: Callable[[int], None] | None = None
+    ) -> T:
+        """Return the answer to a question. Raises its refusal, or Disconnected while the bus is away.
+
+        A question about the past of a long log takes a while: `progress` gets the seq that is reached, once a
+        second, until it is the seq in question.
+        """
         wire = self._wire if self._was_connected else await self._connected()
         if wire is None:
             raise Disconnected("the bus is away")
-        return msgspec.json.decode(await self._send(wire, AskOp(ask=question)), type=answer)
+        raw = await self._send(wire, AskOp(ask=question), progress)
+        return msgspec.json.decode(raw, type=answer)
 
     async def acknowledge(self, seqs: Iterable[int]) -> None:
         """Mark messages to the person as seen. Raises Disconnected while the bus is away."""
@@ -191,23 +199,32 @@ class ViewLink:
         except TimeoutError:
             pass
 
-    async def _send(self, wire: Wire, request: Op) -> msgspec.Raw:
+    async def _send(
+        self, wire: Wire, request: Op, progress: Callable[[int], None] | None = None
+    ) -> msgspec.Raw:
         number = next(self._numbers)
         line = op_to_json(number, request)
         if wire.error is not None:
             raise wire.error
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
+        if progress is not None:
+            self._progress[number] = progress
         wire.write(line)
         try:
             return await answer
         finally:
             del self._calls[number]
+            self._progress.pop(number, None)
 
     def _hear(self, line: ReplyLine) -> None:
         if line.push == "view":
             is_snapshot = bytes(line.changes) == b"null"
             self._put(_decode_snapshot(line.snapshot) if is_snapshot else _decode_changes(line.changes))
+            return
+        if line.push == "past":
+            if (progress := self._progress.get(line.req)) is not None:
+                progress(line.seq)
             return
         answer = self._calls.get(line.req)
         if answer is None or answer.done():

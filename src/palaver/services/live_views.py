@@ -42,6 +42,7 @@ from palaver.protocol.views import (
     Snapshot,
     ViewValue,
 )
+from palaver.services.past import Report
 from palaver.services.queries import Queries
 from palaver.services.services import Services
 from palaver.services.view_pages import LogReader, ViewPages, event_row
@@ -168,7 +169,7 @@ class LiveViews:
         epoch: str,
         call_later: CallLater,
         spawn: Callable[..., asyncio.Task[None]],
-        past: Callable[[AnyAsk], Awaitable[bytes]] | None = None,
+        past: Callable[[AnyAsk, Report | None], Awaitable[bytes]] | None = None,
     ) -> None:
         """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
 
@@ -209,8 +210,11 @@ class LiveViews:
         queries = self._services().queries
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
-    async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
-        """Return the answer to a question, also about the past. Raises NotFound and other refusals."""
+    async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
+        """Return the answer to a question, also about the past. Raises NotFound and other refusals.
+
+        `report` gets the progress of a question about the past that takes long.
+        """
         if not question.at:
             return await self.pages().answer(question)
         last = self._services().queries.last()
@@ -218,7 +222,7 @@ class LiveViews:
             raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
         if self._past is None:
             raise Unavailable("this daemon does not answer questions about the past")
-        return msgspec.Raw(await self._past(question))
+        return msgspec.Raw(await self._past(question, report))
 
     @property
     def is_idle(self) -> bool:
