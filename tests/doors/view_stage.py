@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 from tests.doors.parts import Links, Parts
@@ -13,8 +13,9 @@ from tests.limits import LIMIT_S
 
 from palaver.config import Settings
 from palaver.domain.stick import Policy
+from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.views import AgentRow, Attention, Changes, ConversationRow, Counts, Snapshot
-from palaver.services.live_views import LiveViews, View, ViewRecord
+from palaver.services.live_views import LiveViews, View, ViewRecord, ViewSources
 
 EPOCH = "abc"
 
@@ -69,14 +70,23 @@ class ViewParts(Parts):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]  # those of the base class
         self.timers = Timers(self)
-        self.version = "1.2.3"
         self.member_presence = self.bus.member_presence
-        self.rooms = SimpleNamespace(policy=Policy())
         self.presence: SeenLinks = SeenLinks(self.bus.present)
         self.slow: list[str] = []
-        self.metrics = SimpleNamespace(count_slow_follower=self.slow.append)
         self.views = LiveViews(
-            lambda: self.services,
+            ViewSources(
+                queries=self.queries,
+                directory=self.broker.directory,
+                delivery=self.delivery,
+                presence=cast("Presence", self.presence),
+                members=cast("MemberPresenceBook", self.member_presence),
+                permissions=self.permissions,
+                policy=Policy(),
+                settings=lambda: self.settings,
+                clock=self.clock,
+                version="1.2.3",
+                count_slow=self.slow.append,
+            ),
             epoch=f"{self.queries.device}-{EPOCH}",
             call_later=self.timers.call_later,
             spawn=self.tasks.create_task,
