@@ -139,7 +139,7 @@ def decode(record: ViewRecord) -> Snapshot | Changes:
 
 
 class Model:
-    """What a view knows: the snapshot, with every change applied. It checks that no event is missing."""
+    """The state of a view: the snapshot, with every change applied. It checks that no event is missing."""
 
     def __init__(self) -> None:
         self.seq = -1

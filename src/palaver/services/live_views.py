@@ -342,7 +342,7 @@ class LiveFacts:
 
 
 # --------------------
-# The hub: what has changed since the last record, and the record of it.
+# The hub: it collects everything that has changed since the last record, and makes the next one.
 
 
 _Key = TypeVar("_Key")

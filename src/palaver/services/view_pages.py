@@ -163,12 +163,12 @@ class EventReader(Protocol):
         ...
 
     async def seq_at(self, ts: int) -> int:
-        """Return the seq of the first event from a time on; that after the last one if there is none."""
+        """Return the seq of the first event from a time on; that after the last one if all are older."""
         ...
 
 
 class ViewFacts(AttentionFacts, WaitFacts, Protocol):
-    """What is not in the rows: time, presence, lanes, waits in rooms, and the open permission requests."""
+    """Facts that are not in the rows: time, presence, lanes, waits in rooms, and the open permission requests."""
 
     @property
     def epoch(self) -> str:
@@ -410,7 +410,7 @@ class ViewPages:
         return Counts(agents=dict(states), attention=attention, unread=count_unread(self._rows))
 
     async def attention(self) -> list[Attention]:
-        """Return what waits for a person, oldest first."""
+        """Return all that waits for a person, oldest first."""
         found: list[Attention] = []
         # The messages are read one by one: there may be thousands.
         for at, known in enumerate(read_attention(self._rows, _WithoutTexts(self._facts))):
