@@ -15,7 +15,7 @@ from palaver.config import Settings
 from palaver.domain.stick import Policy
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.views import AgentRow, Attention, Changes, ConversationRow, Counts, Snapshot
-from palaver.services.live_views import LiveViews, View, ViewRecord, ViewSources
+from palaver.services.live_views import LiveViews, OpenView, ViewRecord, ViewSources
 
 EPOCH = "abc"
 
@@ -109,13 +109,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def take(view: View) -> Snapshot | Changes:
+async def take(view: OpenView) -> Snapshot | Changes:
     """Wait for the next record of a view."""
     async with asyncio.timeout(LIMIT_S):
         return decode(await anext(view))
 
 
-async def take_until(parts: ViewParts, view: View, seq: int) -> list[Snapshot | Changes]:
+async def take_until(parts: ViewParts, view: OpenView, seq: int) -> list[Snapshot | Changes]:
     """Take the records of a view up to a seq, and let time pass for them."""
     found: list[Snapshot | Changes] = []
     while not found or found[-1].seq < seq:
@@ -123,7 +123,7 @@ async def take_until(parts: ViewParts, view: View, seq: int) -> list[Snapshot | 
     return found
 
 
-async def take_in_time(parts: ViewParts, view: View) -> Snapshot | Changes:
+async def take_in_time(parts: ViewParts, view: OpenView) -> Snapshot | Changes:
     """Take the next record of a view, and let time pass until it is there."""
     async with asyncio.timeout(LIMIT_S):
         waiting = asyncio.ensure_future(anext(view))

@@ -89,7 +89,7 @@ class ViewRecord:
     data: bytes
 
 
-class View:
+class OpenView:
     """The records of one open view. Iterate over it, and always close it.
 
     The next record is requested when the last one was written. At most 1 MiB waits in the meantime; then it
@@ -205,7 +205,7 @@ class LiveViews:
         self._hub: _Hub | None = None
         self._is_closed = False
 
-    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
+    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> OpenView:
         """Open a view. One that continues gives the seq and the epoch of its last record.
 
         The epoch begins with the id of the home: a seq of another home is ignored.
@@ -216,7 +216,7 @@ class LiveViews:
             self._spawn(hub.run())
         device = self._sources.queries.device
         is_ours = not epoch or epoch.startswith(f"{device}-")
-        view = View(hub, me, after if is_ours else 0, epoch if is_ours else "")
+        view = OpenView(hub, me, after if is_ours else 0, epoch if is_ours else "")
         hub.views.add(view)
         if self._is_closed:
             view.close()
@@ -546,7 +546,7 @@ class _Hub:
     """Follows the log for all open views. One task, which ends with the last view."""
 
     def __init__(self, sources: ViewSources, facts: LiveFacts, call_later: CallLater) -> None:
-        self.views: set[View] = set()
+        self.views: set[OpenView] = set()
         self.is_over = False
         self._sources = sources
         self._queries = sources.queries
@@ -555,7 +555,7 @@ class _Hub:
         self._pages = ViewPages(sources.queries.rows, LogReader(sources.queries), facts)
         self._call_later = call_later
         self._wake = asyncio.Event()
-        self._asking: set[View] = set()
+        self._asking: set[OpenView] = set()
         self._changed = _Changed()
         self._seq = 0
         self._next_s = float("-inf")
@@ -571,7 +571,7 @@ class _Hub:
 
     # Called by views and by the parts of the daemon
 
-    def want_snapshot(self, view: View) -> None:
+    def want_snapshot(self, view: OpenView) -> None:
         """Prepare a snapshot for a view."""
         self._asking.add(view)
         self._wake.set()
@@ -580,7 +580,7 @@ class _Hub:
         """Count a view that reads too slowly."""
         self._sources.count_slow("view")
 
-    def forget(self, view: View) -> None:
+    def forget(self, view: OpenView) -> None:
         """Remove a closed view. The hub ends with the last one."""
         self.views.discard(view)
         self._asking.discard(view)
@@ -758,7 +758,7 @@ class _Hub:
         counts = self._current_counts()
         return msgspec.structs.replace(snapshot, seq=self._seq, attention=attention, counts=counts)
 
-    async def _continued(self, snapshot: Snapshot, view: View) -> ViewRecord:
+    async def _continued(self, snapshot: Snapshot, view: OpenView) -> ViewRecord:
         """Return the snapshot with the events after the view's last record, if there are not too many."""
         if view.is_continuing and view.after <= self._seq:
             missed = await self._events_after(view.after)

@@ -139,7 +139,7 @@ _FINAL: Final = frozenset({State.SEEN, State.ANSWERED, State.REFUSED, State.EXPI
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class EventReader(Protocol):
+class ViewReader(Protocol):
     """The log as a view reads it: all events up to `last()`, archived or not."""
 
     def last(self) -> int:
@@ -168,7 +168,7 @@ class EventReader(Protocol):
 
 
 class ViewFacts(AttentionFacts, WaitFacts, Protocol):
-    """Facts that are not in the rows: time, presence, lanes, waits in rooms, and the open permission requests."""
+    """Facts that are not in the rows: time, presence, lanes, waits in rooms, open permission requests."""
 
     @property
     def epoch(self) -> str:
@@ -341,7 +341,7 @@ _Row = TypeVar("_Row")
 class ViewPages:
     """Answers the questions of views. `rows` is of the same seq as `reader`, or a little newer."""
 
-    def __init__(self, rows: Rows, reader: EventReader, facts: ViewFacts) -> None:
+    def __init__(self, rows: Rows, reader: ViewReader, facts: ViewFacts) -> None:
         self._rows = rows
         self._reader = reader
         self._facts = facts

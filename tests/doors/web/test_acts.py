@@ -38,11 +38,7 @@ def test_message_of_the_page_is_the_persons(bus: Home, signed_in: PageClient) ->
     assert sent.status_code == 200, sent.text
     seq = sent.json()["seq"]
     event = bus.ok("events", "--after", str(seq - 1), "--json", "--last", "1").lines[-1]
-    assert (event["from"], event["payload"]["text"], event["payload"]["intent"]) == (
-        "human",
-        "hello <b>",
-        "request",
-    )
+    assert (event["from"], event["payload"]["text"], event["payload"]["intent"]) == ("human", "hello <b>", "request")
     assert sent.json()["text"] == f"sent #{seq} to luna"
 
 

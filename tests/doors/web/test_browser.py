@@ -238,9 +238,7 @@ def test_long_lists_have_few_rows_in_the_document(stage: Stage) -> None:
     list_box = page.get_by_role("listbox", name="Events")
     for _ in range(30):
         list_box.evaluate("(box) => { box.scrollTop = 0; }")
-        page.wait_for_function(
-            "(box) => box.scrollTop > 0 || box.textContent.includes('#1 ')", arg=list_box.element_handle()
-        )
+        page.wait_for_function("(box) => box.scrollTop > 0 || box.textContent.includes('#1 ')", arg=list_box.element_handle())
         assert stage.rows() <= 300
     expect(page.get_by_text("#1 ").first).to_be_visible()
     page.get_by_label("Go to seq or time").fill("300")
@@ -313,9 +311,7 @@ def test_signed_out_page_shows_the_sign_in(stage: Stage, browser: Browser) -> No
         watched = Watched(page)
         sign_in(stage.home, page, "--read-only")
         expect(page.get_by_text("read-only")).to_be_visible()
-        id = page.evaluate(
-            "fetch('/api/session', {headers: {'X-Palaver': localStorage['palaver-key']}}).then(r => r.json())"
-        )["id"]
+        id = page.evaluate("fetch('/api/session', {headers: {'X-Palaver': localStorage['palaver-key']}}).then(r => r.json())")["id"]
 
         check_output(run_as_person(stage.home, "web", "revoke", id))
 

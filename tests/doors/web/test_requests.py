@@ -111,9 +111,7 @@ def test_request_that_another_page_could_send_is_refused(
 ) -> None:
     before = signed_in.home.texts()
 
-    answer = signed_in.post(
-        "/api/act", {"do": "send", "key": "0" * 32, "to": ["@all"], "text": "x"}, **headers
-    )
+    answer = signed_in.post("/api/act", {"do": "send", "key": "0" * 32, "to": ["@all"], "text": "x"}, **headers)
 
     assert answer.status_code == status
     assert signed_in.home.texts() == before
@@ -173,9 +171,7 @@ def test_session_is_no_token(signed_in: PageClient) -> None:
 def test_unknown_path_and_method_are_refused(
     signed_in: PageClient, method: str, path: str, status: int
 ) -> None:
-    answer = httpx2.request(
-        method, signed_in.url + path, headers=signed_in.headers, cookies=signed_in.cookies
-    )
+    answer = httpx2.request(method, signed_in.url + path, headers=signed_in.headers, cookies=signed_in.cookies)
 
     assert answer.status_code in (status, 401)
 
