@@ -194,10 +194,11 @@ def talk_changes(rows: Rows, event: Event, changes: Sequence[Change]) -> list[Ch
         is_of_person = HUMAN in event.delivered_to
     else:
         return []
-    talks, found = conversations_of(event), list[Change]()
+    talks = conversations_of(event)
+    if not is_of_person:  # As most messages on a busy bus.
+        return [change for key in talks for change in _newest(rows, event, key, 0)]
     steps = dict.fromkeys(talks, 0)
-    if is_of_person:
-        found = _opened(rows, event, talks, changes, steps)
+    found = _opened(rows, event, talks, changes, steps)
     for key, step in steps.items():
         found += _newest(rows, event, key, step) if key in talks else _stepped(rows, key, step)
     return found
