@@ -73,6 +73,9 @@ class _Bus:
             if event.seq > after:
                 yield event
 
+    async def attention(self) -> AsyncGenerator[int, None]:
+        yield 0
+
     async def deliveries(self) -> AsyncGenerator[DeliveryReport, None]:
         while True:
             yield await self.reports.get()

@@ -2,9 +2,11 @@
 
 import asyncio
 import importlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
+import msgspec
 from textual import events, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -38,6 +40,7 @@ from palaver.protocol.views import (
     AnyAsk,
     AskAgents,
     AskAttention,
+    AskPast,
     AttentionPage,
     Changes,
     Snapshot,
@@ -135,6 +138,9 @@ class BusScreen(Screen[None]):
     BusScreen { layout: vertical; }
     BusScreen.-low ScreenNames { display: none; }
     BusScreen > .content { width: 1fr; height: 1fr; }
+    BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
+    BusScreen.-past.-ascii { border: ascii ansi_yellow; }
+    BusScreen.-past.-low { border: none; }
     """
 
     is_ready = False
@@ -169,7 +175,7 @@ class BusScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Build the parts of every screen around the content."""
-        yield TopLine(self.store)
+        yield TopLine(lambda: self.ui.store)
         yield ScreenNames([(key, name) for key, (_, _, name) in SCREENS.items()], self.KEY)
         with Vertical(classes="content"):
             yield from self.compose_content()
@@ -194,7 +200,16 @@ class BusScreen(Screen[None]):
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
         self.query_one(TopLine).refresh_counts()
+        self._draw_frame()
         self.changed(record)
+
+    def _draw_frame(self) -> None:
+        """Draw a frame around a screen that shows the past."""
+        self.set_class(self.is_ascii, "-ascii")
+        self.set_class(bool(self.store.at), "-past")
+        title = self.ui.past_title
+        if title != self.border_title:
+            self.border_title = title
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Show a sentence in the last line."""
@@ -262,6 +277,11 @@ class PalaverApp(App[int]):
         letter_key("question_mark", "keys"),
         letter_key("colon", "command"),
         letter_key("q", "leave"),
+        Binding("left", "step_past(-1)", "Step back", show=False),
+        Binding("right", "step_past(1)", "Step forward", show=False),
+        Binding("left_square_bracket", "step_past(-100)", "Step far back", show=False),
+        Binding("right_square_bracket", "step_past(100)", "Step far forward", show=False),
+        Binding("escape", "leave_past", "Back to now", show=False),
         Binding("ctrl+q,ctrl+c", "quit", "Quit", show=False, priority=True),
     ]
 
@@ -281,11 +301,23 @@ class PalaverApp(App[int]):
         self.link = link
         self.commands = commands
         self.is_ascii = is_ascii
-        self.store = Store()
+        self.present = Store()
+        self.past: Store | None = None
+        """The bus at a seq, while the person looks at the past."""
         self.last_record: Record | None = None
         self._first = first
         self._drawn: Callable[[], None] | None = drawn
         self._screens: dict[str, BusScreen] = {}
+        self._past_target = 0
+
+    @property
+    def store(self) -> Store:
+        """The bus as the screens show it: now, or in the past."""
+        return self.present if self.past is None else self.past
+
+    def now_ms(self) -> int:
+        """Return the time of the shown bus in Unix milliseconds."""
+        return self.past.now if self.past is not None else time.time_ns() // 1_000_000
 
     def on_mount(self) -> None:
         """Open the first screen and follow the bus."""
@@ -308,27 +340,29 @@ class PalaverApp(App[int]):
         """Show one of the screens."""
         self.open_screen(key)
 
-    def open_screen(self, key: str) -> BusScreen | None:
-        """Show one of the screens and return it; None if it cannot be shown."""
-        shown = self.bus_screen
-        if shown is not None and key == shown.KEY and self.screen is shown:
-            return shown
+    def open_screen(self, key: str) -> BusScreen:
+        """Show one of the screens and return it."""
         if key not in self._screens:
-            module, name, title = SCREENS[key]
-            try:
-                found = importlib.import_module(f"palaver.app.ui.{module}")
-            except ModuleNotFoundError:
-                if shown is not None:
-                    shown.say(f"the screen {title} is not there", is_error=True)
-                return None
-            self._screens[key] = getattr(found, name)()
+            module, name, _ = SCREENS[key]
+            self._screens[key] = getattr(importlib.import_module(f"palaver.app.ui.{module}"), name)()
             self.install_screen(self._screens[key], f"screen-{key}")
         screen = self._screens[key]
+        while len(self.screen_stack) > 2:  # one opened agent, above the list of agents
+            self.pop_screen()
+        if self.screen is screen:
+            return screen
         if len(self.screen_stack) > 1:
             self.switch_screen(screen)
         else:
             self.push_screen(screen)
         return screen
+
+    def open_talk(self, key: str, seq: int = 0) -> None:
+        """Show a conversation on the screen Talk, at one message."""
+        from palaver.app.ui.talk import TalkScreen  # only when it is shown
+
+        if isinstance(screen := self.open_screen("3"), TalkScreen):
+            screen.call_after_refresh(screen.open_conversation, key, seq)
 
     def action_keys(self) -> None:
         """Show the keys of the screen."""
@@ -369,8 +403,16 @@ class PalaverApp(App[int]):
             self.take(record)
 
     def take(self, record: "Record") -> None:
-        """Apply a record and draw what it has changed."""
-        self.store.apply(record)
+        """Apply a record and draw what it has changed. Screens that show the past stay as they are."""
+        self.present.apply(record)
+        if self.past is None:
+            self._show(record)
+        if isinstance(record, Snapshot) and self._drawn is not None:
+            self.call_after_refresh(self._drawn)
+            self._drawn = None
+
+    def _show(self, record: "Record") -> None:
+        """Have the shown screen draw a record that its store has applied."""
         self.last_record = record
         for screen in self.screen_stack:
             if isinstance(screen, BusScreen) and screen.is_ready:
@@ -380,17 +422,61 @@ class PalaverApp(App[int]):
                 self._load_agents(record.agents[-1].name if record.agents else "")
             if record.counts.attention > len(record.attention):
                 self._load_attention()
-            if self._drawn is not None:
-                self.call_after_refresh(self._drawn)
-                self._drawn = None
+
+    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
+        """Return one page of the shown bus: now, or in the past."""
+        return await self.link.ask(msgspec.structs.replace(question, at=self.store.at), answer)
+
+    # The past
+
+    @property
+    def past_title(self) -> str:
+        """The title of the frame; empty now."""
+        if self.past is None:
+            return ""
+        then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
+        return f"past #{self.past.at}  {then}  Left, Right step  Esc now"
+
+    @work(exclusive=True, group="past")
+    async def show_past(self, seq: int) -> None:
+        """Show the bus on every screen as it was at a seq."""
+        self._past_target = max(1, min(seq, self.present.seq))
+        self.say(f"reading the bus at #{self._past_target} ...")
+        try:
+            snapshot = await self.link.ask(AskPast(at=self._past_target), Snapshot)
+        except PalaverError as error:
+            self._past_target = self.store.at
+            self.say(str(error), is_error=True)
+            return
+        store = Store()
+        store.apply(snapshot)
+        store.at = self._past_target
+        self.past = store
+        self.say(f"this is the bus at #{store.at}")
+        self._show(snapshot)
+
+    def action_step_past(self, count: int) -> None:
+        """Go some events back or forward in the past."""
+        if self.past is not None:
+            self.show_past(self._past_target + count)
+
+    def action_leave_past(self) -> None:
+        """Show the bus of now again."""
+        if self.past is not None:
+            self.workers.cancel_group(self, "past")
+            self.past, self._past_target = None, 0
+            self.say("this is the bus now")
+            self._show(self.present.as_snapshot())
 
     @work(exclusive=True, group="attention")
     async def _load_attention(self) -> None:
         """Read the entries that the snapshot left out."""
+        store = self.store
         try:
-            self.store.add_attention(await self.link.ask(AskAttention(), AttentionPage))
+            page = await self.ask(AskAttention(), AttentionPage)
         except PalaverError:
             return  # The bus is away: the next snapshot starts it again.
+        store.add_attention(page)
         self._draw_again()
 
     def _draw_again(self) -> None:
@@ -402,10 +488,13 @@ class PalaverApp(App[int]):
         """Read the agents that the snapshot left out, page by page."""
         while True:
             try:
-                page = await self.link.ask(AskAgents(after=after, limit=LIMIT_PAGE), AgentsPage)
+                store = self.store
+                page = await self.ask(AskAgents(after=after, limit=LIMIT_PAGE), AgentsPage)
             except PalaverError:
                 return  # The bus is away: the next snapshot starts it again.
-            self.store.add_agents(page)
+            if store is not self.store:
+                return
+            store.add_agents(page)
             self._draw_again()
             if not page.has_more or not page.rows:
                 return

@@ -6,14 +6,26 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.widgets import Static
 
-from palaver.app.ui.messages import Look, counted_names
+from palaver.app.ui.app import BusScreen
+from palaver.app.ui.messages import Look, counted_names, look_of
+from palaver.app.ui.rows import Rows
+from palaver.app.ui.widgets import Prompt, safe_line
+from palaver.errors import PalaverError
 from palaver.protocol.display import safe
-from palaver.protocol.views import AskLog, EventRow, LogPage
+from palaver.protocol.views import AskLog, AskSeq, Changes, EventRow, LogPage, SeqPage, Snapshot
+
+if TYPE_CHECKING:
+    from palaver.app.ui.app import PalaverApp
+    from palaver.client.view_link import Record
 
 # --------------------
 # Typed lines: filters, and where to jump. Pure.
@@ -360,3 +372,211 @@ class FoundEvents:
             return
         self._asked = msgspec.structs.replace(self.query, before=before, after=after, limit=CHUNK)
         self.ask(self._asked)
+
+
+# --------------------
+# The screen.
+
+
+class EventRows(Rows):
+    """A list of events, which reads its pages through the dashboard."""
+
+    def __init__(self, *, is_present: bool = False, id: str | None = None) -> None:
+        """With `is_present` the list shows the log of now, also while the screens show the past."""
+        super().__init__(follows=True, empty="no events", id=id)
+        self._is_present = is_present
+
+    @property
+    def ui(self) -> "PalaverApp":
+        """The dashboard."""
+        screen = self.screen
+        assert isinstance(screen, BusScreen)
+        return screen.ui
+
+    @property
+    def event_log(self) -> WholeLog | FoundEvents | None:
+        """The shown events."""
+        return self.source if isinstance(self.source, WholeLog | FoundEvents) else None
+
+    def show_whole(self, seq: int = 0) -> None:
+        """Show every event, at a seq or at the end."""
+        log = WholeLog(look_of(self.ui), self._ask)
+        log.add((), self._last)
+        self.show(log, str(seq) if log.find(str(seq)) >= 0 else "")
+
+    def go_to(self, seq: int) -> None:
+        """Put the cursor on an event of the whole log."""
+        if self.source is not None and (at := self.source.find(str(seq))) >= 0:
+            self.move_to(at)
+
+    def grow(self) -> None:
+        """Add the events that came while the list was not shown."""
+        if isinstance(self.source, WholeLog):
+            self.source.add((), self._last)
+            self.refresh_rows()
+        elif isinstance(self.source, FoundEvents):
+            self.source.grow()
+
+    @property
+    def _last(self) -> int:
+        store = self.ui.present if self._is_present else self.ui.store
+        return store.at or store.seq
+
+    def show_found(self, query: AskLog, before: int = 0) -> None:
+        """Show events that pass filters: the newest ones, or those up to a seq."""
+        found = FoundEvents(look_of(self.ui), query, self._ask)
+        self.say_if_empty("searching ...")
+        self.show(found)
+        found.start(before)
+
+    def take_changes(self, record: Changes) -> None:
+        """Add new events."""
+        if isinstance(self.source, WholeLog):
+            self.source.add(record.events, record.seq)
+            self.refresh_rows()
+        elif isinstance(self.source, FoundEvents) and record.events:
+            self.source.grow()
+
+    def _ask(self, question: AskLog) -> None:
+        self.run_worker(self._answer(question), group="log")
+
+    async def _answer(self, question: AskLog) -> None:
+        source = self.source
+        if not isinstance(source, WholeLog | FoundEvents):
+            return
+        try:
+            asking = self.ui.link if self._is_present else self.ui
+            page = await asking.ask(question, LogPage)
+        except PalaverError as error:
+            source.fail(question)
+            self.say_if_empty(f"cannot be read: {safe(str(error))}")
+            return
+        if source is self.source:
+            source.take(question, page)
+            self.say_if_empty("no events")
+            self.refresh_rows()
+
+
+class LogScreen(BusScreen):
+    """Every event of the bus."""
+
+    KEY = "5"
+    KEYS_LINE = "/ filter  t go to  Enter show  Esc all  ? keys  : command  q quit"
+    KEYS = (
+        ("/", "filter and search: type:message from:luna words; the names are the options of pal events"),
+        ("t", "go to a seq (#412) or a time (10m, 09:30, 2026-03-01T09:00)"),
+        ("Enter", "show the whole event"),
+        ("Esc", "show all events again"),
+        ("End, G", "go to the newest event and follow new ones"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", show=False),
+        Binding("t", "go", show=False),
+        Binding("escape", "all", show=False),
+    ]
+    DEFAULT_CSS = (
+        "LogScreen #filter-text { height: 1; width: 1fr; } LogScreen.-low #filter-text { display: none; }"
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._filter = ""
+        self._query = AskLog()
+
+    def compose_content(self) -> ComposeResult:
+        """Build the list and its lines for typing."""
+        yield Static("", markup=False, id="filter-text")
+        yield EventRows(id="events")
+        yield Prompt("filter: ", id="filter")
+        yield Prompt("go to: ", id="go")
+
+    @property
+    def event_rows(self) -> EventRows:
+        """The list."""
+        return self.query_one("#events", EventRows)
+
+    def opened(self) -> None:
+        """Let the person move in the list."""
+        self.event_rows.focus()
+
+    def changed(self, record: "Record") -> None:
+        """Add new events."""
+        if isinstance(record, Snapshot) or self.event_rows.event_log is None:
+            self._show()
+        elif isinstance(record, Changes):
+            self.event_rows.take_changes(record)
+
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        """Add the events that came while another screen was shown."""
+        if self.is_ready:
+            self.event_rows.grow()
+
+    def _show(self, seq: int = 0) -> None:
+        """Show the events that pass the filter, at a seq or at the end."""
+        if self._filter:
+            self.event_rows.show_found(self._query, seq + 1 if seq else 0)
+        else:
+            self.event_rows.show_whole(seq)
+        text = f"filter: {self._filter}" if self._filter else "all events"
+        self.query_one("#filter-text", Static).update(
+            Content.styled(safe_line(text, is_ascii=self.is_ascii), "dim")
+        )
+
+    def action_filter(self) -> None:
+        """Type filters."""
+        self.query_one("#filter", Prompt).open(self._filter)
+
+    def action_go(self) -> None:
+        """Type a seq or a time."""
+        self.query_one("#go", Prompt).open()
+
+    def action_all(self) -> None:
+        """Show all events again; without a filter, return from the past."""
+        if self._filter:
+            seq = int(self.event_rows.cursor_key or 0)
+            self._filter, self._query = "", AskLog()
+            self._show(seq)
+        else:
+            self.ui.action_leave_past()
+
+    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+        """Filter, or go to the typed seq or time."""
+        try:
+            if event.prompt.id == "filter":
+                event.stop()
+                self._query = parse_filters(event.text, self.ui.now_ms())
+                self._filter = event.text.strip()
+                self._show()
+            elif event.prompt.id == "go":
+                event.stop()
+                self._go(parse_jump(event.text, self.ui.now_ms()))
+        except BadLine as error:
+            self.say(str(error), is_error=True)
+
+    @work(group="go", exclusive=True)
+    async def _go(self, jump: Jump) -> None:
+        seq = await seq_of(self.ui, jump, self.store.at or self.store.seq)
+        if seq:
+            self._show(seq)
+
+    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+        """Show a whole event."""
+        event.stop()
+        seq = int(event.key)
+        between = ["--after", str(seq - 1), "--before", str(seq + 1)]
+        self.ui.show_output(["pal", "events", *between, "--archived", "--json"])
+
+
+async def seq_of(ui: "PalaverApp", jump: Jump, last: int) -> int:
+    """Return the seq of a target, within a log that ends at `last`; 0 if it cannot be found."""
+    seq = jump.seq
+    if not seq:
+        try:
+            seq = (await ui.link.ask(AskSeq(ts=jump.ts), SeqPage)).found
+        except PalaverError as error:
+            ui.say(str(error), is_error=True)
+            return 0
+    if not 0 < seq <= last:
+        ui.say(f"the log ends at #{last}")
+    return max(1, min(seq or last, last))

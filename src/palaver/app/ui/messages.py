@@ -8,13 +8,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from textual.content import Content
 
 from palaver.protocol.display import safe
 from palaver.protocol.views import ConversationRow, LedgerPage, LedgerStep, Mark, MessageRow
+
+if TYPE_CHECKING:
+    from palaver.app.ui.app import PalaverApp
 
 LIMIT_NAMES: Final = 4
 """Recipients that a line names before it counts the others."""
@@ -23,6 +26,8 @@ LIMIT_WAITING: Final = 4
 LIMIT_LOADED: Final = 500
 """Messages of a conversation that are kept; those farthest from the reader are dropped and read again."""
 
+NARROW: Final = 80
+"""A terminal with fewer columns shows one part of a screen at a time."""
 _INDENT: Final = 2
 _LEAST_TEXT: Final = 10
 
@@ -85,6 +90,11 @@ class Look:
         return "..." if self.is_ascii else "…"
 
 
+def look_of(ui: "PalaverApp") -> Look:
+    """Return how texts are drawn in this dashboard."""
+    return Look(me=ui.store.me or "human", is_ascii=ui.is_ascii, clock=lambda ms: short_time(ms, ui.now_ms()))
+
+
 def short_time(ms: int, now_ms: int) -> str:
     """Return a time of day; with the date if that is not today. Local time."""
     then, now = time.localtime(ms / 1000), time.localtime(now_ms / 1000)
@@ -142,7 +152,7 @@ def talk_line(row: ConversationRow, look: Look, width: int) -> Content:
     unread = f" ({row.unread:,} new)" if row.unread else ""
     title = Content.styled(f"{safe(row.title)}{unread}", "bold" if row.unread else "")
     newest = f"  {look.name(row.sender)}: {safe(' '.join(row.text.split()))}" if row.sender else ""
-    return (title + Content.styled(newest, "dim")).truncate(width)
+    return (title + Content.styled(newest, "dim")).truncate(width, ellipsis=True)
 
 
 # --------------------
@@ -243,7 +253,11 @@ def ledger_lines(
     lines = message_lines(_without_marks(page.message), look, width)
     steps: dict[str, list[LedgerStep]] = {}
     for step in page.steps:
-        steps.setdefault(step.name, []).append(step)
+        if step.name:
+            steps.setdefault(step.name, []).append(step)
+        else:  # the message itself
+            lines += wrapped(f"{exact_clock(step.ts)}  stored by {look.name(step.by)}", width)
+            lines.append(Content(""))
     marks = {mark.name: mark for mark in page.message.marks}
     for name in dict.fromkeys([*marks, *steps]):
         lines += _recipient_lines(name, marks.get(name), steps.get(name, ()), look, exact_clock, width)

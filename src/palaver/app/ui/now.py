@@ -271,7 +271,7 @@ class NowScreen(BusScreen):
     async def _answer(self, entry: Attention, word: str) -> None:
         """Show the whole request; approve or deny exactly the shown one."""
         try:
-            page = await self.ui.link.ask(AskPermission(id=entry.id), PermissionPage)
+            page = await self.ui.ask(AskPermission(id=entry.id), PermissionPage)
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return

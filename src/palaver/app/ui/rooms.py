@@ -1,14 +1,39 @@
 """The screen of the rooms: members, the stick with its lease running down, handoffs, notes and tasks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 import msgspec
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
 from textual.content import Content
+from textual.timer import Timer
 
-from palaver.app.ui.messages import Look, wrapped
+from palaver.app.ui.app import BusScreen
+from palaver.app.ui.messages import NARROW, Look, look_of, wrapped
+from palaver.app.ui.rows import Rows
+from palaver.app.ui.widgets import Composer, OutgoingText
+from palaver.errors import PalaverError
 from palaver.protocol.display import safe
-from palaver.protocol.views import RoomHandoff, RoomMember, RoomNote, RoomPage, RoomRow, RoomTask
+from palaver.protocol.views import (
+    AskRoom,
+    AskRooms,
+    Changes,
+    RoomHandoff,
+    RoomMember,
+    RoomNote,
+    RoomPage,
+    RoomRow,
+    RoomsPage,
+    RoomTask,
+    Snapshot,
+)
+
+if TYPE_CHECKING:
+    from palaver.app.ui.app import PalaverApp
+    from palaver.client.view_link import Record
 
 _Item = TypeVar("_Item")
 
@@ -142,6 +167,12 @@ class RoomLines:
         """Return the line of a number, or -1."""
         return int(key) if key.isdecimal() and int(key) < self.total else -1
 
+    def update(self, page: RoomPage) -> None:
+        """Show a newer state of the room."""
+        self.page = page
+        width, self._width = self._width, 0
+        self.set_width(width)
+
     def set_width(self, width: int) -> None:
         """Lay the texts out again if the width has changed."""
         if width != self._width:
@@ -191,3 +222,186 @@ def _section(
     yield _title(f"{title}: {len(items)}" if items else f"{title}: none", width)
     for item in items:
         yield from lines(item)
+
+
+# --------------------
+# The screen.
+
+
+class RoomRows:
+    """All rooms by name. Each line shows the state of its stick now."""
+
+    def __init__(self, ui: "PalaverApp") -> None:
+        self._ui = ui
+        self.rooms: Sequence[RoomRow] = ()
+        self._index: Mapping[str, int] = {}
+
+    @property
+    def total(self) -> int:
+        """The number of rooms."""
+        return len(self.rooms)
+
+    def row(self, index: int, width: int) -> Content | None:
+        """Return a room in one line."""
+        return room_line(self.rooms[index], look_of(self._ui), width, self._ui.now_ms())
+
+    def want(self, first: int, last: int) -> None:
+        """Do nothing: all rooms are there."""
+
+    def key(self, index: int) -> str:
+        """Return the id of a room."""
+        return self.rooms[index].id
+
+    def find(self, key: str) -> int:
+        """Return where a room is, or -1."""
+        return self._index.get(key, -1)
+
+    def replace(self, rooms: Sequence[RoomRow]) -> None:
+        """Show these rooms."""
+        self.rooms = sorted(rooms, key=lambda room: (room.stick == "closed", room.name, room.id))
+        self._index = {room.id: index for index, room in enumerate(self.rooms)}
+
+
+class RoomsScreen(BusScreen):
+    """All rooms, and one of them completely."""
+
+    KEY = "4"
+    KEYS_LINE = "Enter open  n write  m messages  Esc back  ? keys  : command  q quit"
+    KEYS = (
+        ("Enter", "show the room: stick, members, handoffs, tasks, notes"),
+        ("Tab", "go to the opened room, and back to the list"),
+        ("n", "write to all members of the room"),
+        ("m", "show the messages of the room"),
+        ("Esc", "back to the list"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "write", show=False),
+        Binding("m", "messages", show=False),
+        Binding("escape", "back", show=False),
+    ]
+    DEFAULT_CSS = """
+    RoomsScreen #rooms { width: 40%; min-width: 26; max-width: 60; }
+    RoomsScreen #room { width: 1fr; padding: 0 0 0 1; }
+    RoomsScreen.-narrow #rooms { width: 1fr; max-width: 100%; }
+    RoomsScreen.-narrow #room { display: none; padding: 0; }
+    RoomsScreen.-narrow.-reading #rooms { display: none; }
+    RoomsScreen.-narrow.-reading #room { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = ""
+        self._timer: Timer | None = None
+
+    def compose_content(self) -> ComposeResult:
+        """Build the list, the room and the composer."""
+        with Horizontal():
+            yield Rows(
+                RoomRows(self.ui), id="rooms", empty="no rooms yet; an agent that joins one creates it"
+            )
+            yield Rows(has_cursor=False, id="room")
+        yield Composer(self.store.names)
+
+    def opened(self) -> None:
+        """Read the rooms, and let the time of leases run down while the screen is shown."""
+        self._timer = self.set_interval(1, self._tick)
+        self.rooms.focus()
+
+    @property
+    def rooms(self) -> Rows:
+        """The list."""
+        return self.query_one("#rooms", Rows)
+
+    @property
+    def room_rows(self) -> RoomRows:
+        """The rooms."""
+        source = self.rooms.source
+        assert isinstance(source, RoomRows)
+        return source
+
+    @property
+    def room_lines(self) -> RoomLines | None:
+        """The opened room."""
+        source = self.query_one("#room", Rows).source
+        return source if isinstance(source, RoomLines) else None
+
+    def changed(self, record: "Record") -> None:
+        """Read rooms that have changed."""
+        if (
+            isinstance(record, Snapshot)
+            or not self.room_rows.total
+            or (isinstance(record, Changes) and (record.rooms or record.agents))
+        ):
+            self._read_rooms()
+
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        if self._timer is not None:
+            self._timer.resume()
+            self._read_rooms()
+
+    @on(events.ScreenSuspend)
+    def _suspended(self) -> None:
+        if self._timer is not None:
+            self._timer.pause()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Show one part at a time in a narrow terminal."""
+        self.set_class(event.size.width < NARROW, "-narrow")
+
+    def _tick(self) -> None:
+        """Draw the times that run down. Nothing is drawn if there are none."""
+        if not self.store.at and any(map(is_running, self.room_rows.rooms)):
+            self.rooms.refresh()
+            self.query_one("#room", Rows).refresh()
+
+    @work(group="rooms", exclusive=True)
+    async def _read_rooms(self) -> None:
+        try:
+            page = await self.ui.ask(AskRooms(), RoomsPage)
+            self.room_rows.replace(page.rows)
+            self.rooms.refresh_rows()
+            if self._room not in {row.id for row in page.rows}:
+                self._room = self.rooms.cursor_key
+            if self._room:
+                self._show_room(await self.ui.ask(AskRoom(id=self._room), RoomPage))
+        except PalaverError as error:
+            self.say(str(error), is_error=True)
+
+    def _show_room(self, page: RoomPage) -> None:
+        shown, rows = self.room_lines, self.query_one("#room", Rows)
+        if shown is not None and shown.page.row.id == page.row.id:
+            shown.update(page)
+            rows.refresh_rows()
+        else:
+            rows.show(RoomLines(page, look_of(self.ui), self.ui.now_ms))
+
+    def on_rows_moved(self, event: Rows.Moved) -> None:
+        """Show the room with the cursor."""
+        if event.rows is self.rooms and event.key and event.key != self._room:
+            self._room = event.key
+            self._read_rooms()
+
+    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+        """Go to the opened room."""
+        if event.rows is self.rooms:
+            event.stop()
+            self.add_class("-reading")
+            self.query_one("#room", Rows).focus()
+
+    def action_back(self) -> None:
+        """Return to the list; from there, from the past."""
+        if self.focused is self.rooms:
+            self.ui.action_leave_past()
+        self.remove_class("-reading")
+        self.rooms.focus()
+
+    def action_write(self) -> None:
+        """Write to all members of the room."""
+        if self._room and self.ui.may_act():
+            self.query_one(Composer).open(OutgoingText(room=self._room))
+
+    def action_messages(self) -> None:
+        """Show the messages of the room on the screen Talk."""
+        if self._room:
+            self.ui.open_talk(f"#{self._room}")

@@ -173,6 +173,20 @@ class Rows(Widget, can_focus=True):
         self._is_at_end = self._follows and index >= self.total - 1
         self._settle()
 
+    def reveal(self) -> None:
+        """Scroll so that the whole entry with the cursor is visible, or its start if it is too long."""
+        if not self._key:
+            return
+        first = last = self._cursor
+        while first > 0 and self._key_at(first - 1) == self._key:
+            first -= 1
+        while self._key_at(last + 1) == self._key:
+            last += 1
+        self._top = min(first, max(self._top, last - max(self.size.height, 1) + 1))
+        self._cursor = max(first, min(self._cursor, self._top + max(self.size.height, 1) - 1))
+        self._is_at_end = self._follows and self._cursor >= self.total - 1
+        self._settle()
+
     def scroll_rows(self, count: int) -> None:
         """Move the visible part; the cursor stays in it."""
         height = max(self.size.height, 1)

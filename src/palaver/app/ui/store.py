@@ -257,6 +257,8 @@ class Store:
         self.agents_total = 0
         self.has_snapshot = False
         self.is_away = True
+        self.now = 0
+        """The time of the snapshot."""
         self.at = 0
         """The seq in the past that is shown; 0 for the present."""
         self.agent_list = AgentList(self.agents)
@@ -305,8 +307,20 @@ class Store:
         """Whether no agent has joined yet."""
         return self.has_snapshot and not self.agents and not self.agents_total
 
+    def as_snapshot(self) -> Snapshot:
+        """Return a snapshot without rows, for screens that draw everything again from this store."""
+        return Snapshot(
+            epoch=self.epoch,
+            seq=self.seq,
+            now=self.now,
+            me=self.me,
+            device="",
+            version="",
+            counts=self.counts,
+        )
+
     def _take_snapshot(self, snapshot: Snapshot) -> None:
-        self.seq, self.epoch, self.me = snapshot.seq, snapshot.epoch, snapshot.me
+        self.seq, self.epoch, self.me, self.now = snapshot.seq, snapshot.epoch, snapshot.me, snapshot.now
         self.counts, self.agents_total = snapshot.counts, snapshot.agents_total
         self.is_away, self.has_snapshot = False, True
         self._unsure = set(self.agents)

@@ -139,19 +139,19 @@ class TopLine(Widget):
     DEFAULT_CSS = "TopLine { height: 1; width: 1fr; text-style: reverse; }"
     ALLOW_SELECT: ClassVar[bool] = False
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "Callable[[], Store]") -> None:
         super().__init__()
         self._store = store
         self._shown = ""
 
     def refresh_counts(self) -> None:
         """Draw again if a number has changed."""
-        if top_text(self._store, self.size.width) != self._shown:
+        if top_text(self._store(), self.size.width) != self._shown:
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        self._shown = top_text(self._store, self.size.width)
+        self._shown = top_text(self._store(), self.size.width)
         strip = Strip(Content(self._shown).render_segments(self.visual_style))
         return strip.adjust_cell_length(self.size.width, self.visual_style.rich_style)
 
@@ -333,19 +333,18 @@ class Window(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Choose the frame, and let the text be scrolled."""
         self.set_class(self.is_ascii, "-ascii")
-        rows = self.query_one(TextRows)
-        if rows.text != self._text:  # it has changed since the parts were built
-            rows.show_text(self._text)
-        rows.focus()
+        for rows in self.query(TextRows):
+            if rows.text != self._text:  # it has changed since the parts were built
+                rows.show_text(self._text)
+        self.query_one(Rows).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
-        edges = 2 if is_small else 6 + 2 * bool(self._line)
-        self.query_one(TextRows).styles.max_height = max(
-            event.size.height - edges - (0 if is_small else 2), 1
-        )
+        edges = 2 if is_small else 8 + 2 * bool(self._line)
+        for rows in self.query(TextRows):
+            rows.styles.max_height = max(event.size.height - edges, 1)
 
     def show_text(self, text: str) -> None:
         """Show another text."""
@@ -662,7 +661,7 @@ class Composer(Widget):
 
     def action_priority(self) -> None:
         """Choose the next priority."""
-        self._draft = replace(self._draft, priority=_next(("", *PRIORITIES), self._draft.priority))
+        self._draft = replace(self._draft, priority=_next(PRIORITIES, self._draft.priority or PRIORITIES[0]))
         self._draw_head()
 
     def action_intent(self) -> None:
