@@ -342,7 +342,7 @@ class Window(ModalScreen[bool]):
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
-        edges = 2 if is_small else 8 + 2 * bool(self._line)
+        edges = (2 if is_small else 8) + bool(self._line)
         for rows in self.query(TextRows):
             rows.styles.max_height = max(event.size.height - edges, 1)
 
