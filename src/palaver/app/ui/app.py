@@ -128,7 +128,8 @@ class BusScreen(Screen[None]):
 
     KEY: ClassVar[str] = ""
     """The key of the screen in `SCREENS`."""
-    TITLE_TEXT: ClassVar[str] = ""
+    NAME: ClassVar[str] = ""
+    """The name of a screen that is not in `SCREENS`."""
     KEYS_LINE: ClassVar[str] = "? keys  : command  q quit"
     """The keys in the last line."""
     KEYS: ClassVar[Sequence[tuple[str, str]]] = ()
@@ -162,6 +163,11 @@ class BusScreen(Screen[None]):
         app = self.app
         assert isinstance(app, PalaverApp)
         return app
+
+    @property
+    def screen_name(self) -> str:
+        """The name of the screen."""
+        return SCREENS[self.KEY][2] if self.KEY in SCREENS else self.NAME
 
     @property
     def store(self) -> Store:
@@ -200,10 +206,10 @@ class BusScreen(Screen[None]):
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
         self.query_one(TopLine).refresh_counts()
-        self._draw_frame()
+        self.draw_frame()
         self.changed(record)
 
-    def _draw_frame(self) -> None:
+    def draw_frame(self) -> None:
         """Draw a frame around a screen that shows the past."""
         self.set_class(self.is_ascii, "-ascii")
         self.set_class(bool(self.store.at), "-past")
@@ -292,10 +298,14 @@ class PalaverApp(App[int]):
         *,
         is_ascii: bool = False,
         first: str = "1",
+        room: str = "",
         drawn: Callable[[], None] = lambda: None,
         driver: type[Driver] | None = None,
     ) -> None:
-        """`first` is the key of the first screen. `drawn` is called once that shows the bus."""
+        """`first` is the key of the first screen. With `room` there is only the chat of that room.
+
+        `drawn` is called once the first screen shows the bus.
+        """
         super().__init__(driver_class=driver or TerminalDriver)
         self.theme = _THEME
         self.link = link
@@ -306,6 +316,7 @@ class PalaverApp(App[int]):
         """The bus at a seq, while the person looks at the past."""
         self.last_record: Record | None = None
         self._first = first
+        self._room = room
         self._drawn: Callable[[], None] | None = drawn
         self._screens: dict[str, BusScreen] = {}
         self._past_target = 0
@@ -340,8 +351,14 @@ class PalaverApp(App[int]):
         """Show one of the screens."""
         self.open_screen(key)
 
-    def open_screen(self, key: str) -> BusScreen:
-        """Show one of the screens and return it."""
+    def open_screen(self, key: str) -> BusScreen | None:
+        """Show one of the screens and return it; None in a chat, which has one screen."""
+        if self._room:
+            from palaver.app.ui.talk import RoomTalk  # only for `pal chat`
+
+            if self.bus_screen is None:
+                self.push_screen(RoomTalk(self._room))
+            return None
         if key not in self._screens:
             module, name, _ = SCREENS[key]
             self._screens[key] = getattr(importlib.import_module(f"palaver.app.ui.{module}"), name)()
@@ -367,9 +384,7 @@ class PalaverApp(App[int]):
     def action_keys(self) -> None:
         """Show the keys of the screen."""
         if (screen := self.bus_screen) is not None:
-            self.push_screen(
-                KeysHelp(f"Keys of {SCREENS[screen.KEY][2]}", (*screen.keys_of_screen(), *_KEYS))
-            )
+            self.push_screen(KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *_KEYS)))
 
     def action_command(self) -> None:
         """Open the command line."""
@@ -407,6 +422,8 @@ class PalaverApp(App[int]):
         self.present.apply(record)
         if self.past is None:
             self._show(record)
+        elif (screen := self.bus_screen) is not None and screen.is_ready:
+            screen.draw_frame()
         if isinstance(record, Snapshot) and self._drawn is not None:
             self.call_after_refresh(self._drawn)
             self._drawn = None
@@ -435,7 +452,9 @@ class PalaverApp(App[int]):
         if self.past is None:
             return ""
         then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
-        return f"past #{self.past.at}  {then}  Left, Right step  Esc now"
+        count = self.present.counts.attention
+        waiting = f"  now {count} need you" if count else ""
+        return f"past #{self.past.at}  {then}  Left, Right step  Esc now{waiting}"
 
     @work(exclusive=True, group="past")
     async def show_past(self, seq: int) -> None:
@@ -579,7 +598,11 @@ class PalaverApp(App[int]):
     @work(group="send")
     async def send_composed(self, composer: Composer, argv: Sequence[str]) -> None:
         """Send a message from a composer."""
-        result = await self.run_pal(argv)
+        composer.is_sending = True
+        try:
+            result = await self.run_pal(argv)
+        finally:
+            composer.is_sending = False
         if result.is_done:
             composer.sent()
         else:

@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from palaver.app.ui.rows import Lines, Rows
-from palaver.protocol.display import safe
+from palaver.protocol.display import safe, truncate
 
 if TYPE_CHECKING:
     from palaver.app.ui.store import Store
@@ -130,7 +130,21 @@ def top_text(store: "Store", width: int) -> str:
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
     )
-    return next((form for form in forms if len(form) <= width), forms[-1])
+    text = next((form for form in forms if len(form) <= width), forms[-1])
+    newest = _newest(store)
+    return truncate(f"{text} | {newest}", width) if newest and width - len(text) >= _LEAST_NEWEST else text
+
+
+_LEAST_NEWEST: Final = 18
+"""Columns that the newest entry needs to say anything."""
+
+
+def _newest(store: "Store") -> str:
+    """Return the newest entry that waits for the person, so that it is seen on every screen."""
+    if store.at or store.is_away or not len(store.attention_list):
+        return ""
+    entry = store.attention[store.attention_list.key(len(store.attention_list) - 1)]
+    return safe_line(f"{entry.who}: {entry.what}")
 
 
 class TopLine(Widget):
@@ -615,6 +629,13 @@ class Composer(Widget):
         self._draft = OutgoingText()
         self._hint = ""
         self._focused_before: Widget | None = None
+        self.is_sending = False
+        """Whether a message was given away and its result is not known yet."""
+
+    @property
+    def draft(self) -> OutgoingText:
+        """Where the message goes, and what it answers."""
+        return self._draft
 
     def compose(self) -> ComposeResult:
         """Build the head and the text."""
@@ -673,7 +694,8 @@ class Composer(Widget):
         """Have the message sent, if there is a text."""
         event.stop()
         text = self.area.text.strip("\n")
-        if text.strip():
+        if text.strip() and not self.is_sending:
+            self.is_sending = True
             self.post_message(self.Ready(self, self._draft.argv(text)))
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:
@@ -695,7 +717,8 @@ class Composer(Widget):
 
     def _draw_head(self) -> None:
         draft, is_ascii = self._draft, bool(getattr(self.app, "is_ascii", False))
-        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or "everyone"
+        everyone = "all participants" if draft.thread else "everyone"
+        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or everyone
         parts = [f"to {where}"]
         parts += [f"thread {draft.thread}"] if draft.thread else []
         parts += [f"reply to #{draft.reply_to}"] if draft.reply_to else []
