@@ -138,6 +138,8 @@ class BusScreen(Screen[None]):
     BusScreen { layout: vertical; }
     BusScreen.-low ScreenNames { display: none; }
     BusScreen > .content { width: 1fr; height: 1fr; }
+    BusScreen.-low Composer { padding: 0; }
+    BusScreen.-low Composer > Static, BusScreen.-low MessageArea { max-height: 1; }
     BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
     BusScreen.-past.-ascii { border: ascii ansi_yellow; }
     BusScreen.-past.-low { border: none; }

@@ -128,18 +128,6 @@ class AgentList:
         """Return the index of an agent, or -1."""
         return self._shown.find(name)
 
-    def as_snapshot(self) -> Snapshot:
-        """Return a snapshot without rows, for screens that draw everything again from this store."""
-        return Snapshot(
-            epoch=self.epoch,
-            seq=self.seq,
-            now=self.now,
-            me=self.me,
-            device="",
-            version="",
-            counts=self.counts,
-        )
-
     def names(self) -> list[str]:
         """Return all visible names in order."""
         return list(self._shown)
@@ -303,6 +291,13 @@ class Store:
         if known is None or known.seq < row.seq:
             self.talks[row.key] = row
             self.talk_list.put(row.key, (-row.seq,))
+
+    def as_snapshot(self) -> Snapshot:
+        """Return a snapshot without rows, for screens that draw everything again from this store."""
+        me, counts = self.me, self.counts
+        return Snapshot(
+            epoch=self.epoch, seq=self.seq, now=self.now, me=me, device="", version="", counts=counts
+        )
 
     def add_attention(self, page: AttentionPage) -> None:
         """Add the entries that the snapshot left out."""

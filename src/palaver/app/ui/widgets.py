@@ -361,7 +361,10 @@ class Window(ModalScreen[bool]):
     def show_text(self, text: str) -> None:
         """Show another text."""
         self._text = text
-        self.query_one(TextRows).show_text(text)
+        for rows in self.query(
+            TextRows
+        ):  # without them the window is not built yet, and begins with the text
+            rows.show_text(text)
 
     def action_close(self) -> None:
         """Close it without doing anything."""
