@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -433,7 +434,7 @@ class EventRows(Rows):
             self.source.grow()
 
     def _ask(self, question: AskLog) -> None:
-        self.run_worker(self._answer(question), group="log")
+        self.run_worker(partial(self._answer, question), group="log")
 
     async def _answer(self, question: AskLog) -> None:
         source = self.source
