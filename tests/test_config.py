@@ -41,6 +41,7 @@ _FROM_FILE = [
     "brake_hops",
     "brake_per_minute",
     "http_remote",
+    "web_approvals",
 ]
 
 

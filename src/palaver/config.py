@@ -34,6 +34,7 @@ _ONLY_IN_FILE: Final = (
     "agent_commands",
     "window",
     "auto_turn",
+    "web_",
     "metrics",
     "otel",
     "notify",
@@ -149,6 +150,9 @@ class Settings:
     )
     approvals_wait_s: int = _setting(
         120, "How many seconds a permission request waits before it is denied; at most 3600.", 3_600
+    )
+    web_approvals: int = _setting(
+        0, "With 1, a person can also approve and deny permission requests on the page of 'pal web'.", 1
     )
     codex_hooks: int = _setting(
         1, "With 0, 'pal codex' runs Codex without hooks and does not ask about them.", 1

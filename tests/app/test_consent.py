@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.app.consent import AGAIN, ASK, KNOWN, OFF, has_codex_hooks, may_use_bus
+from palaver.app.install_plan import AGAIN, ASK, KNOWN, OFF, has_codex_hooks, may_use_bus
 
 PAL = "/opt/pal"
 
@@ -198,7 +198,7 @@ def test_damaged_settings_allow_no_commands(tmp_path: Path, person: PersonAtTerm
 def test_decision_that_the_bus_does_not_store_allows_nothing(
     tmp_path: Path, person: PersonAtTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palaver.app.consent.find_pal", lambda: "/nowhere/pal")
+    monkeypatch.setattr("palaver.app.install_plan.find_pal", lambda: "/nowhere/pal")
     person.types("y\n")
 
     assert not may_use_bus(ASK, str(tmp_path))

@@ -23,6 +23,7 @@ _WANTED = {
     "agent_commands": "yes",
     "approvals": "1",
     "approvals_wait_s": "1",
+    "web_approvals": "1",
     "window": "xterm -e {command}",
     "room_wakes": "everyone",
     "room_lease_s": "1",

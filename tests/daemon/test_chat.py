@@ -299,6 +299,23 @@ def test_without_a_terminal_all_shows_what_members_write_outside_the_room(
     assert process.wait(LIMIT_S) == 0
 
 
+def test_without_a_terminal_the_chat_says_how_many_entries_wait_for_the_person(
+    bus: Home, crew: Crew, luna: Agent
+) -> None:
+    process = bus.start("chat", "--room", "shop", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline().decode().endswith(f"luna: {FIRST}\n")
+
+    luna.ok("send", "@human", "--intent", "request", "--", "may I?")
+    assert process.stdout.readline() == "· 1 needs you; 'pal pending' shows them\n".encode()
+    luna.ok("send", "@human", "--intent", "request", "--", "and this?")
+    assert process.stdout.readline() == "· 2 need you; 'pal pending' shows them\n".encode()
+
+    process.stdin.close()
+    assert process.wait(LIMIT_S) == 0
+
+
 def test_without_a_terminal_a_refused_line_does_not_stop_later_lines(
     bus: Home, crew: Crew, luna: Agent, nova: Agent
 ) -> None:

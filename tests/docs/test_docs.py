@@ -33,6 +33,7 @@ from palaver.errors import error_codes
 from palaver.harness.marks import MARKS
 from palaver.protocol.events import BODIES
 from palaver.protocol.lines import Op
+from palaver.protocol.views import AnyAsk, Changes, Snapshot
 
 # Settings and errors
 
@@ -99,6 +100,26 @@ def test_protocol_page_has_exactly_the_pushes_of_the_wire() -> None:
 
     doors = source("src/palaver/doors", "lines*.py")
     assert set(shown) == set(re.findall(r'push_line\(\s*"(\w+)"', doors))
+
+
+def test_protocol_page_has_exactly_the_questions_of_a_view() -> None:
+    part = sections(page("protocol.md"), "###")["Questions of a view"]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| .* \|$", part, re.MULTILINE)
+
+    shown = {what: set(re.findall(r"`(\w+)`", fields)) for what, fields in rows}
+
+    asks = {str(ask.__struct_config__.tag): ask for ask in get_args(AnyAsk)}
+    assert shown == {tag: set(ask.__struct_encode_fields__) - {"at"} for tag, ask in asks.items()}
+
+
+def test_protocol_page_has_exactly_the_fields_of_the_records_of_a_view() -> None:
+    part = sections(page("protocol.md"), "##")["Views"]
+    rows = dict(re.findall(r"^\| (snapshot|changes) \| (.*) \|$", part, re.MULTILINE))
+
+    shown = {name: set(re.findall(r"(?:^|[;,] |and )`(\w+)`", fields)) for name, fields in rows.items()}
+
+    assert shown["snapshot"] >= set(Snapshot.__struct_encode_fields__)
+    assert shown["changes"] >= set(Changes.__struct_encode_fields__)
 
 
 # The wire of the client

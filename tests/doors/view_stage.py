@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
-from tests.doors.parts import Parts
+from tests.doors.parts import Links, Parts
 from tests.fakes import OpenLog, Ring, opened_bus
 from tests.limits import LIMIT_S
 
@@ -46,6 +46,23 @@ class Timers:
         return [ring for ring in self._rings if not ring.is_over]
 
 
+class SeenLinks(Links):
+    """The present agents of the bus."""
+
+    def __init__(self, present: set[str]) -> None:
+        super().__init__()
+        self._present = present
+        self.changed: Callable[[str], None] = lambda name: None
+
+    def is_present(self, name: str) -> bool:
+        return name in self._present
+
+    def part(self, name: str) -> None:
+        """Remove an agent, as the end of its last connection does."""
+        self._present.discard(name)
+        self.changed(name)
+
+
 class ViewParts(Parts):
     """The parts of a daemon, with views."""
 
@@ -55,8 +72,10 @@ class ViewParts(Parts):
         self.version = "1.2.3"
         self.member_presence = self.bus.member_presence
         self.rooms = SimpleNamespace(policy=Policy())
-        self.presence.is_present = self.bus.present.__contains__  # type: ignore[method-assign]  # as the bus knows it
-        self.live = LiveViews(
+        self.presence: SeenLinks = SeenLinks(self.bus.present)
+        self.slow: list[str] = []
+        self.metrics = SimpleNamespace(count_slow_follower=self.slow.append)
+        self.views = LiveViews(
             lambda: self.services,
             epoch=f"{self.queries.device}-{EPOCH}",
             call_later=self.timers.call_later,
@@ -71,7 +90,7 @@ async def opened_views(open_log: OpenLog, directory: Path, **settings: int) -> A
     async with opened_bus(open_log, directory) as bus, asyncio.TaskGroup() as tasks:
         parts = ViewParts(bus, tasks, made, directory)
         yield parts
-        parts.live.close()
+        parts.views.close()
 
 
 async def settle() -> None:

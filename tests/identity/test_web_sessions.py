@@ -22,7 +22,6 @@ from palaver.identity.web_sessions import (
     draw_code,
 )
 
-WHERE = "127.0.0.1"
 GRANT = Grant(cookie="c", key="k")
 
 
@@ -46,12 +45,12 @@ def test_code_has_eight_characters_that_do_not_look_alike() -> None:
 async def test_entered_code_lets_the_browser_in_after_the_reply(sign_ins: SignIns) -> None:
     code = sign_ins.open(is_read_only=True)
 
-    entered = sign_ins.enter(f" {code.code[:4].upper()}-{code.code[4:]} ", WHERE)
+    entered = sign_ins.enter(f" {code.code[:4].upper()}-{code.code[4:]} ")
     waiting = asyncio.ensure_future(entered.granted())
     await asyncio.sleep(0)
 
     assert entered is code
-    assert (code.where, code.is_read_only, code.is_browser_there) == (WHERE, True, True)
+    assert (code.is_read_only, code.is_browser_there) == (True, True)
     assert await code.ended() is CodeEnd.ENTERED
     assert not waiting.done()
     code.reply(GRANT)
@@ -62,10 +61,10 @@ async def test_entered_code_lets_the_browser_in_after_the_reply(sign_ins: SignIn
 
 async def test_code_is_valid_once(sign_ins: SignIns) -> None:
     code = sign_ins.open(is_read_only=False)
-    sign_ins.enter(code.code, WHERE)
+    sign_ins.enter(code.code)
 
     with pytest.raises(WhoAreYou, match="no code is open"):
-        sign_ins.enter(code.code, WHERE)
+        sign_ins.enter(code.code)
 
 
 async def test_code_ends_after_a_minute(sign_ins: SignIns, clock: FakeClock) -> None:
@@ -74,12 +73,12 @@ async def test_code_ends_after_a_minute(sign_ins: SignIns, clock: FakeClock) -> 
     clock.advance(CODE_S)
 
     with pytest.raises(WhoAreYou, match="no code is open"):
-        sign_ins.enter(code.code, WHERE)
+        sign_ins.enter(code.code)
 
 
 async def test_no_code_is_valid_before_the_first_one(sign_ins: SignIns) -> None:
     with pytest.raises(WhoAreYou, match="run 'pal web'"):
-        sign_ins.enter("", WHERE)
+        sign_ins.enter("")
 
 
 async def test_too_many_wrong_codes_end_the_right_one(sign_ins: SignIns) -> None:
@@ -87,13 +86,13 @@ async def test_too_many_wrong_codes_end_the_right_one(sign_ins: SignIns) -> None
 
     for _ in range(LIMIT_WRONG - 1):
         with pytest.raises(WhoAreYou, match="the code is wrong"):
-            sign_ins.enter("\udcff", WHERE)
+            sign_ins.enter("\udcff")
     with pytest.raises(WhoAreYou, match="too many wrong codes"):
-        sign_ins.enter("", WHERE)
+        sign_ins.enter("")
 
     assert await code.ended() is CodeEnd.GUESSED
     with pytest.raises(WhoAreYou, match="no code is open"):
-        sign_ins.enter(code.code, WHERE)
+        sign_ins.enter(code.code)
 
 
 async def test_new_code_replaces_the_open_one(sign_ins: SignIns) -> None:
@@ -104,8 +103,8 @@ async def test_new_code_replaces_the_open_one(sign_ins: SignIns) -> None:
 
     assert await old.ended() is CodeEnd.REPLACED
     with pytest.raises(WhoAreYou, match="the code is wrong"):
-        sign_ins.enter(old.code, WHERE)
-    assert sign_ins.enter(new.code, WHERE) is new
+        sign_ins.enter(old.code)
+    assert sign_ins.enter(new.code) is new
 
 
 async def test_closed_code_is_invalid(sign_ins: SignIns) -> None:
@@ -114,12 +113,12 @@ async def test_closed_code_is_invalid(sign_ins: SignIns) -> None:
     sign_ins.close(code)
 
     with pytest.raises(WhoAreYou, match="no code is open"):
-        sign_ins.enter(code.code, WHERE)
+        sign_ins.enter(code.code)
 
 
 async def test_browser_that_leaves_is_known_to_the_terminal(sign_ins: SignIns) -> None:
     code = sign_ins.open(is_read_only=False)
-    waiting = asyncio.ensure_future(sign_ins.enter(code.code, WHERE).granted())
+    waiting = asyncio.ensure_future(sign_ins.enter(code.code).granted())
     await asyncio.sleep(0)
 
     waiting.cancel()

@@ -18,6 +18,10 @@ def main() -> int:
         from palaver.app.ui import start  # loaded only for its verbs
 
         return start.main(os.environ["PALAVER_HOME"], sys.argv[1:], os.environ)
+    if verb == ["__notify"]:
+        from palaver.app import notices  # loaded only for its verb
+
+        return notices.main(os.environ["PALAVER_HOME"], os.environ)
     if verb == ["__runner"]:
         from palaver.app import turns  # loaded only for its verb
 

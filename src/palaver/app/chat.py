@@ -20,15 +20,17 @@ import msgspec
 from palaver.app.attach.editor import wrap
 from palaver.client.connection import Follower, Plain
 from palaver.client.values import events_from_json, last_from_json
+from palaver.client.view_link import ViewLink
 from palaver.errors import Disconnected, PalaverError, UnknownMember, nearest
 from palaver.harness.marks import harness_of
-from palaver.protocol.display import Paint, paint_for, safe_for_agent
+from palaver.protocol.display import Paint, need_words, paint_for, safe_for_agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
 from palaver.protocol.message import MESSAGE, handoff_parts, readable_text, short_id
 from palaver.protocol.query import ANY, MESSAGE_SENT, RoomEvent, room_event
 from palaver.protocol.tasks import TASK_TYPES
+from palaver.protocol.views import Changes, Snapshot
 
 # --------------------
 # Parse a typed line: a message with its recipients, or a command. The help describes the same rules.
@@ -168,6 +170,10 @@ class ChatBus(Protocol):
 
     def messages(self, after: int) -> AsyncIterator[Event]:
         """Yield all messages after a seq as they are stored."""
+        ...
+
+    def attention(self) -> AsyncIterator[int]:
+        """Yield the number of entries that wait for the person, now and after each change."""
         ...
 
 
@@ -419,7 +425,7 @@ async def talk_in_lines(
             if not await printed.do(line):
                 return
 
-    work = (say(), follow(), printed.follow_outside())
+    work = (say(), follow(), printed.follow_outside(), printed.follow_attention(bus))
     await until_first(*(asyncio.ensure_future(one) for one in work))
     return 1 if printed.has_refused else 0
 
@@ -491,6 +497,15 @@ class _Printer:
         async for event in self._talk.follow_outside(after):
             if self._shows_outside:
                 self._print(self._page.outside(event, _WIDTH))
+
+    async def follow_attention(self, bus: ChatBus) -> None:
+        """Print how many entries wait for the person, if there are any, and each change of that."""
+        before = 0
+        async for count in bus.attention():
+            if count != before:
+                words = f"{need_words(count)}; 'pal pending' shows them" if count else "nothing needs you"
+                self._print([f"· {words}"])
+            before = count
 
     async def _toggle_outside(self) -> None:
         self._shows_outside = not self._shows_outside
@@ -582,6 +597,17 @@ class RoomBus:
         async with aclosing(Follower(self._home, request).events()) as events:
             async for event in events:
                 yield event
+
+    async def attention(self) -> AsyncGenerator[int, None]:
+        """Yield the number of entries that wait for the person, on a separate connection."""
+        link = ViewLink(self._home)
+        try:
+            async with aclosing(link.records()) as records:
+                async for record in records:
+                    if isinstance(record, Snapshot | Changes) and record.counts is not None:
+                        yield record.counts.attention
+        finally:
+            await link.close()
 
 
 def _tool(name: str, **arguments: object) -> ToolOp:

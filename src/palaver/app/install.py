@@ -18,8 +18,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from palaver.app.consent import ASK, KNOWN, may_use_bus
 from palaver.app.install_plan import (
+    ASK,
+    KNOWN,
     InstalledFile,
     Plan,
     Record,
@@ -27,6 +28,7 @@ from palaver.app.install_plan import (
     forget,
     is_in,
     locked,
+    may_use_bus,
     missing_folders,
     note_folders,
     noted_skills,

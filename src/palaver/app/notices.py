@@ -7,6 +7,7 @@ the person, so that they are told once. `pal notify` does the same without a vie
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from palaver.client.view_link import ViewLink
 from palaver.errors import PalaverError
 from palaver.protocol.display import safe
 from palaver.protocol.events import AgentState
@@ -33,6 +35,8 @@ _WORDS: Final = {
     AttentionKind.BLOCKED: "is blocked",
 }
 """The kinds of entries that a person is told of."""
+_SAME_MS: Final = 2_000
+"""An agent that is blocked up to this long after it has asked for permission is blocked because of that."""
 _AT_WORK: Final = frozenset({AgentState.ACTIVE, AgentState.BLOCKED})
 
 
@@ -57,6 +61,7 @@ class NoticeRules:
     def __init__(self) -> None:
         self._entries: dict[str, Attention] = {}
         self._agents: dict[str, AgentRow] = {}
+        self._asked: dict[str, int] = {}
         self._is_first = True
 
     def take(self, record: Snapshot | Changes) -> list[Notice]:
@@ -74,10 +79,10 @@ class NoticeRules:
         return row is not None and _end_key(row) == notice.key
 
     def _is_repeat(self, entry: Attention) -> bool:
-        """Return whether another entry says the same: an agent that asks for permission is blocked too."""
-        return entry.kind == AttentionKind.BLOCKED and any(
-            one.who == entry.who and one.kind == AttentionKind.PERMISSION for one in self._entries.values()
-        )
+        """Return whether another entry says, or has said, the same: an agent that asks is blocked too."""
+        asked_ms = self._asked.get(entry.who)
+        is_blocked = entry.kind == AttentionKind.BLOCKED
+        return is_blocked and asked_ms is not None and entry.since <= asked_ms + _SAME_MS
 
     def _of_entries(self, record: Snapshot | Changes) -> Iterator[Notice]:
         before = {_entry_key(entry) for entry in self._entries.values()}
@@ -87,6 +92,8 @@ class NoticeRules:
             for key in record.settled:
                 self._entries.pop(key, None)
         self._entries |= {entry.key: entry for entry in record.attention}
+        asking = [entry for entry in record.attention if entry.kind == AttentionKind.PERMISSION]
+        self._asked |= {entry.who: entry.since for entry in asking}
         for entry in record.attention:
             is_new = _entry_key(entry) not in before and entry.kind in _WORDS
             if is_new and not self._is_repeat(entry):
@@ -211,7 +218,8 @@ class NoticeLink(Protocol):
 class Notices:
     """The notices of one view. Nothing here blocks or raises.
 
-    `write` puts characters on the terminal. `complain` shows a sentence about `notify_command`, once.
+    `write` puts characters on the terminal. `complain` shows a sentence about `notify_command`, once. `show`
+    gets the line of each notice that this view sends.
     """
 
     def __init__(
@@ -221,12 +229,14 @@ class Notices:
         complain: Callable[[str], None],
         environment: Mapping[str, str] = os.environ,
         *,
+        show: Callable[[str], None] = lambda line: None,
         command_limit_s: float = COMMAND_LIMIT_S,
     ) -> None:
         self._link = link
         self._write = write
         self._complain = complain
         self._environment = environment
+        self._show = show
         self._command_limit_s = command_limit_s
         self._rules = NoticeRules()
         self._open: dict[str, Notice] = {}
@@ -274,6 +284,7 @@ class Notices:
             return
         unknown = len(reply.keys) - len(known)
         line = join_notices(wanted, unknown=unknown, has_text=reply.has_text)
+        self._show(line)
         if sequence := terminal_signal(reply.notify, line, self._environment):
             self._write(sequence)
         if reply.command:
@@ -316,3 +327,52 @@ class Notices:
         if not self._has_complained:
             self._has_complained = True
             self._complain(f"{sentence}; change it with 'pal config set notify_command'")
+
+
+# --------------------
+# `pal notify`.
+
+_HINT: Final = "pal: sending notices until Ctrl-C"
+_NOT_PERSON: Final = (
+    "only a person gets notices: run 'pal notify' in the foreground of a terminal that no agent owns"
+)
+
+
+async def send_notices(link: ViewLink, notices: Notices) -> bool:
+    """Send notices until the view is closed; return False at once if the caller is not the person."""
+    try:
+        async for record in link.records():
+            if isinstance(record, Snapshot) and record.me != HUMAN:
+                return False
+            notices.record(record)
+        return True
+    finally:
+        await notices.close()
+        await link.close()
+
+
+def main(home: str, environment: Mapping[str, str]) -> int:
+    """Send notices until Ctrl-C; print each one."""
+
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def complain(sentence: str) -> None:
+        sys.stderr.write(f"pal: {sentence}\n")
+
+    async def run() -> bool:
+        link = ViewLink(home)
+        return await send_notices(
+            link, Notices(link, write, complain, environment, show=lambda line: write(f"{line}\n"))
+        )
+
+    sys.stderr.write(f"{_HINT}\n")
+    try:
+        is_person = asyncio.run(run())
+    except PalaverError as error:
+        complain(str(error))
+        return 1
+    if not is_person:
+        complain(_NOT_PERSON)
+    return 0 if is_person else 1

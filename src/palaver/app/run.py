@@ -297,12 +297,12 @@ def _prepare(
         word = order.options.get("--commands", "no")
         if word in ("yes", "no"):
             return word == "yes"
-        from palaver.app.consent import may_use_bus  # rarely needed, and a start waits for it
+        from palaver.app.install_plan import may_use_bus  # rarely needed, and a start waits for it
 
         return may_use_bus(word, home)
 
     def has_hooks(pal: str) -> bool:
-        from palaver.app.consent import has_codex_hooks  # as above
+        from palaver.app.install_plan import has_codex_hooks  # as above
 
         return has_codex_hooks(order.options.get("--hooks", ""), pal, home)
 

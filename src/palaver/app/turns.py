@@ -22,7 +22,7 @@ from typing import Final, Literal, NoReturn
 
 import msgspec
 
-from palaver.app.consent import KNOWN, has_codex_hooks, may_use_bus
+from palaver.app.install_plan import KNOWN, has_codex_hooks, may_use_bus
 from palaver.app.launch import LAUNCHERS, LaunchChoices, with_pal
 from palaver.app.turn_process import GO, MODULE
 from palaver.client.connection import Plain

@@ -51,6 +51,7 @@ from palaver.identity.accounts import Accounts, RunnerBook, Tickets, TokenBook, 
 from palaver.identity.caller import CallerClaim, CallerIdentifier, marks_of
 from palaver.identity.presence import AgentIndex, MemberPresenceBook
 from palaver.identity.process import ProcessWatch, ancestors, is_alive, read_process
+from palaver.identity.web_sessions import WebSessions
 from palaver.identity.workspace import Workspaces
 from palaver.ids import UlidSource
 from palaver.log.api import Log
@@ -66,8 +67,10 @@ from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.live_views import LiveViews
-from palaver.services.metrics import Metrics, MetricSources, count_attention
+from palaver.services.metrics import Metrics, MetricSources
 from palaver.services.notices import NoticeBook
+from palaver.services.otel import OtelExport
+from palaver.services.past import PastViews
 from palaver.services.paths import PathService
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
@@ -82,8 +85,8 @@ from palaver.services.services import (
     UseCases,
 )
 from palaver.services.turns import TurnService, turn_settings
-from palaver.services.views import agents_view, hints_for, mail_view
-from palaver.state.fold import apply
+from palaver.services.views import agents_view, attention_view, hints_for, mail_view
+from palaver.state.fold import FOLD_VERSION, apply
 from palaver.version import __version__
 
 # --------------------
@@ -363,6 +366,8 @@ class DeliveryTimer:
 _STOPPED_TEXT: Final = "the bus was stopped with 'pal down'; 'pal up' starts it again"
 
 _LOST: Final = "the home was removed"
+_REPORTED_EVENTS: Final = 100_000
+"""How often a rebuild of the state reports its progress, in events."""
 
 DISK_HAS_ROOM: Final = "the disk has room again"
 
@@ -395,16 +400,41 @@ class Daemon:
         True means: start again with a new daemon, because a disk that was full at the start has room now.
         """
         sql_limit_s = self._live.now.sql_timeout_ms / 1000
-        log = await SqliteLog.open(self._home, apply=apply, clock=self._clock, sql_limit_s=sql_limit_s)
+        log = await SqliteLog.open(
+            self._home, apply=apply, fold_version=FOLD_VERSION, clock=self._clock, sql_limit_s=sql_limit_s
+        )
         if log.lost:
             _logger.error("%s; 'pal doctor' says what to do", log.lost)
         try:
+            await self._renew_rows(log)
             failure = await self._serve(log, ready)
         finally:
             await log.close()
         if failure is not None:
             raise failure
         return self._reason == DISK_HAS_ROOM
+
+    async def _renew_rows(self, log: SqliteLog) -> None:
+        """Build the state again if an older version made it: once after an upgrade, before any door opens.
+
+        If that fails, the daemon serves with the old state, and the next start tries again.
+        """
+        if not log.is_fold_old:
+            return
+        began_s = self._clock.monotonic_s()
+        _logger.info("building the state again from the events, up to #%d, after an upgrade", log.last())
+
+        def report(count: int) -> None:
+            if count % _REPORTED_EVENTS == 0:
+                _logger.info("building the state again: %d events so far", count)
+
+        try:
+            count = await log.rebuild(report)
+        except PalaverError as error:
+            _logger.error("the state could not be built again, so some lists are not complete: %s", error)
+        else:
+            took_s = self._clock.monotonic_s() - began_s
+            _logger.info("the state was built again from %d events in %.1f s", count, took_s)
 
     async def _serve(self, log: SqliteLog, ready: StartReport) -> Exception | None:
         """Open the doors and close them again; return an error, which a task group would wrap."""
@@ -652,14 +682,18 @@ class Daemon:
             spawn=tasks.create_task,
         )
         closing.callback(turns.close)
+        call_later = asyncio.get_running_loop().call_later
+        past = PastViews(self._home, last=queries.last, tasks=tasks, call_later=call_later)
+        closing.callback(past.close)
         live = LiveViews(
             lambda: services,
             epoch=f"{queries.device}-{secrets.token_hex(8)}",
-            call_later=asyncio.get_running_loop().call_later,
+            call_later=call_later,
             spawn=tasks.create_task,
+            past=past.answer,
         )
         closing.callback(live.close)
-        notices = NoticeBook(self._live, self._clock, asyncio.get_running_loop().call_later)
+        notices = NoticeBook(self._live, self._clock, call_later)
         closing.callback(notices.close)
         metrics = Metrics(
             MetricSources(
@@ -668,7 +702,7 @@ class Daemon:
                 clock=self._clock,
                 live=self._live,
                 agents=broker.directory.all,
-                attention=lambda: count_attention(queries.rows),
+                attention=lambda: attention_view(services),
                 count_waiting=middle.member_presence.count_waiting,
             )
         )
@@ -695,6 +729,7 @@ class Daemon:
                 tokens=middle.tokens,
                 accounts=accounts,
                 webhooks=WebhookBook(self._home, self._clock),
+                web=WebSessions(self._home, self._clock),
             ),
             agents=AgentBooks(
                 holds=HeldAgents(agent_index.holders.meet),
@@ -713,6 +748,9 @@ class Daemon:
                 notices=notices,
             ),
         )
+        exporting = OtelExport(queries, metrics, self._live, tasks.create_task)
+        closing.callback(exporting.close)
+        exporting.start()
         adopted = AdoptedDoor(services, middle.identifier, tasks)
         closing.callback(adopted.close)
         unix = UnixDoor(services, middle.identifier, hooks, tasks)

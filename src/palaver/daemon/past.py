@@ -16,16 +16,18 @@ import sqlite3
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from palaver.config import Settings, load
+from palaver.domain.stick import RoomFacts, Sight, lease_until_ms, policy_from
 from palaver.errors import NewerSchema, PalaverError, StorageFailed, TooSlow, Unavailable
-from palaver.log.api import ArchivedPage
+from palaver.log.api import ArchivedPage, Log
 from palaver.log.archive import ArchiveIndex, Archives
 from palaver.log.records import COLUMNS, Blobs, read_indexed, readable_events, searched_text
 from palaver.log.redaction import read_mark, read_unfinished
@@ -33,12 +35,21 @@ from palaver.log.search import check_search, in_order, is_found, parse_search
 from palaver.log.sql_guard import TIME_LIMIT_S
 from palaver.log.sqlite import Reader
 from palaver.log.storage import FILE_NAME, MIGRATIONS, LogFiles, connect_reader
+from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState, PermissionAsked
+from palaver.protocol.message import HUMAN
 from palaver.protocol.query import Query
-from palaver.protocol.views import AnyAsk
+from palaver.protocol.views import AnyAsk, AttentionKind, PermissionPage, ViewValue
 from palaver.services.past import PastLine, PastReply, decode_past_line, encode_past
+from palaver.services.queries import Queries
+from palaver.services.view_pages import LogReader, ViewPages
+from palaver.state.agents import read_agent, read_agents
+from palaver.state.attention import attention_of, beginning_of
 from palaver.state.past import PastState
+from palaver.state.rooms import Room
 from palaver.state.rows import Rows
+from palaver.version import __version__
 
 _LOWEST_PRIORITY: Final = 19
 _LIMIT_MEMORY_BYTES: Final = 2 * 1024 * 1024 * 1024
@@ -237,6 +248,89 @@ def _check_schema(connection: sqlite3.Connection) -> None:
 
 
 # --------------------
+# Facts that are not in the rows, as far as the log tells them.
+
+
+class PastFacts:
+    """The facts of a view of the past. All of them come from the rows and events up to its seq.
+
+    The log has no connections: an agent counts as present from its join until it leaves, and nothing is known
+    about lanes and about calls that wait for a stick. The time is that of the newest event.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        event: Callable[[int], Event | None],
+        *,
+        now_ms: int,
+        device: str,
+        settings: Settings,
+    ) -> None:
+        self._rows = rows
+        self._event = event
+        self.now_ms = now_ms
+        self.device = device
+        self.epoch = f"{device}-past"
+        self.version = __version__
+        self.stale_after_ms = settings.stale_after_s * 1000
+        self.policy = policy_from(settings)
+
+    def is_present(self, name: str) -> bool:
+        agent = read_agent(self._rows, name)
+        return name == HUMAN if agent is None else not agent.left
+
+    def agents(self) -> Iterable[Agent]:
+        return (agent for agent in read_agents(self._rows) if not agent.left)
+
+    def count_agents(self) -> int:
+        return len(read_agents(self._rows))
+
+    def text_of(self, seq: int) -> str:
+        event = self._event(seq)
+        return "" if event is None else beginning_of(event)
+
+    def sender_of(self, seq: int) -> str:
+        event = self._event(seq)
+        return "" if event is None else event.sender
+
+    def permission(self, id: str) -> bool:
+        return True  # The fold has ended all others.
+
+    def request(self, id: str) -> PermissionPage | None:
+        found = attention_of(self._rows, f"{AttentionKind.PERMISSION}/{id}", self)
+        event = None if found is None else self._event(found.seq)
+        if found is None or event is None or not isinstance(asked := event.body, PermissionAsked):
+            return None
+        return PermissionPage(
+            seq=event.seq,
+            id=id,
+            agent=found.who,
+            tool=asked.tool,
+            text=asked.text,
+            input="",  # The log does not keep it.
+            digest=asked.digest,
+            since=found.since,
+            until=found.until,
+        )
+
+    def lanes(self, name: str) -> None:
+        return None
+
+    def lease_until_ms(self, room: Room) -> int:
+        return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
+
+    def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
+        return RoomFacts(now_ms=self.now_ms, sights={name: self._sight(name) for name in names})
+
+    def _sight(self, name: str) -> Sight:
+        agent = read_agent(self._rows, name)
+        if agent is None or agent.left:
+            return Sight(is_present=self.is_present(name))
+        return Sight(is_present=True, is_active=agent.state == AgentState.ACTIVE, seen_ms=agent.since)
+
+
+# --------------------
 # The questions, one after the other.
 
 Answer = Callable[[AnyAsk], Awaitable[msgspec.Struct]]
@@ -346,11 +440,12 @@ class PastServer:
 async def serve(home: Path, source: asyncio.StreamReader, say: Callable[[PastReply], None]) -> None:
     """Answer the questions on a stream until it ends, or until there is too little memory."""
     try:
+        settings = load(home, {}).settings
         log = PastLog(home)
     except (PalaverError, sqlite3.Error, OSError) as error:
         await _refuse_all(source, say, error)
         return
-    server = PastServer(log, _answer_with(log), say)
+    server = PastServer(log, answers_from(log, settings), say)
     answering = asyncio.create_task(server.run())
     reading = asyncio.create_task(_read_lines(source, server.hear))
     try:
@@ -379,8 +474,15 @@ async def _refuse_all(
     await _read_lines(source, refuse)
 
 
-def _answer_with(log: PastLog) -> Answer:
-    raise NotImplementedError
+def answers_from(log: PastLog, settings: Settings) -> Answer:
+    """Return a function that answers questions with the log at its seq."""
+    queries = Queries(cast("Log", log))  # It calls only the reading methods.
+
+    async def answer(ask: AnyAsk) -> ViewValue:
+        facts = PastFacts(log.rows, log.event, now_ms=log.ts, device=log.device, settings=settings)
+        return await ViewPages(log.rows, LogReader(queries), facts).answer(ask)
+
+    return answer
 
 
 async def _main(home: Path) -> None:  # pragma: no cover - runs in the other process

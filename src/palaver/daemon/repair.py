@@ -24,7 +24,7 @@ from palaver.errors import DiskFull, PalaverError, StorageFailed
 from palaver.home import sync
 from palaver.log.repair import Repaired, repair
 from palaver.log.storage import FILE_NAME, connect_reader, copy_database, failure_from
-from palaver.state.fold import apply
+from palaver.state.fold import FOLD_VERSION, apply
 
 _SMALL = (
     "log.seq",
@@ -48,7 +48,7 @@ def repair_home(home: Path, *, is_json: bool) -> int:
     _end_on_signals()
     try:
         with _locked(home):
-            done = asyncio.run(repair(home, apply=apply, clock=SystemClock()))
+            done = asyncio.run(repair(home, apply=apply, clock=SystemClock(), fold_version=FOLD_VERSION))
     except (PalaverError, OSError, sqlite3.Error) as error:
         return _refuse(error, is_json=is_json)
     kept = None if done.kept is None else str(done.kept)

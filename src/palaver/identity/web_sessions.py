@@ -72,8 +72,6 @@ class SignIn:
         self.code = code
         self.end_ms = end_ms
         self.is_read_only = is_read_only
-        self.where = ""
-        """The address of the browser that has entered the code."""
         self.is_browser_there = False
         self.wrong = 0
         self._ended: asyncio.Future[CodeEnd] = asyncio.get_running_loop().create_future()
@@ -118,8 +116,8 @@ class SignIns:
         self._open = SignIn(self._draw(), end_ms, is_read_only=is_read_only)
         return self._open
 
-    def enter(self, written: str, where: str) -> SignIn:
-        """Use up the open code for a browser at an address. The code is written in any case. Raises WhoAreYou."""
+    def enter(self, written: str) -> SignIn:
+        """Use up the open code, written in any case, for a browser. Raises WhoAreYou."""
         code = self._open
         if code is None or code.end_ms <= self._clock.now_ms():
             self._open = None
@@ -130,7 +128,6 @@ class SignIns:
                 raise WhoAreYou("the code is wrong: type the one that 'pal web' shows at its terminal")
             self.close(code, CodeEnd.GUESSED)
             raise WhoAreYou("too many wrong codes: this code has ended, and 'pal web' shows a new one")
-        code.where = where
         self.close(code, CodeEnd.ENTERED)
         return code
 
@@ -218,7 +215,7 @@ class WebSessions:
             return False
 
     async def use(self, session: WebSession) -> None:
-        """Record that a session is used now. Stored at most every few minutes; a failure to store is ignored."""
+        """Record that a session is used now. This is stored every few minutes, if it can be."""
         now_ms = self._clock.now_ms()
         self._used[session.id] = now_ms
         stored = next((one.used_ms for one in self._sessions or () if one.id == session.id), now_ms)
@@ -251,7 +248,7 @@ class WebSessions:
             ended()
 
     def watch(self, ended: Callable[[], None]) -> Callable[[], None]:
-        """Call `ended` whenever sessions may have ended, except by time. Return a function that stops this."""
+        """Call `ended` when sessions may have ended, except by time. Return a function that stops this."""
         self._watchers.append(ended)
         return lambda: self._watchers.remove(ended)
 

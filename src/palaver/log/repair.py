@@ -8,12 +8,12 @@ import heapq
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -82,9 +82,13 @@ class Repaired:
     """Archived events whose archive file is missing."""
 
 
-async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
+_OpenLog: TypeAlias = Callable[[], Awaitable[SqliteLog]]
+
+
+async def repair(home: Path, *, apply: Apply, clock: Clock, fold_version: int = 0) -> Repaired:
     """Make the log of a home usable again; raise PalaverError or OSError if that fails.
 
+    `fold_version` is the version of `apply`.
     Unreadable events are left out and counted. Every damaged file is kept. A repair that was killed or that
     failed can be repeated.
     """
@@ -95,7 +99,9 @@ async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
     # A signal can end the repair at any line, so the folder is made inside the block that removes it.
     try:
         _keep(home, kept)
-        return await _repair(home, kept, apply, clock)
+        return await _repair(
+            home, kept, lambda: SqliteLog.open(home, apply=apply, clock=clock, fold_version=fold_version)
+        )
     except BaseException:
         # A copy of files that are still at their paths would only fill the disk.
         if file_id(path) == before and not (kept / "archive").exists():
@@ -103,14 +109,14 @@ async def repair(home: Path, *, apply: Apply, clock: Clock) -> Repaired:
         raise
 
 
-async def _repair(home: Path, kept: Path, apply: Apply, clock: Clock) -> Repaired:
+async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
     path = home / FILE_NAME
     archived = _check_archives(home)
     unreadable = _rescue_archives(home, kept, [one for one in archived if one.unreadable])
     if path.exists() and not [fault for fault in find_damage(path) if "is damaged" in fault]:
         try:
             lost, unfiled = _forget_missing(path, archived)
-            count = await _rebuild_rows(home, apply, clock)
+            count = await _rebuild_rows(home, open_log)
         except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError):
             pass  # Its pages are intact but their contents are not.
         else:
@@ -123,7 +129,7 @@ async def _repair(home: Path, kept: Path, apply: Apply, clock: Clock) -> Repaire
             return Repaired(is_whole=True, events=count)
     rows = _readable(salvage(kept / FILE_NAME), Blobs(home / "blobs"))
     highest = _write_anew(home, rows, max((one.file.last for one in archived), default=0))
-    count = await _rebuild_rows(home, apply, clock)
+    count = await _rebuild_rows(home, open_log)
     return Repaired(is_whole=False, events=count, missing=highest - count, kept=kept, lost=unreadable)
 
 
@@ -136,8 +142,8 @@ def salvage(path: Path) -> Iterator[tuple[_Value, ...]]:
                 yield (rowid, *values[1:])
 
 
-async def _rebuild_rows(home: Path, apply: Apply, clock: Clock) -> int:
-    log = await SqliteLog.open(home, apply=apply, clock=clock)
+async def _rebuild_rows(home: Path, open_log: _OpenLog) -> int:
+    log = await open_log()
     try:
         return await log.rebuild()
     finally:

@@ -34,6 +34,7 @@ from palaver.log.api import (
     Scrub,
 )
 from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
+from palaver.log.batch import Batches, last_seq, read_fold_version, write_fold_version
 from palaver.log.records import (
     COLUMNS,
     Blobs,
@@ -67,7 +68,7 @@ from palaver.log.storage import (
     migrate,
     note_lost,
 )
-from palaver.log.writer import WAL_BYTES, Batches, CommitPace, Newest, Upkeep, Writer, last_seq
+from palaver.log.writer import WAL_BYTES, CommitPace, Newest, Upkeep, Writer
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query, matches
 from palaver.state.rows import Rows
@@ -255,8 +256,11 @@ class SqliteLog:
         files: LogFiles,
         mark: SeqMark,
         lost: str,
+        is_fold_old: bool,
     ) -> None:
         """Take the parts that `open` made."""
+        self.is_fold_old = is_fold_old
+        """Whether another version of the fold made the rows, so that they must be rebuilt."""
         self._files = files
         self._mark = mark
         self.lost = lost
@@ -281,20 +285,22 @@ class SqliteLog:
         *,
         apply: Apply,
         clock: Clock,
+        fold_version: int = 0,
         device: str | None = None,
         sql_limit_s: float = TIME_LIMIT_S,
         pace: CommitPace | None = None,
     ) -> "SqliteLog":
         """Open the log in a directory, or create it; nothing in it is scanned.
 
-        The device id is drawn when the log is created, or taken from `device`, and kept permanently. Raises
+        `fold_version` is the version of `apply`: if another one made the rows, `is_fold_old` is true. The
+        device id is drawn when the log is created, or taken from `device`, and kept permanently. Raises
         NewerSchema, DiskFull, or StorageFailed for a foreign or unreadable file.
         """
         path = directory / FILE_NAME
         blobs = Blobs(directory / "blobs")
         try:
             connection, kept_device = await asyncio.to_thread(
-                _prepare, path, device or _draw_device(), clock.now_ms()
+                _prepare, path, device or _draw_device(), clock.now_ms(), fold_version
             )
             files = LogFiles(path)
             mark = SeqMark(directory, kept_device)
@@ -310,7 +316,9 @@ class SqliteLog:
                 archives=archives,
                 files=files,
                 mark=mark,
+                fold_version=fold_version,
             )
+            is_fold_old = read_fold_version(connection) != fold_version
             newest = Newest(last_seq(connection, archives))
         except (sqlite3.Error, OSError, UnicodeError) as error:
             # SQLite cannot decode a name that it reads from a damaged file.
@@ -330,6 +338,7 @@ class SqliteLog:
             files=files,
             mark=mark,
             lost=lost,
+            is_fold_old=is_fold_old,
         )
 
     @property
@@ -384,8 +393,10 @@ class SqliteLog:
     def tail(self, after: int, limit: int) -> list[Event] | None:
         return self._newest.tail(after, limit)
 
-    async def rebuild(self) -> int:
-        return await self._writer.rebuild()
+    async def rebuild(self, progress: Callable[[int], None] | None = None) -> int:
+        count = await self._writer.rebuild(progress)
+        self.is_fold_old = False
+        return count
 
     def find_trouble(self) -> str:
         """Check whether a file of the log was lost. Return a sentence, or an empty text."""
@@ -501,7 +512,7 @@ class SqliteLog:
         return list(readable_events(rows, self._blobs))
 
 
-def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, str]:
+def _prepare(path: Path, device: str, now_ms: int, fold_version: int) -> tuple[sqlite3.Connection, str]:
     """Open and migrate the file. Return the writer's connection and the stored device id."""
     put_saved_back(path)
     connection = connect_writer(path)
@@ -513,6 +524,9 @@ def _prepare(path: Path, device: str, now_ms: int) -> tuple[sqlite3.Connection, 
                 "INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?), ('made', ?)",
                 (device, str(now_ms)),
             )
+            # A repair that was killed leaves events without rows.
+            if connection.execute("SELECT 1 FROM sqlite_sequence").fetchone() is None:
+                write_fold_version(connection, fold_version)
         kept: str = device if found is None else found[0]
     except BaseException:
         connection.close()

@@ -327,6 +327,7 @@ MIGRATIONS: Final[tuple[str, ...]] = tuple(
         "terms.sql",
         "sent.sql",
         "places.sql",
+        "fold.sql",
     )
 )
 """Step n leads from schema n to schema n + 1."""

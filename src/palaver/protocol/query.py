@@ -1,6 +1,6 @@
 """A query to the log. Values, and the test of one event; the engines find events fast."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -113,34 +113,72 @@ def places_of(event: Event) -> frozenset[str]:
 
     Raw keys are shown nowhere.
     """
-    body = event.body
-    if isinstance(body, MessageSent):
-        if body.raw is not None:
-            return frozenset()
-        found = set(_message_places(body))
-        is_direct = _is_direct_message(event, body)
-    elif is_envelope(event):
-        found = set() if event.to and "@all" not in event.to else {GENERAL}
-        is_direct = not found and not any("#" in token for token in event.to)
-    else:
+    if not _is_shown(event):
         return frozenset()
-    sender, parties = _fold(event.sender), _parties(event)
-    found.update(f"@{name}" for name in (sender, *parties))
-    found.update(channel for token in event.to if (channel := _channel_of_token(token)))
+    agents = {f"@{name}" for name in _parties(event.to, _recipients_of(event))}
+    return frozenset({*conversation_places(event), f"@{_fold(event.sender)}", *agents})
+
+
+def conversation_places(event: Event) -> tuple[str, ...]:
+    """Return the words of `places_of` without those of single agents: channels, threads, rooms and pairs.
+
+    They are sorted.
+    """
+    if not _is_shown(event):
+        return ()
+    body, names = event.body, _recipients_of(event)
+    find = _conversations if len(names) <= _LIMIT_REMEMBERED else _conversations.__wrapped__
+    if isinstance(body, MessageSent):
+        shown = (body.channel or "", body.thread or "", body.room or "")
+        return find(event.sender, event.to, names, body.scope, shown)
+    return find(event.sender, event.to, names, None, _NOWHERE)
+
+
+_NOWHERE: Final = ("", "", "")
+_LIMIT_REMEMBERED: Final = 8
+"""The places of a message to more recipients than this are not remembered."""
+
+
+def _is_shown(event: Event) -> bool:
+    body = event.body
+    return body.raw is None if isinstance(body, MessageSent) else is_envelope(event)
+
+
+def _recipients_of(event: Event) -> tuple[str, ...]:
+    # The payload of an envelope is its sender's, and could claim anything.
+    return event.body.delivered_to if isinstance(event.body, MessageSent) else event.delivered_to
+
+
+# Every message is folded into its conversations and indexed by them, and most have the same few.
+@lru_cache(maxsize=4096)
+def _conversations(
+    sender: str, to: tuple[str, ...], names: tuple[str, ...], scope: str | None, shown: tuple[str, str, str]
+) -> tuple[str, ...]:
+    """Return the shared places of a message, or of an envelope if `scope` is None.
+
+    `shown` are its channel, its thread and its room.
+    """
+    channel, thread, room = shown
+    found = {place for token in to if (place := _channel_of_token(token))}
+    if channel:
+        found.add(fold_channel(channel))
+    if thread:
+        found.add(thread_place(thread))
+    if room:
+        found.add(fold_channel(f"#{room}"))
+    if scope is None:
+        is_to_all = not to or "@all" in to
+        is_direct = not is_to_all and not any("#" in token for token in to)
+    else:
+        is_to_all = scope == BROADCAST and not room
+        # Written for its recipients by name, and not in a channel or a room.
+        is_direct = (scope == MENTIONS or any(map(is_guest, to))) and not room and not channel
+    if is_to_all:
+        found.add(GENERAL)
+    parties = _parties(to, names)
     if is_direct and len(parties) <= _LIMIT_DIRECT:
         found.update(pair_place(sender, name) for name in parties)
-    return frozenset(found)
-
-
-def _message_places(message: MessageSent) -> Iterator[str]:
-    if message.channel:
-        yield fold_channel(message.channel)
-    if message.thread:
-        yield thread_place(message.thread)
-    if message.room:
-        yield fold_channel(f"#{message.room}")
-    elif message.scope == BROADCAST:
-        yield GENERAL
+    return tuple(sorted(found))
 
 
 def _channel_of_token(token: str) -> str:
@@ -150,24 +188,15 @@ def _channel_of_token(token: str) -> str:
     return fold_channel(name).replace("%2f", "/").replace("%25", "%") if name.startswith("#") else ""
 
 
-def _parties(event: Event) -> frozenset[str]:
+def _parties(to: Iterable[str], names: Iterable[str]) -> frozenset[str]:
     """Return the agents, persons and guests that an event is for; a session counts as its agent."""
-    # The payload of an envelope is its sender's, and could claim anything.
-    names = event.body.delivered_to if isinstance(event.body, MessageSent) else event.delivered_to
-    agents = (split_mailbox(name)[0] if PLUS in name else name for name in names)
-    guests = (token for token in event.to if is_guest(token))
-    return _folded((*agents, *guests))
+    agents = [split_mailbox(name)[0] if PLUS in name else name for name in names]
+    return _folded((*agents, *filter(is_guest, to)))
 
 
 def is_guest(name: str) -> bool:
     """Return whether a name or a path is that of a guest on IRC: `irc/local/bob`."""
     return name.startswith(IRC_LOCAL) and "/" not in (nick := name[len(IRC_LOCAL) :]) and nick[:1] not in "#*"
-
-
-def _is_direct_message(event: Event, message: MessageSent) -> bool:
-    """Return whether a message was written for its recipients by name, and not in a channel or a room."""
-    is_named = message.scope == MENTIONS or any(map(is_guest, event.to))
-    return is_named and not message.room and not message.channel
 
 
 # --------------------

@@ -17,7 +17,7 @@ import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import BadRequest, StorageFailed, Unavailable
+from palaver.errors import BadRequest, PalaverError, StorageFailed, Unavailable
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import (
@@ -37,10 +37,12 @@ from palaver.protocol.views import (
     Changes,
     ConversationRow,
     Counts,
+    EventRow,
     PermissionPage,
     Snapshot,
     ViewValue,
 )
+from palaver.services.past import Report
 from palaver.services.queries import Queries
 from palaver.services.services import Services
 from palaver.services.view_pages import LogReader, ViewPages, event_row
@@ -102,6 +104,7 @@ class View:
         self._waiting_bytes = 0
         self._news = asyncio.Event()
         self._is_closed = False
+        self._error: PalaverError | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -109,6 +112,8 @@ class View:
     async def __anext__(self) -> ViewRecord:
         self._waiting_bytes = sum(len(record.data) for record in self._records)
         while not self._records:
+            if self._error is not None:
+                raise self._error
             if self._is_closed:
                 raise StopAsyncIteration
             if self.is_behind:
@@ -126,13 +131,24 @@ class View:
             return
         size = len(record.data)
         if self._waiting_bytes and self._waiting_bytes + size > LIMIT_WAITING_BYTES:
-            self._records.clear()
-            self.is_behind = True
+            self.fall_behind()
+            self._hub.count_slow()
             return
         self._records.append(record)
         self._waiting_bytes += size
         self.is_behind = False
         self._news.set()
+
+    def fall_behind(self) -> None:
+        """Drop all waiting records: the next one is a new snapshot."""
+        self._records.clear()
+        self.is_behind = True
+        self._news.set()
+
+    def fail(self, error: PalaverError) -> None:
+        """End the view with an error."""
+        self._error = error
+        self.close()
 
     def close(self) -> None:
         """End the view; its iterator stops. Closing twice is harmless."""
@@ -153,16 +169,19 @@ class LiveViews:
         epoch: str,
         call_later: CallLater,
         spawn: Callable[..., asyncio.Task[None]],
+        past: Callable[[AnyAsk, Report | None], Awaitable[bytes]] | None = None,
     ) -> None:
-        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon."""
+        """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
+
+        `past` answers questions about a seq of the past.
+        """
         self._services = services
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
+        self._past = past
         self._hub: _Hub | None = None
         self._is_closed = False
-        self.past: Callable[[AnyAsk], Awaitable[bytes]] | None = None
-        """Answers questions about a seq in the past, as JSON; None if there is no such part."""
 
     def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
         """Open a view. One that continues gives the seq and the epoch of its last record.
@@ -191,16 +210,19 @@ class LiveViews:
         queries = self._services().queries
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
-    async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
-        """Return the answer to a question. Raises NotFound and other refusals."""
+    async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
+        """Return the answer to a question, also about the past. Raises NotFound and other refusals.
+
+        `report` gets the progress of a question about the past that takes long.
+        """
         if not question.at:
             return await self.pages().answer(question)
         last = self._services().queries.last()
         if question.at > last:
             raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
-        if self.past is None:
+        if self._past is None:
             raise Unavailable("this daemon does not answer questions about the past")
-        return msgspec.Raw(await self.past(question))
+        return msgspec.Raw(await self._past(question, report))
 
     @property
     def is_idle(self) -> bool:
@@ -316,6 +338,8 @@ class _Changed:
         self.attention: dict[str, None] = {}
         self.moved: dict[int, None] = {}
         self.rooms: dict[str, None] = {}
+        self._talks_of: dict[tuple[object, ...], tuple[str, ...]] = {}
+        """The conversations of messages by the fields that decide: most messages are like the one before."""
 
     def __bool__(self) -> bool:
         return any((self.agents, self.counted, self.talks, self.attention, self.moved, self.rooms))
@@ -333,7 +357,23 @@ class _Changed:
     def note_message(self, event: Event, message: MessageSent) -> None:
         self.agents[event.sender] = None
         self.note_unread(message.delivered_to)
-        self.talks.update(dict.fromkeys(conversations_of(event)))
+        deciding = (
+            event.sender,
+            event.to,
+            event.imported,
+            message.delivered_to,
+            message.scope,
+            message.thread,
+            message.room,
+            message.channel,
+            message.raw is None,
+        )
+        talks = self._talks_of.get(deciding)
+        if talks is None:
+            if len(self._talks_of) >= _LIMIT_KEYS:
+                self._talks_of.clear()
+            talks = self._talks_of[deciding] = conversations_of(event)
+        self.talks.update(dict.fromkeys(talks))
         if answered := answered_seq(event):
             self.moved[answered] = None
 
@@ -405,6 +445,8 @@ class _Entries:
 
     def touched_by(self, event: Event) -> Iterator[str]:
         """Yield the keys of the entries that an event may have changed, begun or ended."""
+        if isinstance(message := event.body, MessageSent) and _is_plain(message):
+            return
         for key in touched_by(event):
             if key.endswith("/"):
                 yield from self._groups.get(key, ())
@@ -451,6 +493,12 @@ class _Entries:
         group.discard(entry.key)
         if not group:
             del self._groups[_group(entry.key)]
+
+
+def _is_plain(message: MessageSent) -> bool:
+    """Return whether a message is certainly in no entry: that is quick to see, and true for most."""
+    is_reply = message.reply_to is not None or message.answers is not None
+    return not (is_reply or message.held or message.dead or HUMAN in message.delivered_to)
 
 
 def _age(entry: Attention) -> tuple[int, str]:
@@ -506,6 +554,10 @@ class _Hub:
         self._asking.add(view)
         self._wake.set()
 
+    def count_slow(self) -> None:
+        """Count a view that reads too slowly."""
+        self._services.metrics.count_slow_follower("view")
+
     def forget(self, view: View) -> None:
         """Remove a closed view. The hub ends with the last one."""
         self.views.discard(view)
@@ -518,6 +570,15 @@ class _Hub:
         """Close all views."""
         for view in list(self.views):
             view.close()
+
+    def _fail(self, error: PalaverError) -> None:
+        for view in list(self.views):
+            view.fail(error)
+
+    def _wait_changed(self, room: str, name: str) -> None:
+        self._changed.agents[name] = None
+        self._changed.rooms[room] = None
+        self._wake.set()
 
     def _presence_changed(self, name: str) -> None:
         rows = self._queries.rows
@@ -545,11 +606,19 @@ class _Hub:
         """Serve the views until the last one is closed."""
         presence, permissions = self._services.callers.presence, self._services.agents.permissions
         unsubscribe = self._queries.subscribe(lambda events: self._wake.set())
+        members = self._services.callers.member_presence
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
+        members.wait_changed = self._wait_changed
         try:
             await self._begin()
             while not self.is_over:
                 await self._serve()
+        except PalaverError as error:
+            _logger.error("all open views have ended: %s: %s", error.code, error)
+            self._fail(error)
+        except Exception:
+            self._fail(Unavailable("an internal error in the daemon; see daemon.log in its home"))
+            raise
         finally:
             self.is_over = True
             unsubscribe()
@@ -557,6 +626,7 @@ class _Hub:
             if presence.changed == self._presence_changed:
                 presence.changed = lambda name: None
                 permissions.changed = lambda id: None
+                members.wait_changed = lambda room, name: None
             if self._timer is not None:
                 self._timer.cancel()
             self.end()
@@ -591,8 +661,11 @@ class _Hub:
         try:
             await self._send_changes()
         except StorageFailed as error:
-            _logger.error("events are missing in open views: %s", error)
-            self._seq = self._queries.archived()
+            # Some events cannot be read. A new snapshot says that it does not continue.
+            _logger.error("open views get a new snapshot: %s", error)
+            self._seq = self._queries.last()
+            for view in self.views:
+                view.fall_behind()
         if self._changed or self._seq < self._queries.last():
             self._wake_after(self._next_s - self._clock.monotonic_s())
 
@@ -696,10 +769,12 @@ class _Hub:
     async def _send_changes(self) -> None:
         after = self._seq
         events, seq = await self._queries.next_events(after, _LIMIT_EVENTS)
+        rows: list[EventRow] = []
         for at, event in enumerate(events):
             await _let_others_run(at)
             self._note(event)
-        changes = await self._changes(after, seq, events)
+            rows.append(event_row(event))
+        changes = await self._changes(after, seq, rows)
         self._seq = seq
         if _is_empty(changes):
             return
@@ -721,7 +796,7 @@ class _Hub:
         elif (room_id := room_id_of(event)) and (room := read_room(self._queries.rows, room_id)) is not None:
             self._watch_room(room)
 
-    async def _changes(self, after: int, seq: int, events: Sequence[Event]) -> Changes:
+    async def _changes(self, after: int, seq: int, events: Iterable[EventRow]) -> Changes:
         agents = await self._agent_rows()
         talks = self._talk_rows()
         attention, settled = await self._attention_entries()
@@ -729,14 +804,10 @@ class _Hub:
         counts = self._current_counts()
         is_new = counts != self._counts
         self._counts = counts
-        rows = []
-        for at, event in enumerate(events):
-            await _let_others_run(at)
-            rows.append(event_row(event))
         return Changes(
             after=after,
             seq=seq,
-            events=tuple(rows),
+            events=tuple(events),
             agents=tuple(agents),
             talks=tuple(talks),
             attention=tuple(attention),

@@ -38,6 +38,7 @@ from palaver.protocol.events import (
 from palaver.protocol.message import HUMAN, LOST, PRIORITY_WORDS, Priority
 from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG
+from palaver.protocol.views import Attention
 from palaver.services.queries import Queries
 from palaver.state.agents import read_entry, read_unread_of_all
 from palaver.state.rows import MAIL, Rows, answered_seq, decode_mail, deliverable, priority_of_key
@@ -421,20 +422,6 @@ _AT_ONCE: Final = 100
 _PROBES: Final = 5
 _PROBE_S: Final = 0.01
 
-Attending = Callable[[], Awaitable[Mapping[str, int]]]
-"""Returns how many entries of each kind wait for a person."""
-
-
-async def count_attention(rows: Rows) -> Mapping[str, int]:
-    """Return how many entries of each kind wait for a person."""
-    kinds: Counter[str] = Counter()
-    after = ""
-    while page := rows.scan("attention", "", after=after, limit=_AT_ONCE):
-        kinds.update(key.partition("/")[0] for key, _ in page)
-        after = page[-1][0]
-        await asyncio.sleep(0)
-    return kinds
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSources:
@@ -445,7 +432,8 @@ class MetricSources:
     clock: Clock
     live: LiveSettings
     agents: Callable[[], Iterable[Agent]]
-    attention: Attending
+    attention: Callable[[], Iterable[Attention]]
+    """Returns the entries that wait for a person."""
     count_waiting: Callable[[], int]
     """Returns how many members wait for a stick now."""
 
@@ -493,7 +481,7 @@ class Metrics:
             families = [
                 *tally.families(),
                 *await self._open_mail(),
-                *await self._present(),
+                *self._present(),
                 *await self._storage(),
                 *await self._loop(),
                 *self._agents(),
@@ -543,10 +531,10 @@ class Metrics:
             _gauge("palaver_held_messages", "Messages that are held now, by reason.", _by("reason", held)),
         ]
 
-    async def _present(self) -> list[MetricFamily]:
+    def _present(self) -> list[MetricFamily]:
         """Count what waits for a person, for a stick, and for an automatic turn."""
         turns = read_turn_stats(self._sources.queries.rows)
-        attention = await self._sources.attention()
+        attention = Counter(entry.kind for entry in self._sources.attention())
         sessions = {"running": turns.active_turns, "queued": turns.queued_sessions}
         return [
             _gauge(

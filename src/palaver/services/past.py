@@ -125,6 +125,11 @@ class PastProcess:
         """The id of the process; 0 before its start."""
         return 0 if self._process is None else self._process.pid
 
+    @property
+    def waiting(self) -> int:
+        """The number of questions without an answer."""
+        return len(self._waiting)
+
     def steps_to(self, at: int) -> int:
         """Return about how many events it has to fold before it can answer a question about a seq."""
         behind = max(0, self.at - self.seq) if self._waiting else 0

@@ -6,7 +6,7 @@ that was shown: it is identified by a hash of session, tool and input, and a clo
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.clock import Clock
 from palaver.config import LiveSettings
-from palaver.errors import BadRequest, NotFound
+from palaver.errors import BadRequest, NotFound, Unavailable
 from palaver.harness.hooks import THINKING, one_line, permission_text
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
@@ -24,6 +24,7 @@ from palaver.protocol.events import (
     LIMIT_TEXT,
     NOTHING,
     AgentState,
+    AnswerPermission,
     ClosePermission,
     OpenPermission,
     request_digest,
@@ -160,6 +161,45 @@ class PermissionBook:
         self.changed(pending.id)
         while len(self._over) > _LIMIT_OVER:
             del self._over[next(iter(self._over))]
+
+
+ARRIVE_S: Final = 30.0
+"""Seconds that a harness may take to accept a decision; some must first confirm that the request is open."""
+
+
+async def decide_permission(
+    book: PermissionBook,
+    id: str,
+    *,
+    is_allowed: bool,
+    submit: Callable[[AnswerPermission], Awaitable[object]],
+    digest: str = "",
+) -> Pending:
+    """Store a person's decision about a request, and wait until the harness has it.
+
+    With `digest` only the request with this input is decided. `submit` stores the decision in the name of the
+    person. Raises NotFound or BadRequest if the request has ended, and Unavailable if the harness does not
+    accept the decision.
+    """
+    one = book.take(id)
+    if digest and digest != one.digest:
+        one.is_taken = False
+        raise BadRequest(f"the request {id} is another one than you were shown; nothing was decided")
+    request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
+    try:
+        await submit(request)
+    except BaseException:
+        one.is_taken = False
+        one.leave()  # the harness then shows its own dialog
+        raise
+    if not one.decided.done():
+        one.decided.set_result(is_allowed)
+    await asyncio.wait({one.arrived}, timeout=ARRIVE_S)
+    if not one.arrived.done() or not one.arrived.result():
+        raise Unavailable(
+            f"{one.agent} did not accept the decision: the request was answered elsewhere, or has ended"
+        )
+    return one
 
 
 class PermissionService:

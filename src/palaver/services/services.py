@@ -11,6 +11,7 @@ from palaver.config import LiveSettings, Settings
 from palaver.identity.accounts import Accounts, Tickets, TokenBook, WebhookBook
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.identity.seats import SeatIndex
+from palaver.identity.web_sessions import WebSessions
 from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
 from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subagents, TranscriptBook
@@ -90,6 +91,7 @@ class CallerBooks:
     tokens: TokenBook
     accounts: Accounts
     webhooks: WebhookBook
+    web: WebSessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -588,6 +588,8 @@ def _blocked(rows: Rows, event: Event, name: str, state: str) -> list[Change]:
 
 def _by_asked(rows: Rows, event: Event, agent: str, changes: Sequence[Change]) -> list[Change]:
     asked = body_as(event, PermissionAsked)
+    if not asked.permission:
+        return []
     entry = _Entry(
         ts=event.ts, who=event.sender, seq=event.seq, text=asked.text, tool=asked.tool, until=asked.until
     )

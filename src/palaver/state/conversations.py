@@ -14,11 +14,10 @@ from typing import Final
 
 import msgspec
 
-from palaver.protocol.envelope import Event, body_as
+from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, MessageSent
-from palaver.protocol.message import HUMAN, MESSAGE
-from palaver.protocol.query import GENERAL, is_envelope, places_of
-from palaver.protocol.subscriptions import DELIVERY
+from palaver.protocol.message import HUMAN
+from palaver.protocol.query import GENERAL, conversation_places, is_envelope
 from palaver.protocol.views import ConversationKind, ConversationRow
 from palaver.state.agents import read_unread
 from palaver.state.rooms import read_room
@@ -42,7 +41,7 @@ TALK_OPEN: Final = "talk_open"
 
 _THREAD: Final = "thread/"
 _LARGEST: Final = 10**15 - 1
-_GROUP: Final = 64
+_GROUP: Final = 512
 """Seqs in one group of `talk_order`. A page reads whole groups and sorts them."""
 _AT_ONCE: Final = 500
 _OF_PERSON: Final = mail_prefix(HUMAN)
@@ -67,7 +66,6 @@ class _Open(msgspec.Struct, frozen=True, array_like=True):
 
 _decode_talk: Final = msgspec.json.Decoder(_Talk).decode
 _decode_open: Final = msgspec.json.Decoder(_Open).decode
-_NEW: Final = _Talk(0, 0, "", 0, 0)
 
 
 def conversations_of(event: Event) -> tuple[str, ...]:
@@ -75,9 +73,7 @@ def conversations_of(event: Event) -> tuple[str, ...]:
 
     They are the words of `places_of` without those of single agents. An imported message belongs to none.
     """
-    if event.imported:
-        return ()
-    return tuple(sorted(place for place in places_of(event) if place[0] != "@" or "@" in place[1:]))
+    return () if event.imported else conversation_places(event)
 
 
 def kind_of_conversation(key: str) -> ConversationKind:
@@ -189,41 +185,55 @@ def _title(rows: Rows, key: str) -> str:
 
 def talk_changes(rows: Rows, event: Event, changes: Sequence[Change]) -> list[Change]:
     """Return the changes of an event to conversations; `changes` are those to the mail of its recipients."""
-    if event.type == DELIVERY:
-        if body_as(event, DeliveryReport).agent != HUMAN:
-            return []
-        return _counted(rows, event, (), changes)
-    if event.type != MESSAGE and not is_envelope(event):
-        return []
-    return _counted(rows, event, conversations_of(event), changes if _is_of_person(event) else ())
-
-
-def _is_of_person(event: Event) -> bool:
-    """Return whether a message is for the person or of the person: a reply can change mail of the person."""
     body = event.body
-    to = body.delivered_to if isinstance(body, MessageSent) else event.delivered_to
-    return HUMAN in to or event.sender == HUMAN
-
-
-def _counted(rows: Rows, event: Event, talks: Sequence[str], mail: Sequence[Change]) -> list[Change]:
-    """Return the changes to the conversations of an event, and to those with mail that it opens or closes."""
+    if isinstance(body, MessageSent):
+        is_of_person = HUMAN in body.delivered_to or event.sender == HUMAN
+    elif isinstance(body, DeliveryReport):
+        return _read(rows, event, changes) if body.agent == HUMAN or body.author == HUMAN else []
+    elif is_envelope(event):
+        is_of_person = HUMAN in event.delivered_to
+    else:
+        return []
+    talks, found = conversations_of(event), list[Change]()
     steps = dict.fromkeys(talks, 0)
-    changes = _opened(rows, event, talks, mail, steps)
+    if is_of_person:
+        found = _opened(rows, event, talks, changes, steps)
     for key, step in steps.items():
-        value = rows.get(TALKS, key)
-        old = _NEW if value is None else _decode_talk(value)
-        if key not in talks:
-            if step:
-                kept = _Talk(old.seq, old.ts, old.sender, old.count, old.unread + step)
-                changes.append((TALKS, key, encode_row(kept)))
-            continue
-        new = _Talk(event.seq, event.ts, event.sender, old.count + 1, old.unread + step)
-        changes.append((TALKS, key, encode_row(new)))
-        group, last = _group(event.seq), _group(old.seq)
-        if not old.seq or group != last:
-            changes += [(TALK_ORDER, f"{last}/{key}", None)] if old.seq else []
-            changes.append((TALK_ORDER, f"{group}/{key}", b""))
-    return changes
+        found += _newest(rows, event, key, step) if key in talks else _stepped(rows, key, step)
+    return found
+
+
+def _newest(rows: Rows, event: Event, key: str, step: int) -> list[Change]:
+    """Return the changes of a conversation by a new message, which changes its unread ones by `step`."""
+    value, seq = rows.get(TALKS, key), event.seq
+    if value is None:
+        new = _Talk(seq, event.ts, event.sender, 1, step)
+        return [(TALKS, key, encode_row(new)), (TALK_ORDER, f"{_group(seq)}/{key}", b"")]
+    old = _decode_talk(value)
+    row = encode_row(_Talk(seq, event.ts, event.sender, old.count + 1, old.unread + step))
+    if seq // _GROUP == old.seq // _GROUP:
+        return [(TALKS, key, row)]
+    return [
+        (TALKS, key, row),
+        (TALK_ORDER, f"{_group(old.seq)}/{key}", None),
+        (TALK_ORDER, f"{_group(seq)}/{key}", b""),
+    ]
+
+
+def _stepped(rows: Rows, key: str, step: int) -> list[Change]:
+    """Return the changes of a conversation in which the number of unread messages changes."""
+    value = rows.get(TALKS, key)
+    if value is None or not step:
+        return []
+    old = _decode_talk(value)
+    return [(TALKS, key, encode_row(_Talk(old.seq, old.ts, old.sender, old.count, old.unread + step)))]
+
+
+def _read(rows: Rows, event: Event, mail: Sequence[Change]) -> list[Change]:
+    """Return the changes of a report about messages of the person."""
+    steps: dict[str, int] = {}
+    changes = _opened(rows, event, (), mail, steps)
+    return changes + [change for key, step in steps.items() for change in _stepped(rows, key, step)]
 
 
 def _opened(

@@ -60,6 +60,7 @@ WAIT_CODES: Final = {
     "turn_queue": "The message waits for an automatic turn of the agent.",
     "turn_running": "An automatic turn of the agent works on the message.",
     "turn_failed": "The automatic turns with the message have failed, and a person must release it.",
+    "not_recorded": "In a view of the past: the log has no lanes and connections of that time.",
     "in_line": "A lane is open, and the message goes out next or with the next step of the agent.",
     "submitted": "A lane carries the message, and there is no evidence yet that it was read.",
     "unconfirmed": "A lane carried the message and ended without evidence that it was read.",
@@ -154,7 +155,7 @@ class LaneFact:
 
 
 class WaitFacts(Protocol):
-    """Facts about recipients that are not in the rows. In the past there are no lanes."""
+    """Facts about recipients that are not in the rows."""
 
     @property
     def now_ms(self) -> int:
@@ -165,8 +166,8 @@ class WaitFacts(Protocol):
         """Return whether an agent can be reached now."""
         ...
 
-    def lanes(self, name: str) -> Sequence[LaneFact]:
-        """Return the lanes of an agent, the best one first."""
+    def lanes(self, name: str) -> Sequence[LaneFact] | None:
+        """Return the lanes of an agent, the best one first; None if they are not known, as in the past."""
         ...
 
 
@@ -206,7 +207,7 @@ def explain_wait(
     mail: OpenMessage | None,
     agent: Agent | None,
     priority: Priority,
-    lanes: Sequence[LaneFact],
+    lanes: Sequence[LaneFact] | None,
     is_present: bool,
     now_ms: int,
     kind: MailKind = MailKind.WAKING,
@@ -243,7 +244,7 @@ class _Copy:
     mail: OpenMessage | None
     agent: Agent | None
     priority: Priority
-    lanes: Sequence[LaneFact]
+    lanes: Sequence[LaneFact] | None
     now_ms: int
 
     @property
@@ -366,6 +367,9 @@ class _Copy:
             return self._because(
                 "keys", text, "the terminal; keys that it does not take in 10 seconds are dropped"
             )
+        if self.lanes is None:
+            text = f"{name} had not taken it yet; the log has no lanes and connections of that time"
+            return self._because("not_recorded", text, f"the next step of {name}")
         if agent.link:
             text = f"the client of {name} is connected and has not taken it yet"
             return self._because("client_busy", text, f"the client of {name} takes it")

@@ -61,6 +61,9 @@ class _Bus:
             if event.seq > after:
                 yield event
 
+    async def attention(self) -> AsyncGenerator[int, None]:
+        yield 0
+
 
 async def _opened(bus: _Bus) -> ChatRoom:
     talk = ChatRoom(bus, "shop")

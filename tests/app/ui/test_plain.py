@@ -1,8 +1,7 @@
 """`pal ui --plain`: the bus as lines."""
 
-from palaver.client.view_link import BusAway
-
 from palaver.app.ui.plain import PlainLines
+from palaver.client.view_link import BusAway
 from palaver.protocol.display import Paint
 from palaver.protocol.views import Action, AgentRow, Attention, Changes, Counts, EventRow, Snapshot
 

@@ -10,6 +10,7 @@ from palaver.protocol import lines as program
 from palaver.protocol.events import Outcome
 from palaver.protocol.lines import Op
 from palaver.protocol.paths import MigratedAutoRun, MigratedMessage, MigratedSession, MigratedSubscription
+from palaver.protocol.views import AskAttention, AskLog
 
 LEAST: list[tuple[Op, bytes]] = [
     (program.WhoamiOp(), b'{"req":7,"op":"whoami"}'),
@@ -28,6 +29,8 @@ LEAST: list[tuple[Op, bytes]] = [
     (program.ToolOp(tool="join_path"), b'{"req":7,"op":"tool","tool":"join_path"}'),
     (program.ListOp(), b'{"req":7,"op":"list"}'),
     (program.ReceiptsOp(message="42"), b'{"req":7,"op":"receipts","message":"42"}'),
+    (program.ViewOp(), b'{"req":7,"op":"view"}'),
+    (program.AskOp(ask=AskAttention()), b'{"req":7,"op":"ask","ask":{"what":"attention"}}'),
     (program.RouteOp(path="build/done"), b'{"req":7,"op":"route","path":"build/done"}'),
     (program.SubscribeOp(pattern="build/*"), b'{"req":7,"op":"subscribe","pattern":"build/*"}'),
     (program.UnsubscribeOp(pattern="build/*"), b'{"req":7,"op":"unsubscribe","pattern":"build/*"}'),
@@ -106,8 +109,8 @@ MOST: list[tuple[Op, bytes]] = [
     (program.ListenOp(name="luna"), b'{"req":7,"op":"listen","name":"luna"}'),
     (program.UnlistenOp(name="luna"), b'{"req":7,"op":"unlisten","name":"luna"}'),
     (
-        program.AckOp(messages=(1, 2), name="luna"),
-        b'{"req":7,"op":"ack","messages":[1,2],"name":"luna"}',
+        program.AckOp(messages=(1, 2), name="luna", lane="ui"),
+        b'{"req":7,"op":"ack","messages":[1,2],"name":"luna","lane":"ui"}',
     ),
     (
         program.StatusOp(
@@ -144,6 +147,14 @@ MOST: list[tuple[Op, bytes]] = [
     (
         program.ReceiptsOp(message="42", name="luna"),
         b'{"req":7,"op":"receipts","message":"42","name":"luna"}',
+    ),
+    (
+        program.ViewOp(name="luna", after=42, epoch="BOXE-1f"),
+        b'{"req":7,"op":"view","name":"luna","after":42,"epoch":"BOXE-1f"}',
+    ),
+    (
+        program.AskOp(ask=AskLog(at=42, after=7, search="tests"), name="luna"),
+        b'{"req":7,"op":"ask","ask":{"what":"log","at":42,"after":7,"search":"tests"},"name":"luna"}',
     ),
     (
         program.RouteOp(

@@ -26,7 +26,7 @@ from palaver.protocol.views import AskLog, AskSeq, Changes, EventRow, LogPage, S
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 # --------------------
 # Typed lines: filters, and where to jump. Pure.

@@ -14,7 +14,7 @@ from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import Prompt
 
 if TYPE_CHECKING:
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 _NOW = (
     "This is the bus now. Press t and type a seq or a time, or Enter on an event, to see the bus as it was."

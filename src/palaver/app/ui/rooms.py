@@ -33,7 +33,7 @@ from palaver.protocol.views import (
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 _Item = TypeVar("_Item")
 

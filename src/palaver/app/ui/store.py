@@ -314,6 +314,18 @@ class Store:
         """Whether no agent has joined yet."""
         return self.has_snapshot and not self.agents and not self.agents_total
 
+    def as_snapshot(self) -> Snapshot:
+        """Return a snapshot without rows, for screens that draw everything again from this store."""
+        return Snapshot(
+            epoch=self.epoch,
+            seq=self.seq,
+            now=self.now,
+            me=self.me,
+            device="",
+            version="",
+            counts=self.counts,
+        )
+
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self.seq, self.epoch, self.me, self.now = snapshot.seq, snapshot.epoch, snapshot.me, snapshot.now
         self.counts, self.agents_total = snapshot.counts, snapshot.agents_total

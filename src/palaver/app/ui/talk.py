@@ -38,7 +38,7 @@ from palaver.protocol.views import (
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 _PAUSE_S: Final = 0.15
 """How long the cursor must rest on a conversation before it is shown: passing over one does not read it."""

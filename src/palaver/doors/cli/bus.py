@@ -418,25 +418,28 @@ _PROBLEM: Final = "_problem"
 
 
 async def _change_door(call: Call, kind: DoorKind) -> None:
-    """Apply the options of `pal up` for one door; do nothing without them.
+    """Apply the options of `pal up` for one door; do nothing without them."""
+    if wanted := _wanted_of(call.parsed, kind):
+        await set_door(call, kind, wanted)
+
+
+async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) -> None:
+    """Open, move or shut a door, and store its settings. Requires a person.
 
     The door is opened or shut first, then the settings file is written, then the changes are stored in the
     log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
     """
-    wanted = _wanted_of(call.parsed, kind)
-    if not wanted:
-        return
     require_person(call.caller)
     # The other settings of the door, such as its certificate, may have changed since the start.
     home = call.services.daemon.home
     given = parse_file(read_settings_file(home), str(home / SETTINGS_FILE))
     own = {key: typed(key, given.get(key, DEFAULTS[key])) for key in NEXT_START if key.startswith(kind.key)}
-    settings = replace(call.services.daemon.settings, **own | wanted)  # type: ignore[arg-type]  # checked
+    settings = replace(call.services.daemon.settings, **own | dict(wanted))  # type: ignore[arg-type]  # checked
     door = call.services.daemon.doors[kind.key]
     await door.open(call.services, settings)
     if door.trouble:
         raise DoorShut(f"the bus is up, but {door.trouble}")
-    door.changed = {key: value for key, value in own.items() if key in given} | wanted
+    door.changed = {key: value for key, value in own.items() if key in given} | dict(wanted)
     old = write_wanted(call.services.daemon.home, wanted)
     for key, value in wanted.items():
         if value != old[key]:

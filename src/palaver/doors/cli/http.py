@@ -1,9 +1,13 @@
-"""The commands for MCP, for the tokens of HTTP, and for webhooks."""
+"""The commands for MCP, for the tokens of HTTP, for webhooks, and for the page in the browser."""
 
+import asyncio
 from typing import Final
 
-from palaver.doors.cli.call import Call
+from palaver.domain.rights import require_person
+from palaver.doors.cli.bus import set_door
+from palaver.doors.cli.call import EXIT_NOTHING, Call
 from palaver.doors.cli.spec import Command, Option, Positional, relative_time
+from palaver.doors.tcp_door import HTTP
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, UsageError, cut_name, nearest
 from palaver.identity.accounts import (
     ALL_AGENTS,
@@ -14,6 +18,7 @@ from palaver.identity.accounts import (
     Webhook,
     check_service,
 )
+from palaver.identity.web_sessions import CODE_S, CodeEnd, SignIn, WebSession
 from palaver.protocol.agents import GUEST_ROLE, Standing, check_name, full_name, split_name, standing_of_role
 from palaver.protocol.display import Column, ago
 from palaver.protocol.message import EXTERNAL
@@ -182,6 +187,51 @@ DOOR_COMMANDS: Final = (
             Positional(name="SERVICE", help="A name from 'pal webhook list'.", completes="webhooks"),
         ),
         examples=(("pal webhook rm github", "accept nothing more from github"),),
+    ),
+    Command(
+        path=("web",),
+        group=_GROUP,
+        summary="Sign in a browser on this machine to the page of the bus.",
+        description=(
+            "Opens HTTP access if it is off, and prints the address of the page and a code of 8 characters. "
+            "Type the code into the page: it is valid once, for 60 seconds, and ends after 5 wrong ones. "
+            "Then this command asks whether the browser may sign in as you. Only a person at a terminal can "
+            "do this. The session ends after 12 hours without use, or with 'pal web revoke'."
+        ),
+        options=(Option(name="--read-only", help="The page can read, and changes nothing."),),
+        examples=(
+            ("pal web", "open the page in a browser"),
+            ("pal web --read-only", "for a screen on the wall"),
+            ("pal web list", "list signed-in browsers"),
+        ),
+        json=(
+            "first 'address', 'code' and 'expires'; after a sign-in one more object, with 'id' and "
+            "'read_only' of the session."
+        ),
+        statuses=(
+            (0, "The browser is signed in."),
+            (1, "The command was refused, or you did not allow it."),
+            (EXIT_NOTHING, "The code was not used in time."),
+        ),
+        see=(("the page", "web.md"),),
+    ),
+    Command(
+        path=("web", "list"),
+        group=_GROUP,
+        summary="List the browsers that are signed in.",
+        description="Shows the age and the last use of each session, but never its cookie.",
+        examples=(("pal web list", "list all sessions"),),
+    ),
+    Command(
+        path=("web", "revoke"),
+        group=_GROUP,
+        summary="Sign a browser out immediately.",
+        description="This requires a person. The page of the browser then shows the sign-in again.",
+        positionals=(Positional(name="ID", help="An id from 'pal web list', or all."),),
+        examples=(
+            ("pal web revoke 3f9a1c02", "sign one browser out"),
+            ("pal web revoke all", "sign all browsers out"),
+        ),
     ),
 )
 
@@ -443,3 +493,144 @@ def _webhook_view(webhook: Webhook) -> dict[str, object]:
         "by": webhook.by,
         "created": webhook.ts,
     }
+
+
+# --------------------
+# Functions of `pal web`.
+
+_LIMIT_CODES: Final = 4
+"""Codes that one command shows: after that, another program is guessing."""
+_LIMIT_REPLY_BYTES: Final = 1024
+_ALL: Final = "all"
+_ANY_HOST: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
+"""Hosts that a browser cannot open, and the one of this machine."""
+
+
+async def web(call: Call) -> int:
+    """Show a code, wait until a browser has entered it, and ask the person at the terminal."""
+    _check_at_terminal(call)
+    if not call.services.daemon.http.where:
+        await set_door(call, HTTP, {"http": HTTP.default, "http_remote": 0})
+    sign_ins = call.services.callers.web.sign_ins
+    for _ in range(_LIMIT_CODES):
+        code = sign_ins.open(is_read_only=call.parsed.has("--read-only"))
+        try:
+            await _show_code(call, code)
+            end = await _end_of(call, code)
+            if end is CodeEnd.ENTERED:
+                return await _let_in(call, code)
+        finally:
+            sign_ins.close(code)
+            code.reply(None)
+        if end is None:
+            call.warn(f"no browser has used the code within {CODE_S} seconds; run 'pal web' again")
+            return EXIT_NOTHING
+        if end is CodeEnd.REPLACED:
+            raise BadRequest("another 'pal web' shows a newer code, so this one has ended")
+        call.warn("this code has ended: a browser or a program has sent too many wrong codes")
+    raise BadRequest("too many wrong codes: a program on this machine is guessing; no browser was signed in")
+
+
+def _check_at_terminal(call: Call) -> None:
+    """Refuse every caller but a person who can read the question and reply to it."""
+    require_person(call.caller, "web")
+    if call.marked is not None:
+        raise NotPerson("only a person can sign a browser in, in a shell of their own")
+    if not (call.asked.stdin_is_terminal and call.asked.stderr_is_terminal):
+        raise NotPerson("'pal web' asks you a question: run it at a terminal, without redirection")
+
+
+async def _show_code(call: Call, code: SignIn) -> None:
+    address = _page_address(call)
+    if call.is_json:
+        await call.say_json({"address": address, "code": code.code, "expires": code.end_ms})
+        return
+    await call.say_lines(
+        [
+            f"page  {address}",
+            f"code  {call.paint.bold(code.code)}",
+            f"Type the code into the page within {CODE_S} seconds, and then reply here.",
+        ]
+    )
+
+
+def _page_address(call: Call) -> str:
+    """Return the address of the page in a browser on this machine."""
+    where = call.services.daemon.http.where
+    for every, own in _ANY_HOST.items():
+        where = where.replace(f"//{every}:", f"//{own}:")
+    return f"{where}/"
+
+
+async def _end_of(call: Call, code: SignIn) -> CodeEnd | None:
+    """Wait until a code ends; return None if its time is over."""
+    try:
+        async with asyncio.timeout(CODE_S):
+            with call.connection.waiting():
+                return await code.ended()
+    except TimeoutError:
+        return None
+
+
+async def _let_in(call: Call, code: SignIn) -> int:
+    """Ask the person, and create the session."""
+    call.connection.write_error("A browser on this machine asks to sign in as you. Allow? [y/N] ")
+    try:
+        async with asyncio.timeout(CODE_S):
+            written = await call.connection.read_line(_LIMIT_REPLY_BYTES)
+    except TimeoutError:
+        call.connection.write_error("\n")
+        call.warn(f"you have not replied within {CODE_S} seconds; no browser was signed in")
+        return EXIT_NOTHING
+    if written.decode("utf-8", "replace").strip().lower() not in ("y", "yes"):
+        call.warn("no browser was signed in")
+        return 1
+    if not code.is_browser_there:
+        raise BadRequest("the browser has gone, so it was not signed in: run 'pal web' again")
+    grant, session = await call.services.callers.web.create(is_read_only=code.is_read_only)
+    code.reply(grant)
+    if call.is_json:
+        await call.say_json({"id": session.id, "read_only": session.is_read_only})
+    else:
+        rights = "read-only; " if session.is_read_only else ""
+        await call.say(f"signed in ({rights}'pal web revoke {session.id}' signs it out)")
+    return 0
+
+
+async def list_web_sessions(call: Call) -> int:
+    """Show every session without its secrets."""
+    now = call.services.clock.now_ms()
+    sessions = call.services.callers.web.all()
+    if call.is_json:
+        await call.say_json_lines(_session_view(one) for one in sessions)
+        return 0
+    await call.say_lines(
+        f"{one.id}  {'reads' if one.is_read_only else 'reads and writes'}, signed in "
+        f"{ago(now - one.ts)} ago, last used {ago(max(0, now - one.used_ms))} ago"
+        for one in sessions
+    )
+    if not sessions:
+        await call.say("no browser is signed in; 'pal web' signs one in")
+    return 0
+
+
+async def revoke_web_session(call: Call) -> int:
+    """End one session by its id, or all."""
+    require_person(call.caller, "web revoke")
+    word = call.parsed.positionals[0].lower()
+    meant = [one for one in call.services.callers.web.all() if word in (one.id, _ALL)]
+    if not meant and word != _ALL:
+        raise NotFound(f"session {cut_name(word)}", "'pal web list' shows them")
+    await call.services.callers.web.revoke({one.id for one in meant})
+    for one in meant:
+        if call.is_json:
+            await call.say_json({"id": one.id, "revoked": True})
+        else:
+            await call.say(f"{one.id} is signed out")
+    if not meant and not call.is_json:
+        await call.say("no browser is signed in")
+    return 0
+
+
+def _session_view(one: WebSession) -> dict[str, object]:
+    return {"id": one.id, "ts": one.ts, "used": one.used_ms, "read_only": one.is_read_only}

@@ -1,6 +1,5 @@
 """The commands for permission requests of agents."""
 
-import asyncio
 import json
 import shlex
 import textwrap
@@ -12,15 +11,15 @@ import msgspec
 from palaver.broker.permissions import check_person
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Positional
-from palaver.errors import BadRequest, Unavailable
+from palaver.errors import BadRequest
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED
 from palaver.protocol.agents import Agent
 from palaver.protocol.display import ago, truncate
-from palaver.protocol.events import ALLOW, DENY, AgentState, AnswerPermission
+from palaver.protocol.events import ALLOW, DENY, AgentState
 from palaver.protocol.paths import readable_mailbox
 from palaver.protocol.text import exact
 from palaver.protocol.views import Action, Attention, AttentionKind
-from palaver.services.permissions import Pending
+from palaver.services.permissions import Pending, decide_permission
 from palaver.services.views import attention_view
 from palaver.state.agents import read_entry
 
@@ -86,9 +85,6 @@ PERMISSION_COMMANDS: Final = (
 # --------------------
 # Functions of `pal pending`, `approve` and `deny`. Only the human in person decides.
 
-_ARRIVE_S: Final = 30.0
-"""Seconds that a harness may take to accept a decision; some must first confirm that the request is open."""
-
 
 async def pending(call: Call) -> int:
     """Show everything that waits for a person, oldest first."""
@@ -118,21 +114,9 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
     check_person(call.caller)
     asked = call.parsed.positionals[0].lower()
     _check_answerable(call, asked, "approve" if is_allowed else "deny")
-    one = call.services.agents.permissions.take(asked)
-    request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
-    try:
-        await call.submit(request)
-    except BaseException:
-        one.is_taken = False
-        one.leave()  # the harness then shows its own dialog
-        raise
-    if not one.decided.done():
-        one.decided.set_result(is_allowed)
-    await asyncio.wait({one.arrived}, timeout=_ARRIVE_S)
-    if not one.arrived.done() or not one.arrived.result():
-        raise Unavailable(
-            f"{one.agent} did not accept the decision: the request was answered elsewhere, or has ended"
-        )
+    one = await decide_permission(
+        call.services.agents.permissions, asked, is_allowed=is_allowed, submit=call.submit
+    )
     decision = ALLOW if is_allowed else DENY
     if call.is_json:
         await call.say_json({**_view(one), "decision": decision})
@@ -200,7 +184,7 @@ def _view(one: Pending) -> dict[str, object]:
 
 def _attention_json(call: Call, entry: Attention) -> dict[str, object]:
     """Return an entry for JSON output, in the form of a permission request."""
-    agent = call.services.broker.directory.get(entry.who)
+    agent = call.services.broker.directory.get(entry.who) if not entry.seq else None
     view: dict[str, object] = {
         "id": None,
         "agent": entry.who,

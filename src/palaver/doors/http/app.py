@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.doors.http.webhooks import HttpReply, Webhooks, is_webhook_target
 from palaver.doors.tcp_door import is_allowed_host, is_allowed_origin
+from palaver.doors.web.page import Page, is_page_target
 from palaver.errors import PalaverError, WhoAreYou
 from palaver.harness.hooks import text_in
 from palaver.identity.accounts import Token, TokenBook
@@ -24,8 +25,9 @@ from palaver.services.services import Services
 # --------------------
 # Check HTTP requests: host name, origin, token, JSON only, and size. Decides nothing else.
 #
-# A webhook has no token, and its body can have other types: `webhooks.py` checks it. Every error is a JSON
-# object with `error` and `message`. An accepted request with a token has it in its scope.
+# A webhook has no token, and its body can have other types: `webhooks.py` checks it. The page in a browser
+# has a session instead: `web/page.py` checks it. Every error is a JSON object with `error` and `message`. An
+# accepted request with a token has it in its scope.
 
 LIMIT_BODY_BYTES: Final = 1024 * 1024
 LIMIT_BODY_S: Final = 30.0
@@ -53,14 +55,17 @@ class HttpGate:
         names: frozenset[str],
         sockets: ASGIApp,
         webhooks: Webhooks,
+        page: Page,
         *,
         limit_body_s: float = LIMIT_BODY_S,
     ) -> None:
         """`names` are the host names that a request may use for this door.
 
         `sockets` serves WebSockets. They identify themselves there, because a page cannot set a header.
+        `page` serves the page of a person, whose requests have the cookie of a session instead of a token.
         """
         self._app = app
+        self._page = page
         self._sockets = sockets
         self._webhooks = webhooks
         self._tokens = tokens
@@ -76,9 +81,10 @@ class HttpGate:
             return
         headers = Headers(scope=scope)
         is_webhook = is_webhook_target(scope.get("raw_path", b""))
+        is_page = is_page_target(scope.get("path", ""))
         refusal = (
             self._refused_site(headers)
-            or (self._refused_webhook(scope) if is_webhook else self._refused_caller(scope, headers))
+            or self._refused_sender(scope, headers, is_webhook=is_webhook, is_page=is_page)
             or _refused_size(headers)
         )
         if refusal is not None:
@@ -99,7 +105,7 @@ class HttpGate:
         elif body is not None and is_webhook:
             await answer(send, await self._webhooks.receive(scope["raw_path"], scope["headers"], body))
         elif body is not None:
-            await self._app(scope, given_again(body, receive), send)
+            await (self._page if is_page else self._app)(scope, given_again(body, receive), send)
 
     async def _upgrade(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a WebSocket on before it is accepted, or refuse it."""
@@ -126,6 +132,13 @@ class HttpGate:
         if origin is not None and not is_allowed_origin(origin, host, names):
             return error_reply(403, "not_allowed", "a page of another site may not call this bus")
         return None
+
+    def _refused_sender(
+        self, scope: Scope, headers: Headers, *, is_webhook: bool, is_page: bool
+    ) -> HttpReply | None:
+        if is_webhook:
+            return self._refused_webhook(scope)
+        return self._page.refusal(scope) if is_page else self._refused_caller(scope, headers)
 
     def _refused_webhook(self, scope: Scope) -> HttpReply | None:
         """Refuse an unknown webhook, and one of too many at once."""
@@ -252,10 +265,11 @@ def make_app(
     metrics: Answer,
     sockets: ASGIApp,
     webhooks: Webhooks,
+    page: Page,
     tokens: TokenBook,
     names: frozenset[str],
 ) -> ASGIApp:
-    """Return the application: MCP tools, hooks, metrics, WebSockets and webhooks.
+    """Return the application: MCP tools, hooks, metrics, WebSockets, webhooks and the page.
 
     MCP has no GET stream, because it pushes nothing.
     """
@@ -265,7 +279,7 @@ def make_app(
         Route("/metrics", endpoint=metrics, methods=["GET"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
-    return HttpGate(app, tokens, names, sockets, webhooks)
+    return HttpGate(app, tokens, names, sockets, webhooks, page)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:

@@ -19,6 +19,7 @@ from palaver.doors.http.metrics import HttpMetrics
 from palaver.doors.http.webhooks import Webhooks
 from palaver.doors.http.websocket import LIMIT_FRAME_BYTES, PING_EVERY_S, WebSocketDoor, WebSocketProtocol
 from palaver.doors.mcp.pump import Loader
+from palaver.doors.web.page import Page
 from palaver.home import first_reserved_file
 from palaver.services.services import Services
 
@@ -50,6 +51,7 @@ class Listening:
         hooks, metrics = HttpHooks(services), HttpMetrics(services)
         sockets = WebSocketDoor(services)
         webhooks = Webhooks(services.callers.webhooks, services.paths, services.queries, services.clock)
+        self._page = Page(services)
         self._server = _HttpServer(
             make_app(
                 self._tools,
@@ -57,6 +59,7 @@ class Listening:
                 metrics.answer,
                 sockets,
                 webhooks,
+                self._page,
                 services.callers.tokens,
                 names,
             )
@@ -69,6 +72,7 @@ class Listening:
 
     async def stop(self) -> None:
         """Close all connections. Requests that still wait are cancelled after a second."""
+        self._page.close()  # its streams would last until they are cancelled
         self._server.end.set()
         await self._ended.wait()
 

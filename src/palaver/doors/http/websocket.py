@@ -914,6 +914,7 @@ class _Connection:
 
     def _end_if_slow(self) -> None:
         if not self._is_ended and self._is_over():
+            self.door.services.metrics.count_slow_follower("websocket")
             self._end(_TOO_SLOW, f"too slow; continue with after {self._seq_to_continue()}")
 
     def _seq_to_continue(self) -> int:

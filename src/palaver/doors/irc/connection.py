@@ -126,8 +126,13 @@ class Client:
         limits: IrcLimits,
         is_local: bool,
         ended: Callable[["Client", str], None] = lambda client, reason: None,
+        count_slow: Callable[[], None] = lambda: None,
     ) -> None:
-        """`ended` is called once, with the reason, as soon as the connection ends for any cause."""
+        """`ended` is called once, with the reason, as soon as the connection ends for any cause.
+
+        `count_slow` is called if it ends because the client does not read.
+        """
+        self._count_slow = count_slow
         self.id = id
         self.clock = clock
         self.limits = limits
@@ -344,6 +349,7 @@ class Client:
             failed = standard_reply("FAIL", "*", "INTERNAL_ERROR", text="A line for you could not be sent")
             data = format_line(self._for_client(replace(failed, tags=unit[0].tags)))
         if data and not self._outbox.offer(data):
+            self._count_slow()
             self.end("you do not read what is sent to you; connect again, and continue with CHATHISTORY")
 
     def _for_client(self, line: Line) -> Line:

@@ -162,6 +162,7 @@ class IrcListening:
             limits=limits,
             is_local=_is_local(host),
             ended=self._ended,
+            count_slow=lambda: self._services.metrics.count_slow_follower("irc"),
         )
         self._sessions[client] = IrcSession(self.hub, client, self._talk)
         task = self._tasks.create_task(self._serve(client, connected))

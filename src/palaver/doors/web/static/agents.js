@@ -1,0 +1,174 @@
+// Agents: all of them, one of them, and what can be done with several.
+
+import { el, fill, button, name, clock, oneLine, code } from "./dom.js";
+import { FixedList } from "./lists.js";
+import { Composer, attempt, outcome, facts, question, since, message, labelled, select, commandLine } from "./parts.js";
+
+const ORDER = { blocked: 0, active: 1, starting: 2, idle: 3, exited: 4 };
+const PAGE = 500;
+
+export function open(app) {
+  const detail = el("section", { class: "detail", "aria-label": "Agent", tabindex: -1 });
+  const filter = el("input", { type: "search", autocomplete: "off", spellcheck: "false", oninput: () => draw() });
+  const sort = select([["name", "name"], ["state", "state"], ["since", "longest in its state"], ["unread", "unread"], ["harness", "harness"]], { onchange: () => draw() });
+  const hasSub = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
+  const hasLeft = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
+  const count = el("p", { class: "hint" });
+  const bar = el("div", { class: "bar" });
+  const result = outcome();
+  let opened = "";
+  let turn = 0;
+
+  const list = new FixedList("Agents", {
+    class: "two",
+    canChoose: true,
+    key: (row) => row.name,
+    empty: "No agent.",
+    onOpen: (key) => app.go("agents", key),
+    onChosen: () => drawBar(),
+    onMove: () => drawBar(),
+    row: (row) => [
+      el("span", { class: "pick", "aria-hidden": "true" }, list.chosen.has(row.name) ? "☑" : "☐"),
+      el("p", { class: "head" }, row.parent ? "└ " : "", el("b", {}, name(row.name)), " ", el("span", { class: `chip state-${row.state}` }, state(row)),
+        row.harness ? el("span", { class: "quiet" }, row.harness) : null, el("span", { class: "side" }, row.unread ? el("span", { class: "chip new" }, `${row.unread} unread`) : null, since(row.since))),
+      el("p", { class: "cut" }, [row.doing, row.waits_for ? `waits for ${row.waits_for}` : "", row.rooms?.length ? `#${row.rooms.join(" #")}` : "", row.folder, row.last].filter(Boolean).map(oneLine).join(" · ") || "–"),
+    ],
+  });
+
+  function rows() {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = [...app.store.agents.values()].filter((row) => (hasLeft.checked || !row.has_left) && (hasSub.checked || !row.parent || words.length > 0)
+      && words.every((word) => `${row.name} ${row.harness ?? ""} ${row.state} ${row.tag ?? ""} ${row.doing ?? ""} ${row.folder ?? ""} ${row.rooms?.join(" ") ?? ""}`.toLowerCase().includes(word)));
+    const by = {
+      name: () => 0,
+      state: (one, two) => (ORDER[one.state] ?? 9) - (ORDER[two.state] ?? 9),
+      since: (one, two) => one.since - two.since,
+      unread: (one, two) => (two.unread ?? 0) - (one.unread ?? 0),
+      harness: (one, two) => (one.harness ?? "").localeCompare(two.harness ?? ""),
+    }[sort.value];
+    const place = (row) => (row.parent ? `${row.parent}\u0000${row.name}` : row.name);
+    return found.sort((one, two) => by(one, two) || (place(one) < place(two) ? -1 : 1));
+  }
+
+  function draw(change) {
+    if (change && !change.isAll && !change.agents?.length) return;
+    const found = rows();
+    list.set(found);
+    fill(count, `${found.length} of ${Math.max(app.store.agentsTotal, app.store.agents.size)} agents`);
+    drawBar();
+    if (change?.isAll) load();
+    if (opened && (change?.isAll || change?.agents?.some((row) => row.name === opened))) show(opened, true);
+  }
+
+  async function load() {
+    const { store } = app;
+    turn += 1;
+    const mine = turn;
+    for (let after = "", more = store.agents.size < store.agentsTotal; more && mine === turn;) {
+      try {
+        const page = await app.ask({ what: "agents", after, limit: PAGE });
+        store.addAgents(page.rows);
+        after = page.rows.at(-1)?.name ?? "";
+        more = Boolean(page.has_more) && after !== "";
+      } catch {
+        return;
+      }
+    }
+  }
+
+  const selected = () => (list.chosen.size > 0 ? [...list.chosen].sort() : list.cursor ? [list.cursor] : []);
+
+  function drawBar() {
+    const names = selected();
+    if (!app.canAct || names.length === 0) {
+      fill(bar, app.canAct ? el("span", { class: "hint" }, "Space selects agents; actions apply to all that are selected.") : null);
+      return;
+    }
+    const label = names.length === 1 ? names[0] : `${names.length} agents`;
+    fill(bar, el("span", {}, `${oneLine(label)}:`),
+      button("Message", () => compose(names)), button("Pause", () => group("pause", names)), button("Unpause", () => group("unpause", names)),
+      button("Tag", () => tag(names)), button("Stop", () => group("stop", names), { class: "danger" }),
+      list.chosen.size ? button("Select none", () => { list.chosen.clear(); list.draw(); drawBar(); }, { class: "small" }) : null);
+  }
+
+  const named = (names) => el("ul", { class: "names" }, names.map((one) => el("li", {}, name(one))));
+
+  async function group(verb, names) {
+    const word = verb[0].toUpperCase() + verb.slice(1);
+    const isSure = await question(`${word} ${names.length === 1 ? "this agent" : `these ${names.length} agents`}?`,
+      [named(names), el("p", {}, "The same at a terminal: ", commandLine(["pal", verb, ...names]))], word);
+    if (isSure) attempt(result, () => app.act({ do: verb, names }));
+  }
+
+  async function tag(names) {
+    const field = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none" });
+    const isSure = await question("Tag these agents?", [named(names), labelled("Tag (empty removes it)", field)], "Tag");
+    if (isSure) attempt(result, () => app.act({ do: "tag", names, tag: field.value.trim() }));
+  }
+
+  function compose(names) {
+    const composer = new Composer(app, { to: names.map((one) => `@${one}`).join(" ") });
+    opened = "";
+    app.detail(true);
+    fill(detail, el("h2", {}, "New message"), composer.root);
+    composer.text.focus();
+  }
+
+  async function show(key, isAgain = false) {
+    opened = key;
+    app.detail(key !== "");
+    if (!key) {
+      fill(detail, el("p", { class: "quiet" }, "Choose an agent to see it here."), launching());
+      return;
+    }
+    list.cursor = key;
+    list.later();
+    drawBar();
+    if (!isAgain) fill(detail, el("h2", {}, name(key)), el("p", {}, "Loading…"));
+    try {
+      const page = await app.ask({ what: "agent", name: key });
+      if (opened !== key) return;
+      const { row } = page;
+      fill(detail, el("h2", {}, name(row.name), " ", el("span", { class: `chip state-${row.state}` }, state(row))),
+        facts([["Harness", row.harness], ["Doing", row.doing], ["Since", clock(row.since)], ["Waits for", row.waits_for], ["Role", row.role], ["Tag", row.tag], ["Sub-agent of", row.parent],
+          ["Rooms", row.rooms?.join(", ")], ["Folder", row.folder]]),
+        row.has_terminal ? el("p", {}, "Its terminal: ", commandLine(["pal", "attach", row.name])) : null,
+        el("h3", {}, `Waiting messages (${page.queue_total ?? page.queue?.length ?? 0})`),
+        page.queue?.length ? el("ul", { class: "cards" }, page.queue.map((one) => el("li", {},
+          el("p", { class: "head" }, `#${one.seq} `, name(one.sender), " ", el("span", { class: "chip" }, one.state), el("span", { class: "side" }, clock(one.ts))),
+          el("p", { class: "cut" }, oneLine(one.text)), el("p", { class: "why" }, one.reason.text), el("p", { class: "hint" }, one.reason.moves)))) : el("p", { class: "quiet" }, "None."),
+        el("h3", {}, "Newest messages"),
+        page.messages?.length ? el("ul", { class: "cards" }, page.messages.slice(-50).map((one) => el("li", { class: "message" }, message(one)))) : el("p", { class: "quiet" }, "None."));
+    } catch (error) {
+      if (opened === key) fill(detail, el("h2", {}, name(key)), el("p", { class: "bad" }, oneLine(error.message)));
+    }
+  }
+
+  const root = el("div", { class: "split" },
+    el("div", { class: "master" }, el("h1", {}, "Agents"),
+      el("div", { class: "line" }, labelled("Filter", filter), labelled("Sort by", sort),
+        el("label", { class: "check" }, hasSub, "sub-agents"), el("label", { class: "check" }, hasLeft, "left")), count, list.root, bar, result), detail);
+  draw();
+  load();
+  return {
+    root, list, show, filter,
+    changed: draw,
+    keys: [
+      ["Space", "select or unselect the agent", null],
+      ["m", "message the selected agents", () => { if (app.canAct && selected().length) compose(selected()); }],
+      ["p", "pause the selected agents", () => { if (app.canAct && selected().length) group("pause", selected()); }],
+      ["u", "unpause the selected agents", () => { if (app.canAct && selected().length) group("unpause", selected()); }],
+      ["s", "stop the selected agents", () => { if (app.canAct && selected().length) group("stop", selected()); }],
+      ["/", "filter", () => filter.focus()],
+    ],
+  };
+}
+
+function state(row) {
+  return [row.has_left ? "left" : row.state, row.is_paused ? "paused" : "", row.is_stale ? "silent" : "", !row.is_present && !row.has_left ? "away" : ""].filter(Boolean).join(", ");
+}
+
+function launching() {
+  return el("div", { class: "boxed" }, el("p", {}, "Agents are started at a terminal, in the folder they work in:"),
+    el("ul", { class: "commands" }, el("li", {}, code("pal claude --name luna --tag api")), el("li", {}, code("pal codex --name nova"))));
+}

@@ -1,0 +1,85 @@
+// Build elements. Every text becomes a text node: nothing here parses markup.
+
+// Characters that could hide, or change the reading direction. They become visible.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]|(?<!\p{Extended_Pictographic}\ufe0f?)\u200d/gu;
+
+const number = (char) => `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}`;
+const visible = (char) => (char < " " ? String.fromCodePoint(0x2400 + char.charCodeAt(0)) : number(char));
+
+export function plain(text) {
+  return String(text ?? "").replaceAll("\r\n", "\n").replace(HIDDEN, visible);
+}
+
+// For a text that a person decides about: every character that is not plain ASCII is shown as its number too.
+export function exact(text) {
+  return plain(text).replace(/[^\n\t\u0020-\u007e]/gu, (char) => (/\p{L}|\p{N}|\p{P}|\p{S}/u.test(char) ? char : number(char)));
+}
+
+export const oneLine = (text) => plain(String(text ?? "").replace(/\s+/g, " "));
+
+// el("p", { class: "x", onclick: f }, "text", child, null)
+export function el(tag, props = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") made.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "disabled" || name === "selected") made[name] = value;
+    else made.setAttribute(name, value === true ? "" : plain(value));
+  }
+  fill(made, ...children);
+  return made;
+}
+
+export function fill(parent, ...children) {
+  const nodes = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  parent.replaceChildren(...nodes.map((child) => (child instanceof Node ? child : document.createTextNode(plain(child)))));
+  return parent;
+}
+
+export function button(label, onclick, props = {}) {
+  return el("button", { type: "button", ...props, onclick }, label);
+}
+
+export const name = (text) => el("bdi", { class: "name" }, oneLine(text));
+export const code = (text) => el("code", {}, oneLine(text));
+
+// Times.
+
+const two = (value) => String(value).padStart(2, "0");
+
+export function clock(ts) {
+  const time = new Date(ts);
+  const hours = `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+  const isToday = time.toDateString() === new Date().toDateString();
+  return isToday ? hours : `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${hours}`;
+}
+
+export function span(ms) {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} d`;
+}
+
+export const time = (ts) => (ts ? el("time", { datetime: new Date(ts).toISOString() }, clock(ts)) : "");
+
+// A text with marked parts: [start, end] in characters, as the bus counts them.
+export function marked(text, hits) {
+  const chars = [...String(text)];
+  const parts = [];
+  let done = 0;
+  for (const [start, end] of hits ?? []) {
+    if (start < done) continue;
+    parts.push(oneLineKeepEnds(chars.slice(done, start).join("")), el("mark", {}, chars.slice(start, end).join("")));
+    done = end;
+  }
+  parts.push(oneLineKeepEnds(chars.slice(done).join("")));
+  return parts;
+}
+
+const oneLineKeepEnds = (text) => text.replace(/[\r\n\t]+/g, " ");
+
+export function shell(words) {
+  return words.map((word) => (/^[\w@%+=:,./#-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
+}

@@ -1,0 +1,148 @@
+// Now: everything that waits for the person, oldest first.
+
+import { el, fill, button, name, clock, oneLine, exact, code } from "./dom.js";
+import { FixedList } from "./lists.js";
+import { Composer, attempt, outcome, facts, commandLine, question, since, ledger } from "./parts.js";
+
+const KINDS = {
+  permission: "asks permission", request: "asks you", held: "held message", unconfirmed: "unconfirmed message",
+  dead: "dead letter", stick: "stick", blocked: "blocked", stale: "silent",
+};
+
+const TITLES = {
+  ...KINDS, held: "wrote a message that is held", unconfirmed: "may not have got a message", dead: "wrote to a path that nobody reads",
+  stick: "has the stick", blocked: "is blocked", stale: "has not reported for long",
+};
+
+export function open(app) {
+  const heading = el("h1", {});
+  const live = el("p", { class: "unseen", "aria-live": "polite" });
+  const hint = el("div", {});
+  const detail = el("section", { class: "detail", "aria-label": "Entry", tabindex: -1 });
+  let shown = null;
+  let shownKey = "";
+  let spoken = 0;
+
+  const list = new FixedList("What waits for you", {
+    class: "two",
+    key: (entry) => entry.key,
+    empty: "Nothing waits for you.",
+    onOpen: (key) => app.go("now", key),
+    row: (entry) => [
+      el("p", { class: "head" }, el("span", { class: `chip kind-${entry.kind}` }, KINDS[entry.kind] ?? entry.kind), " ",
+        el("b", {}, name(entry.who)), el("span", { class: "side" }, since(entry.since))),
+      el("p", { class: "cut" }, oneLine(entry.what)),
+    ],
+  });
+
+  function draw(change) {
+    const entries = app.store.attentionList();
+    fill(heading, entries.length === 0 ? "Nothing waits for you" : entries.length === 1 ? "1 thing waits for you" : `${entries.length} things wait for you`);
+    list.set(entries);
+    const hasAgents = app.store.agents.size > 0;
+    fill(hint, hasAgents || app.past ? null : firstSteps());
+    speak(change, entries);
+    if (shownKey && !app.store.attention.has(shownKey) && shown) ended();
+  }
+
+  function speak(change, entries) {
+    const newest = change?.news?.at(-1);
+    if (newest && Date.now() - spoken > 2000) {
+      spoken = Date.now();
+      fill(live, `${newest.who} ${KINDS[newest.kind] ?? newest.kind}. ${entries.length} in all.`);
+    }
+  }
+
+  function ended() {
+    if (detail.querySelector(".ended")) return;
+    detail.prepend(el("p", { class: "ended" }, "This has ended: it was answered, released or settled."));
+    for (const one of detail.querySelectorAll("button.act, form button[type=submit]")) one.disabled = true;
+  }
+
+  async function show(key) {
+    shownKey = key;
+    const entry = app.store.attention.get(key);
+    app.detail(entry !== undefined || key !== "");
+    if (!entry) {
+      shown = null;
+      fill(detail, key ? el("p", {}, "This has ended: it was answered, released or settled.") : el("p", { class: "quiet" }, "Choose an entry to see it here."));
+      return;
+    }
+    shown = entry;
+    list.cursor = key;
+    list.later();
+    const result = outcome();
+    const permission = el("div", {});
+    const composer = app.canAct && entry.kind === "request" ? new Composer(app, { label: "Reply" }) : null;
+    composer?.reply({ seq: entry.seq, sender: entry.who, text: entry.what });
+    fill(detail,
+      el("h2", {}, name(entry.who), ` ${TITLES[entry.kind] ?? entry.kind}`),
+      el("p", { class: "why" }, entry.why),
+      facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", entry.seq ? `#${entry.seq}` : ""]]),
+      el("div", { class: "text boxed" }, entry.kind === "permission" ? exact(entry.what) : entry.what), permission,
+      el("p", { class: "buttons" }, actions(entry, result, permission)), result, composer?.root,
+      entry.actions?.length ? [el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command))))] : null);
+  }
+
+  // Buttons for an entry. A permission is answered only after its whole input was shown.
+  function actions(entry, result, permission) {
+    const run = (what) => attempt(result, () => app.act(what));
+    const made = [];
+    if (entry.kind === "permission") {
+      loadPermission(entry, result, permission);
+    } else if (entry.kind === "held") {
+      made.push(button("Release", () => run({ do: "release", message: String(entry.seq) }), { class: "act primary", "aria-keyshortcuts": "l", disabled: !app.canAct }));
+    } else if (entry.kind === "unconfirmed") {
+      made.push(button("Deliver again", async () => {
+        const isSure = await question("Deliver again?", el("p", {}, `The agent may have read #${entry.seq} already. It then gets it twice.`), "Deliver again");
+        if (isSure) run({ do: "redeliver", message: String(entry.seq) });
+      }, { class: "act", disabled: !app.canAct }));
+    } else if (entry.kind === "blocked" || entry.kind === "stale") {
+      made.push(button("Show agent", () => app.go("agents", entry.who)));
+    } else if (entry.kind === "stick" && entry.room) {
+      made.push(button("Show room", () => app.go("rooms", entry.room)));
+    }
+    if (entry.seq) made.push(button("Ledger", () => ledger(app, entry.seq)));
+    return made;
+  }
+
+  async function loadPermission(entry, result, place) {
+    fill(place, "Loading the whole request…");
+    try {
+      const page = await app.ask({ what: "permission", id: entry.id });
+      if (shownKey !== entry.key) return;
+      const answer = (isAllowed) => attempt(result, () => app.act({ do: "answer", id: page.id, digest: page.digest, is_allowed: isAllowed }));
+      fill(place, facts([["Tool", page.tool]]),
+        el("pre", { class: "boxed", tabindex: 0, role: "region", "aria-label": "The whole request" }, exact(page.input)),
+        app.session.approvals && !app.past
+          ? el("p", { class: "buttons" }, button("Approve", () => answer(true), { class: "act primary", "aria-keyshortcuts": "a" }), button("Deny", () => answer(false), { class: "act", "aria-keyshortcuts": "x" }))
+          : el("p", { class: "hint" }, "Answers from the page are off. Answer at a terminal, or allow it there with ", code("pal config set web_approvals 1"), "."));
+    } catch (error) {
+      fill(place, el("p", { class: "bad" }, oneLine(error.message)));
+    }
+  }
+
+  const press = (selector) => detail.querySelector(selector)?.click();
+  const root = el("div", { class: "split" },
+    el("div", { class: "master" }, heading, live, hint, list.root), detail);
+  draw();
+  return {
+    root, list, show,
+    changed: draw,
+    keys: [
+      ["a", "approve the open request", () => press("[aria-keyshortcuts=a]")],
+      ["x", "deny the open request", () => press("[aria-keyshortcuts=x]")],
+      ["r", "reply", () => detail.querySelector("textarea")?.focus()],
+      ["l", "release the open message", () => press("[aria-keyshortcuts=l]")],
+    ],
+  };
+}
+
+function firstSteps() {
+  return el("section", { class: "boxed", "aria-label": "First steps" },
+    el("p", {}, "No agent has joined yet. At a terminal:"),
+    el("ul", { class: "commands" },
+      el("li", {}, code("pal claude --name luna"), " starts Claude Code as the agent luna"),
+      el("li", {}, code("pal install all"), " connects the harnesses that you start yourself")),
+    el("p", {}, "The key ", code("?"), " shows the keys of this page."));
+}

@@ -1,0 +1,210 @@
+// Parts that several screens share: dialogs, the composer, messages and their ledger.
+
+import { el, fill, button, name, code, time, span, plain, oneLine, shell } from "./dom.js";
+
+const WAITING = { queued: "…", submitted: "→", held: "‖", seen: "✓", answered: "✓✓", refused: "✗", expired: "✗", dead: "✗" };
+let fields = 0;
+
+// Dialogs
+
+export function dialog(title, body, buttons, props = {}) {
+  const made = el("dialog", { "aria-labelledby": "dialog-title", ...props },
+    el("h2", { id: "dialog-title" }, title), body, el("p", { class: "buttons" }, buttons));
+  made.addEventListener("close", () => made.remove());
+  document.body.append(made);
+  made.showModal();
+  return made;
+}
+
+// Ask a question that shows everything it is about. Return whether the person agreed.
+export function question(title, body, label) {
+  return new Promise((done) => {
+    const close = (value) => { shown.close(); done(value); };
+    const no = button("Cancel", () => close(false), { autofocus: true });
+    const shown = dialog(title, body, [button(label, () => close(true), { class: "primary" }), no]);
+    shown.addEventListener("cancel", () => done(false));
+  });
+}
+
+export function tell(title, body) {
+  return new Promise((done) => {
+    const shown = dialog(title, body, [button("Close", () => shown.close(), { autofocus: true })]);
+    shown.addEventListener("close", () => done());
+  });
+}
+
+export function labelled(label, input) {
+  fields += 1;
+  input.id ||= `field${fields}`;
+  return el("label", { for: input.id, class: "field" }, el("span", {}, label), input);
+}
+
+export function select(options, props = {}) {
+  return el("select", props, options.map(([value, label]) => el("option", { value }, label)));
+}
+
+// The result of an act: a sentence next to where the act was started.
+
+export function outcome() {
+  return el("p", { class: "outcome", tabindex: -1 });
+}
+
+export async function attempt(place, work) {
+  fill(place, "Working…");
+  place.className = "outcome";
+  try {
+    const result = await work();
+    place.classList.add("good");
+    fill(place, result.results?.length
+      ? el("ul", {}, result.results.map((one) => el("li", {}, one.is_done ? "✓ " : "✗ ", name(one.name), " ", oneLine(one.text))))
+      : oneLine(result.text));
+    return result;
+  } catch (error) {
+    place.classList.add("bad");
+    fill(place, `Not done: ${oneLine(error.message)}`);
+    return null;
+  }
+}
+
+// Messages
+
+export function marks(message) {
+  const all = message.marks ?? [];
+  if (all.length === 0) return null;
+  return el("ul", { class: "marks" }, all.slice(0, 20).map((mark) => el("li", { class: `mark ${mark.state}` },
+    el("span", { "aria-hidden": "true" }, WAITING[mark.state] ?? "·"), " ", name(mark.name), ` ${mark.state}`,
+    mark.reason ? el("span", { class: "why" }, ` – ${oneLine(mark.reason.text)}`) : null)),
+  all.length > 20 ? el("li", {}, `and ${all.length - 20} more`) : null);
+}
+
+export function message(row) {
+  const to = row.to?.length ? row.to.join(" ") : "all";
+  return [
+    el("p", { class: "head" }, el("b", {}, name(row.sender)), " → ", el("bdi", {}, oneLine(to)), " ",
+      row.intent ? el("span", { class: "chip" }, row.intent) : null,
+      row.thread ? el("span", { class: "chip" }, row.thread) : null,
+      row.priority && row.priority !== "normal" ? el("span", { class: "chip" }, row.priority) : null,
+      row.is_unread ? el("span", { class: "chip new" }, "new") : null,
+      el("span", { class: "side" }, `#${row.seq} `, time(row.ts))),
+    row.reply_to ? el("p", { class: "quote" }, `#${row.reply_to} `, oneLine(row.quote ?? "")) : null,
+    el("div", { class: "text" }, row.text, row.is_cut ? el("em", {}, " … (cut: the whole text is in ", code(`pal show ${row.seq}`), ")") : null),
+    marks(row),
+  ];
+}
+
+// The ledger of one message: its receipts, and every step with time, lane, evidence and reason.
+export async function ledger(app, seq) {
+  const body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ledger" }, "Loading…");
+  const shown = tell(`Message #${seq}`, body);
+  try {
+    const page = await app.ask({ what: "ledger", message: String(seq) });
+    const receipts = page.receipts?.receipts ?? [];
+    fill(body,
+      el("div", { class: "message" }, message({ ...page.message, marks: [] })),
+      el("h3", {}, "Receipts"),
+      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.map((one) => [
+        name(one.agent ?? one.name), one.state, [one.lane, one.grade].filter(Boolean).join(", "),
+        one.wait?.text ?? one.reason ?? "", one.wait?.moves ?? "",
+      ])) : el("p", {}, "No recipients."),
+      el("h3", {}, "Steps"),
+      table(["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"], (page.steps ?? []).map((step) => [
+        time(step.ts), `#${step.seq}`, name(step.name), step.state, step.lane ?? "", step.grade ?? "", step.reason ?? "",
+      ])));
+  } catch (error) {
+    fill(body, oneLine(error.message));
+  }
+  return shown;
+}
+
+export function table(heads, rows) {
+  return el("div", { class: "wide" }, el("table", {},
+    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, index) => el("td", { "data-head": heads[index] }, cell)))))));
+}
+
+// The composer. It is below the messages, never over them.
+export class Composer {
+  constructor(app, { label = "Message", to = null, onSent = null } = {}) {
+    this.app = app;
+    this.onSent = onSent;
+    this.fixed = {};
+    fields += 1;
+    const names = el("datalist", { id: `names${fields}` });
+    this.to = el("input", { type: "text", list: names.id, autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
+    this.to.addEventListener("input", () => this.complete(names));
+    this.to.addEventListener("focus", () => this.complete(names));
+    this.text = el("textarea", { rows: 3, onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
+    this.priority = select([["", "normal"], ["interrupt", "interrupt"], ["idle-first", "idle-first"], ["idle", "idle"]]);
+    this.intent = select([["", "none"], ["request", "request"], ["inform", "inform"], ["ack", "ack"]]);
+    this.about = el("p", { class: "quote" });
+    this.result = outcome();
+    this.toField = labelled("To", this.to);
+    this.root = el("form", { class: "composer", onsubmit: (event) => { event.preventDefault(); this.send(); } },
+      this.about, this.toField, names, labelled(label, this.text),
+      el("div", { class: "line" }, labelled("Priority", this.priority), labelled("Intent", this.intent),
+        el("button", { type: "submit", class: "primary" }, "Send")),
+      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends. Several names are separated by spaces."), this.result);
+    this.reply(null);
+  }
+
+  complete(names) {
+    const [, before, part] = /^(.*?)([^\s]*)$/s.exec(this.to.value);
+    const plainPart = part.replace(/^@/, "").toLowerCase();
+    const found = [...this.app.store.agents.keys()].filter((one) => one.startsWith(plainPart)).slice(0, 20);
+    fill(names, found.map((one) => el("option", { value: `${before}@${one}` })));
+  }
+
+  pressed(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      this.send();
+    }
+  }
+
+  // Messages go to the targets of a conversation, which are shown; `to` can still be changed.
+  aim(to, fixed = {}) {
+    this.to.value = to;
+    this.fixed = fixed;
+  }
+
+  reply(row, { isQuote = false } = {}) {
+    this.replyTo = row ? String(row.seq) : "";
+    this.toField.hidden = row !== null && this.replyTo !== "";
+    fill(this.about, row ? [`Reply to #${row.seq} of `, name(row.sender), `: ${oneLine(row.text).slice(0, 120)} `,
+      button("Not a reply", () => this.reply(null), { class: "small" })] : null);
+    this.about.hidden = row === null;
+    if (row && isQuote) {
+      this.text.value = `${plain(row.text).split("\n").map((line) => `> ${line}`).join("\n")}\n\n${this.text.value}`;
+    }
+    if (row) this.text.focus();
+  }
+
+  async send() {
+    const text = this.text.value;
+    if (text.trim() === "") return;
+    const to = this.replyTo ? [] : this.to.value.trim().split(/\s+/).filter(Boolean);
+    if (!this.replyTo && to.length === 0 && !this.fixed.thread) {
+      this.result.className = "outcome bad";
+      fill(this.result, "Not sent: name a recipient, such as @luna, @all or #room.");
+      this.to.focus();
+      return;
+    }
+    const what = { do: "send", text, to, reply_to: this.replyTo, priority: this.priority.value, intent: this.intent.value, thread: this.fixed.thread ?? "" };
+    const done = await attempt(this.result, () => this.app.act(what));
+    if (done === null) return;
+    this.text.value = "";
+    this.reply(null);
+    this.onSent?.(done);
+  }
+}
+
+export function facts(pairs) {
+  return el("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false)
+    .map(([label, value]) => [el("dt", {}, label), el("dd", {}, value)]));
+}
+
+export const commandLine = (words) => el("code", { class: "command" }, shell(words));
+
+export function since(ts) {
+  return el("span", { class: "age" }, span(Date.now() - ts));
+}

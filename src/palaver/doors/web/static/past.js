@@ -1,0 +1,58 @@
+// Past: choose a time or a seq, and every screen shows the bus as it was. Nothing can be sent there.
+
+import { el, fill, button, clock, oneLine } from "./dom.js";
+import { labelled, facts } from "./parts.js";
+
+export function open(app) {
+  const seq = el("input", { type: "number", min: 1, step: 1, inputmode: "numeric", required: true });
+  const at = el("input", { type: "datetime-local", step: 1 });
+  const status = el("p", { class: "hint", tabindex: -1 });
+  const shown = el("div", {});
+  const back = el("p", { class: "buttons" }, button("Return to now", () => app.leavePast()));
+
+  async function go(wanted) {
+    fill(status, "Reading the log. This takes a while the first time.");
+    try {
+      await app.enterPast(wanted);
+      draw();
+    } catch (error) {
+      fill(status, oneLine(error.message));
+    }
+  }
+
+  function draw() {
+    back.hidden = !app.past;
+    if (!app.past) {
+      fill(status, `The newest event is #${app.live.seq}.`);
+      fill(shown);
+      seq.value = String(app.live.seq);
+      return;
+    }
+    const { store } = app;
+    seq.value = String(store.seq);
+    const states = Object.entries(store.counts.agents ?? {}).map(([state, count]) => `${count} ${state}`).join(", ");
+    fill(status, `All screens show the bus at #${store.seq}.`);
+    fill(shown, facts([["Seq", `#${store.seq}`], ["Time", app.pastTime ? clock(app.pastTime) : ""], ["Agents", states || "none"], ["Attention", String(store.attention.size)], ["Unread", String(store.counts.unread ?? 0)]]));
+  }
+
+  const root = el("div", { class: "single" }, el("h1", {}, "Past"),
+    el("p", {}, "Choose an event or a time. All screens then show the bus as it was, with a frame, until you return."),
+    el("form", { class: "line", onsubmit: (event) => { event.preventDefault(); go(Number(seq.value)); } }, labelled("Seq", seq), el("button", { type: "submit", class: "primary" }, "Show")),
+    el("form", { class: "line", onsubmit: async (event) => {
+      event.preventDefault();
+      const ts = new Date(at.value).getTime();
+      if (Number.isNaN(ts)) {
+        fill(status, "Choose a date and a time.");
+        return;
+      }
+      try {
+        const { found } = await app.askNow({ what: "seq", ts });
+        await go(Math.max(1, found));
+      } catch (error) {
+        fill(status, oneLine(error.message));
+      }
+    } }, labelled("Time", at), el("button", { type: "submit" }, "Show")),
+    back, status, shown);
+  draw();
+  return { root, list: null, changed: draw, show: () => app.detail(false), keys: [["←", "one event back", null], ["→", "one event forward", null]] };
+}

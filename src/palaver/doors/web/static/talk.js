@@ -1,0 +1,181 @@
+// Talk: conversations on the left, messages on the right, with a mark for each recipient's state.
+
+import { el, fill, button, name, oneLine } from "./dom.js";
+import { FixedList, PagedList } from "./lists.js";
+import { Composer, ledger, message, since, labelled } from "./parts.js";
+
+const KINDS = { room: "room", thread: "thread", pair: "direct", all: "broadcasts" };
+
+export function open(app) {
+  const detail = el("section", { class: "detail talk", "aria-label": "Messages", tabindex: -1 });
+  const filter = el("input", { type: "search", autocomplete: "off", oninput: () => search() });
+  const beside = el("input", { type: "checkbox", checked: false, onchange: () => show(opened) });
+  const besideField = el("label", { class: "check" }, beside, "also what members write outside");
+  const title = el("h2", {});
+  let opened = "";
+  let found = null;
+  let isLoading = false;
+  let hasMore = true;
+
+  const list = new FixedList("Conversations", {
+    class: "two",
+    key: (row) => row.key,
+    empty: "No conversation.",
+    onOpen: (key) => app.go("talk", key),
+    onEnd: () => more(),
+    row: (row) => [
+      el("p", { class: "head" }, el("b", {}, oneLine(row.title)), " ", el("span", { class: "quiet" }, KINDS[row.kind] ?? row.kind),
+        el("span", { class: "side" }, row.unread ? el("span", { class: "chip new" }, `${row.unread} new`) : null, since(row.ts))),
+      el("p", { class: "cut" }, row.sender ? `${oneLine(row.sender)}: ` : "", oneLine(row.text)),
+    ],
+  });
+
+  const talk = new PagedList("Messages", {
+    key: (row) => String(row.seq),
+    empty: "No message.",
+    row: message,
+    onOpen: (key) => ledger(app, Number(key)),
+    onShown: (rows) => seen(rows),
+    older: (seq, limit) => page({ before: seq, limit }),
+    newer: (seq, limit) => page({ after: seq, limit }),
+  });
+
+  const composer = app.canAct ? new Composer(app, {}) : null;
+  const tools = el("p", { class: "buttons" },
+    composer ? [button("Reply", () => reply(false), { "aria-keyshortcuts": "r" }), button("Quote", () => reply(true), { "aria-keyshortcuts": "c" })] : null,
+    button("Ledger", () => { if (talk.cursor) ledger(app, Number(talk.cursor)); }));
+
+  const page = (more) => app.ask({ what: "messages", conversation: opened, beside: beside.checked && opened.startsWith("#"), ...more });
+
+  function reply(isQuote) {
+    const row = talk.row(talk.cursor) ?? talk.rows.at(-1);
+    if (row && composer) composer.reply(row, { isQuote });
+  }
+
+  function draw(change) {
+    if (!change || change.isAll || change.talks?.length) list.set(found ?? app.store.talkList());
+    if (!change || !opened) return;
+    if (change.isAll) {
+      show(opened);
+      return;
+    }
+    if (change.talks?.some((row) => row.key === opened) || (beside.checked && change.events?.some((row) => row.type === "message"))) fresh();
+    const shown = (change.moved ?? []).filter((seq) => talk.nodes.has(String(seq)));
+    if (shown.length) refresh(shown);
+  }
+
+  async function fresh() {
+    const last = talk.rows.at(-1)?.seq ?? 0;
+    const key = opened;
+    if (talk.hasNewer) return;
+    try {
+      const got = await page(last ? { after: last, limit: 100 } : { limit: 100 });
+      if (key !== opened) return;
+      if (talk.rows.length === 0) talk.begin(got);
+      else talk.append(got.rows);
+      if (got.has_more && last) talk.hasNewer = true;
+    } catch {
+      // the bus is away; the next snapshot shows them
+    }
+  }
+
+  async function refresh(seqs) {
+    const key = opened;
+    const first = Math.min(...seqs);
+    try {
+      const got = await page({ after: first - 1, limit: Math.min(500, Math.max(1, talk.rows.filter((row) => row.seq >= first).length)) });
+      if (key === opened) for (const row of got.rows) if (seqs.includes(row.seq)) talk.replace(row);
+    } catch {
+      // as above
+    }
+  }
+
+  // Messages to the person count as seen once they are shown in a visible tab.
+  function seen(rows) {
+    const unread = rows.filter((row) => row.is_unread).map((row) => row.seq);
+    if (unread.length && app.canAct && document.visibilityState === "visible") app.act({ do: "seen", messages: unread.slice(0, 500) }).catch(() => {});
+  }
+
+  async function more() {
+    if (isLoading || found || !hasMore) return;
+    isLoading = true;
+    try {
+      const last = app.store.talkList().at(-1);
+      const got = await app.ask({ what: "conversations", before: last?.seq ?? 0, limit: 100 });
+      hasMore = Boolean(got.has_more);
+      app.store.addTalks(got.rows);
+    } catch {
+      // the next scroll tries again
+    } finally {
+      isLoading = false;
+    }
+  }
+
+  async function search() {
+    const text = filter.value.trim();
+    if (!text) {
+      found = null;
+    } else {
+      try {
+        const got = await app.ask({ what: "conversations", find: text, limit: 200 });
+        if (filter.value.trim() !== text) return;
+        found = got.rows;
+      } catch (error) {
+        found = [];
+      }
+    }
+    draw();
+  }
+
+  async function show(key) {
+    const isOther = key !== opened;
+    opened = key;
+    app.detail(key !== "");
+    if (!key) {
+      fill(detail, composer ? [el("h2", {}, "New message"), composer.root] : el("p", { class: "quiet" }, "Choose a conversation."));
+      return;
+    }
+    list.cursor = key;
+    list.later();
+    const row = app.store.talks.get(key);
+    fill(title, oneLine(row?.title ?? key));
+    besideField.hidden = !key.startsWith("#") || key === "#general";
+    if (isOther || !detail.contains(talk.root)) {
+      fill(detail, title, besideField, talk.root, tools, composer?.root);
+      composer?.reply(null);
+      const [to, fixed] = target(key);
+      composer?.aim(to, fixed);
+    }
+    try {
+      const got = await page({ limit: 100 });
+      if (key === opened) talk.begin(got);
+    } catch (error) {
+      if (key === opened) talk.begin({ rows: [] });
+      fill(title, oneLine(error.message));
+    }
+  }
+
+  const root = el("div", { class: "split" },
+    el("div", { class: "master" }, el("h1", {}, "Talk"), el("div", { class: "line" }, labelled("Find", filter), composer ? button("New message", () => app.go("talk", "")) : null), list.root), detail);
+  draw();
+  return {
+    root, list, show, filter,
+    changed: draw,
+    keys: [
+      ["Enter", "in the messages: the ledger of the message", null],
+      ["r", "reply to the message", () => reply(false)],
+      ["c", "quote the message", () => reply(true)],
+      ["w", "write", () => composer?.text.focus()],
+      ["/", "find", () => filter.focus()],
+    ],
+  };
+}
+
+// Whom a message in a conversation goes to.
+function target(key) {
+  if (key === "#general") return ["@all", {}];
+  if (key.startsWith("#")) return [key, {}];
+  if (key.startsWith("@")) return [key.split("@").filter((one) => one && one !== "human").map((one) => `@${one}`).join(" "), {}];
+  const thread = key.replace(/^thread\//, "");
+  return ["", { thread }];
+}

@@ -1,0 +1,93 @@
+"""A bus with the page, and a browser that a person signs in."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from tests.app.person import Person
+from tests.daemon.stage import Home, new_home, write_settings
+from tests.limits import LIMIT_S
+
+_PROGRAM: Final = shutil.which("chromium")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start the system's Chromium. Without it the tests are skipped, and say so."""
+    if _PROGRAM is None:
+        pytest.skip("THE PAGE IS NOT TESTED: there is no program 'chromium' on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_PROGRAM, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def bus_with_page(**settings: str | int) -> Iterator[Home]:
+    """Start a bus whose HTTP door is open, at the same address also after the next start."""
+    with new_home() as home:
+        write_settings(home, http="127.0.0.1:0", **settings)
+        home.start_daemon()
+        write_settings(home, http=address_of(home).removeprefix("http://"), **settings)
+        yield home
+
+
+def address_of(home: Home) -> str:
+    """Return the address of the HTTP door."""
+    found: str = home.ok("status", "--json").json["doors"]["http"]
+    return found
+
+
+class Watched:
+    """A page whose errors are recorded."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        page.set_default_timeout(LIMIT_S * 1000)
+        page.on("console", lambda message: message.type in ("error", "warning") and self._note(message.text))
+        page.on("pageerror", lambda error: self._note(str(error)))
+
+    def _note(self, text: str) -> None:
+        # The browser itself reports failed connections and refused requests.
+        if not re.search(r"net::ERR_|Failed to load resource", text):
+            self.errors.append(text)
+
+
+def sign_in(home: Home, page: Page, *options: str, reply: str = "y") -> None:
+    """Sign a page in: a person runs `pal web`, types the code into the page, and replies at the terminal."""
+    person = Person(home)
+    try:
+        person.run(" ".join(["pal", "web", *options]))
+        code = code_at(person)
+        page.goto(address_of(home))
+        page.get_by_label("Code").fill(code)
+        page.get_by_role("button", name="Sign in").click()
+        person.until(b"[y/N] ")
+        person.press(f"{reply}\r".encode())
+        person.until(b"status ")
+    finally:
+        person.close()
+
+
+def code_at(person: Person) -> str:
+    """Return the code that `pal web` shows at a terminal."""
+    person.until(b"reply here.")
+    (code,) = re.findall(r"code  (\w{8})\s", person.shown.decode())
+    person.shown = b""
+    return code
+
+
+def axe_source() -> str:
+    """Return the program that finds problems of accessibility."""
+    import axe_playwright_python
+
+    folder = Path(axe_playwright_python.__file__).parent
+    return next(folder.rglob("axe.min.js")).read_text()
