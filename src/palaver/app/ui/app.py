@@ -12,6 +12,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
@@ -203,7 +204,6 @@ class BusScreen(Screen[None]):
         """Set up the content."""
         self.is_ready = True
         self.opened()
-        self.on_screen_resume()
 
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
@@ -262,6 +262,20 @@ class BusScreen(Screen[None]):
         self.ui.send_composed(event.composer, event.argv)
 
 
+class TerminalDriver(LinuxDriver):
+    """The terminal of the person. Bytes that are not UTF-8 are dropped; they do not end the dashboard."""
+
+    def run_input_thread(self) -> None:
+        """Read keys until the end."""
+        while not self.exit_event.is_set():
+            try:
+                super().run_input_thread()
+            except UnicodeDecodeError:
+                continue
+            except OSError:  # the terminal was closed: the hangup signal ends the dashboard
+                return
+
+
 class PalaverApp(App[int]):
     """The dashboard of one bus."""
 
@@ -294,7 +308,7 @@ class PalaverApp(App[int]):
 
         `drawn` is called once the first screen shows the bus.
         """
-        super().__init__(driver_class=driver)
+        super().__init__(driver_class=driver or TerminalDriver)
         self.theme = _THEME
         self.link = link
         self.commands = commands

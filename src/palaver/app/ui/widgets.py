@@ -347,7 +347,10 @@ class Window(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Choose the frame, and let the text be scrolled."""
         self.set_class(self.is_ascii, "-ascii")
-        self.query_one(Rows).focus()
+        rows = self.query_one(TextRows)
+        if rows.text != self._text:  # it has changed since the parts were built
+            rows.show_text(self._text)
+        rows.focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
@@ -361,9 +364,7 @@ class Window(ModalScreen[bool]):
     def show_text(self, text: str) -> None:
         """Show another text."""
         self._text = text
-        for rows in self.query(
-            TextRows
-        ):  # without them the window is not built yet, and begins with the text
+        for rows in self.query(TextRows):
             rows.show_text(text)
 
     def action_close(self) -> None:
