@@ -135,6 +135,12 @@ _NEW_KINDS = frozenset({"request", "unconfirmed", "dead", "stick", "stale"})
 _NEW_OF_PENDING = frozenset({"key", "kind", "what", "why", "actions", "seq"})
 _NEW_SETTINGS = frozenset(
     {
+        "metrics",
+        "metrics_names",
+        "otel_endpoint",
+        "notify",
+        "notify_command",
+        "notify_text",
         "agent_commands",
         "irc",
         "irc_remote",
