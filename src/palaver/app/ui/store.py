@@ -292,13 +292,6 @@ class Store:
             self.talks[row.key] = row
             self.talk_list.put(row.key, (-row.seq,))
 
-    def as_snapshot(self) -> Snapshot:
-        """Return a snapshot without rows, for screens that draw everything again from this store."""
-        me, counts = self.me, self.counts
-        return Snapshot(
-            epoch=self.epoch, seq=self.seq, now=self.now, me=me, device="", version="", counts=counts
-        )
-
     def add_attention(self, page: AttentionPage) -> None:
         """Add the entries that the snapshot left out."""
         for entry in page.entries:
