@@ -31,6 +31,7 @@ from palaver.app.ui.widgets import (
     TopLine,
     Window,
     command_words,
+    now_ms,
     safe_line,
 )
 from palaver.errors import PalaverError
@@ -330,7 +331,7 @@ class PalaverApp(App[int]):
 
     def now_ms(self) -> int:
         """Return the time of the shown bus in Unix milliseconds."""
-        return self.past.now if self.past is not None else time.time_ns() // 1_000_000
+        return self.past.now if self.past is not None else now_ms()
 
     def on_mount(self) -> None:
         """Open the first screen and follow the bus."""
