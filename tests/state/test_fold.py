@@ -18,7 +18,7 @@ from palaver.log.api import Log
 from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import BeginSubagent, Caller
 from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.events import AskPermission, ClosePermission, DeliveryReport, can_rise
+from palaver.protocol.events import ClosePermission, DeliveryReport, OpenPermission, can_rise
 from palaver.protocol.message import PRIORITY_WORDS
 from palaver.protocol.paths import ClearDeadLetters, Content, CreateSession, RemoveSession, SubscribePath
 from palaver.protocol.requests import (
@@ -52,6 +52,7 @@ from palaver.state.agents import (
 from palaver.state.attention import ATTENTION
 from palaver.state.conversations import TALK_OPEN, TALK_ORDER, TALKS
 from palaver.state.fold import _HANDLERS, SKIPPED, agent_of, apply
+from palaver.state.references import THREADS
 from palaver.state.rooms import IrcTopic, read_irc_level, read_irc_levels, read_irc_topic
 from palaver.state.rows import (
     CARRIED,
@@ -66,6 +67,8 @@ from palaver.state.rows import (
     Change,
     decode_count,
     decode_mail,
+    expiry_key,
+    expiry_of_key,
     kind_of_key,
     ledger_key,
 )
@@ -452,7 +455,7 @@ permissions: st.SearchStrategy[tuple[str, Request]] = st.tuples(
     st.just("[pal-events]"),
     st.one_of(
         st.builds(
-            AskPermission,
+            OpenPermission,
             name=st.sampled_from(NAMES),
             permission=st.sampled_from(["a1", "b2"]),
             tool=st.just("Bash"),
@@ -665,3 +668,20 @@ def test_sub_agent_without_a_number_in_its_name_is_skipped_and_counted() -> None
     changes = apply(rows, event("agent.hello", {"agent": agent}))
 
     assert [table for table, _, _ in changes] == [SKIPPED]
+
+
+def test_imported_message_is_a_part_of_its_thread_and_of_no_conversation() -> None:
+    payload: dict[str, object] = {
+        "text": "x",
+        "thread": "plan",
+        "delivered_to": ["nova"],
+        "scope": "mentions",
+    }
+
+    rows = folded(event("message", payload, imported=3), event("status", {"state": "idle"}, imported=4))
+
+    assert [table for table in (*TABLES, THREADS) if rows.scan(table, "")] == [THREADS]
+
+
+def test_key_of_an_expiry_time_can_be_read_back() -> None:
+    assert expiry_of_key(expiry_key(5, 42, "nova+mon")) == (5, 42, "nova+mon")

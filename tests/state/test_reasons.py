@@ -32,7 +32,7 @@ class Case:
     mailbox: str = "nova"
     mail: OpenMessage | None = field(default_factory=lambda: OpenMessage(seq=42, state="queued"))
     priority: Priority = Priority.NORMAL
-    lanes: Sequence[LaneFact] = ()
+    lanes: Sequence[LaneFact] | None = ()
     is_present: bool = True
     kind: MailKind = MailKind.WAKING
     is_for_turn: bool = False
@@ -223,6 +223,12 @@ CASES: list[tuple[Case, str, str, str]] = [
         "turn_failed",
         "the automatic turn failed 3 times, last as #7: no model",
         "a person releases it with 'pal release 42'",
+    ),
+    (
+        Case(lanes=None),
+        "not_recorded",
+        "nova had not taken it yet; the log has no lanes and connections of that time",
+        "the next step of nova",
     ),
     (
         Case(lanes=[NATIVE]),

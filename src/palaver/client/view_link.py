@@ -222,14 +222,13 @@ class ViewLink:
             is_snapshot = bytes(line.changes) == b"null"
             self._put(_decode_snapshot(line.snapshot) if is_snapshot else _decode_changes(line.changes))
             return
-        if line.push == "past":
-            if (progress := self._progress.get(line.req)) is not None:
-                progress(line.seq)
-            return
         answer = self._calls.get(line.req)
         if answer is None or answer.done():
             return
-        if line.error:
+        if line.push == "past":
+            if (progress := self._progress.get(line.req)) is not None:
+                progress(line.seq)
+        elif line.error:
             answer.set_exception(line.refusal)
         else:
             answer.set_result(line.ok)

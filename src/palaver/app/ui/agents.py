@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from palaver.app.ui.app import TIMES_S, BusScreen
+from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import Result, pal_line
 from palaver.app.ui.rows import Lines, Rows
 from palaver.app.ui.store import SORTS
@@ -41,7 +41,6 @@ from palaver.protocol.views import AgentPage, AgentRow, AskAgent, Changes, Messa
 
 if TYPE_CHECKING:
     from textual.style import Style
-    from textual.timer import Timer
 
     from palaver.app.ui.app import PalaverApp
     from palaver.client.view_link import Record
@@ -236,12 +235,12 @@ class AgentActions(BusScreen):
     """Base of the two screens about agents: what a key does to the chosen agents."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "attach", show=False),
-        Binding("m", "message", show=False),
-        Binding("p", "act('pause')", show=False),
-        Binding("u", "act('unpause')", show=False),
-        Binding("x", "act('stop')", show=False),
-        Binding("t", "tag", show=False),
+        letter_key("a", "attach"),
+        letter_key("m", "message"),
+        letter_key("p", "act('pause')"),
+        letter_key("u", "act('unpause')"),
+        letter_key("x", "act('stop')"),
+        letter_key("t", "tag"),
     ]
 
     def chosen(self) -> list[str]:
@@ -334,13 +333,13 @@ class AgentsScreen(AgentActions):
         ("d", "show or hide agents that have left"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "launch", show=False),
-        Binding("slash", "filter", show=False),
-        Binding("s", "sort", show=False),
-        Binding("f", "fold", show=False),
-        Binding("F", "fold_all", show=False),
-        Binding("d", "departed", show=False),
-        Binding("asterisk", "select_all", show=False),
+        letter_key("n", "launch"),
+        letter_key("slash", "filter"),
+        letter_key("s", "sort"),
+        letter_key("f", "fold"),
+        letter_key("F", "fold_all"),
+        letter_key("d", "departed"),
+        letter_key("asterisk", "select_all"),
         Binding("escape", "clear", show=False),
     ]
 
@@ -515,7 +514,7 @@ class AgentScreen(AgentActions):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),
-        Binding("r", "reply", show=False),
+        letter_key("r", "reply"),
         Binding("tab", "part(1)", show=False, priority=True),
         Binding("shift+tab", "part(-1)", show=False, priority=True),
     ]
@@ -542,7 +541,8 @@ class AgentScreen(AgentActions):
         self.agent = name
         self._page: AgentPage | None = None
         self._shown_screen = ""
-        self._asking: Timer | None = None
+        self._is_asking = False
+        self._is_old = False
         self._is_peeking = False
         self._part = 0
 
@@ -565,8 +565,6 @@ class AgentScreen(AgentActions):
         """Read everything, and the live screen again while it is shown."""
         self.set_interval(_PEEK_S, self._peek_again)
         self._show_part(0)
-        self._draw_head()
-        self._ask()
         self._peek()
 
     def chosen(self) -> list[str]:
@@ -576,7 +574,10 @@ class AgentScreen(AgentActions):
     def changed(self, record: "Record") -> None:
         """Read again what a change concerns."""
         self._draw_head()
-        if not isinstance(record, Changes) or self._concerns(record):
+        if self._page is None and not self._is_asking:
+            self._is_asking = True
+            self._ask()
+        elif not isinstance(record, Changes) or self._concerns(record):
             self._ask_soon()
 
     def _concerns(self, changes: Changes) -> bool:
@@ -590,8 +591,10 @@ class AgentScreen(AgentActions):
         return any(self.agent in (event.sender, *event.to) for event in changes.events)
 
     def _ask_soon(self) -> None:
-        if self._asking is None:
-            self._asking = self.set_timer(_ASK_S, self._ask)
+        self._is_old = self._is_asking
+        if not self._is_asking:
+            self._is_asking = True
+            self.set_timer(_ASK_S, self._ask)
 
     @work(group="ask")
     async def _ask(self) -> None:
@@ -601,7 +604,9 @@ class AgentScreen(AgentActions):
             self.say(str(error), is_error=True)
             return
         finally:
-            self._asking = None  # A change during the question starts the next one.
+            self._is_asking = False
+            if self._is_old:  # something has changed during the question
+                self._ask_soon()
         self._page = page
         self._draw_head()
         self.query_one("#queue", Rows).show(

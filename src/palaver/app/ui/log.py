@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from palaver.app.ui.app import BusScreen
+from palaver.app.ui.app import BusScreen, letter_key
 from palaver.app.ui.messages import Look, counted_names, look_of
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import Prompt, safe_line
@@ -470,8 +470,8 @@ class LogScreen(BusScreen):
         ("End, G", "go to the newest event and follow new ones"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", show=False),
-        Binding("t", "go", show=False),
+        letter_key("slash", "filter"),
+        letter_key("t", "go"),
         Binding("escape", "all", show=False),
     ]
     DEFAULT_CSS = (

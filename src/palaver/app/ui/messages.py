@@ -103,46 +103,6 @@ def short_time(ms: int, now_ms: int) -> str:
     return time.strftime("%m-%d %H:%M" if then[0] == now[0] else "%Y-%m-%d", then)
 
 
-class LaidLines:
-    """A text as rows, laid out again when the width changes."""
-
-    def __init__(self, lay_out: Callable[[int], Sequence[Content]]) -> None:
-        """`lay_out` returns the lines for a width."""
-        self._lay_out = lay_out
-        self._width = 80
-        self._lines: Sequence[Content] | None = None
-
-    @property
-    def total(self) -> int:
-        """The number of lines."""
-        return len(self._laid(self._width))
-
-    def row(self, index: int, width: int) -> Content | None:
-        """Return a line."""
-        lines = self._laid(width)
-        return lines[index] if index < len(lines) else None
-
-    def want(self, first: int, last: int) -> None:
-        """Do nothing: the text is there."""
-
-    def key(self, index: int) -> str:
-        """Return the number of a line."""
-        return str(index)
-
-    def find(self, key: str) -> int:
-        """Return the line of a number, or -1."""
-        return int(key) if key.isdecimal() and int(key) < self.total else -1
-
-    def forget(self) -> None:
-        """Lay everything out again: the text has changed."""
-        self._lines = None
-
-    def _laid(self, width: int) -> Sequence[Content]:
-        if self._lines is None or width != self._width:
-            self._width, self._lines = width, self._lay_out(width)
-        return self._lines
-
-
 # --------------------
 # One conversation in a list.
 

@@ -145,7 +145,7 @@ export function open(app) {
   }
 
   const root = el("div", { class: "split" },
-    el("div", { class: "master" }, el("h1", {}, "Agents"),
+    el("div", { class: "master" }, el("h2", {}, "Agents"),
       el("div", { class: "line" }, labelled("Filter", filter), labelled("Sort by", sort),
         el("label", { class: "check" }, hasSub, "sub-agents"), el("label", { class: "check" }, hasLeft, "left")), count, list.root, bar, result), detail);
   draw();

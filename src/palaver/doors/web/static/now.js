@@ -15,7 +15,7 @@ const TITLES = {
 };
 
 export function open(app) {
-  const heading = el("h1", {});
+  const heading = el("h2", {});
   const live = el("p", { class: "unseen", "aria-live": "polite" });
   const hint = el("div", {});
   const detail = el("section", { class: "detail", "aria-label": "Entry", tabindex: -1 });

@@ -156,7 +156,7 @@ export function open(app) {
   }
 
   const root = el("div", { class: "split" },
-    el("div", { class: "master" }, el("h1", {}, "Talk"), el("div", { class: "line" }, labelled("Find", filter), composer ? button("New message", () => app.go("talk", "")) : null), list.root), detail);
+    el("div", { class: "master" }, el("h2", {}, "Talk"), el("div", { class: "line" }, labelled("Find", filter), composer ? button("New message", () => app.go("talk", "")) : null), list.root), detail);
   draw();
   return {
     root, list, show, filter,
