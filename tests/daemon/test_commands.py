@@ -71,6 +71,7 @@ TRIED_ELSEWHERE = frozenset(
         "mcp",
         "monitor",
         "note",
+        "notify",
         "opencode",
         "pause",
         "peek",
