@@ -87,6 +87,7 @@ TRIED_ELSEWHERE = frozenset(
         "thread",
         "token",
         "turn",
+        "web",
         "webhook",
         "transcript",
         "uninstall",
