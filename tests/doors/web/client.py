@@ -33,9 +33,10 @@ def address_of(home: Home) -> str:
 def code_at(person: Person) -> str:
     """Return the code that `pal web` shows at a terminal."""
     person.until(b"reply here.")
-    (code,) = re.findall(r"code  (\w{8})\s", person.shown.decode())
+    codes: list[str] = re.findall(r"code  (\w{8})\s", person.shown.decode())
     person.shown = b""
-    return code
+    assert len(codes) == 1, codes
+    return codes[0]
 
 
 class PageClient:

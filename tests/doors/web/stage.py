@@ -4,11 +4,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 from tests.app.person import Person
 from tests.daemon.stage import Home
 from tests.doors.web.client import address_of, code_at
@@ -37,8 +38,12 @@ class Watched:
         self.page = page
         self.errors: list[str] = []
         page.set_default_timeout(LIMIT_S * 1000)
-        page.on("console", lambda message: message.type in ("error", "warning") and self._note(message.text))
+        page.on("console", self._hear)
         page.on("pageerror", lambda error: self._note(str(error)))
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self._note(message.text)
 
     def _note(self, text: str) -> None:
         # The browser itself reports failed connections and refused requests.
@@ -64,7 +69,7 @@ def sign_in(home: Home, page: Page, *options: str, reply: str = "y") -> None:
 
 def axe_source() -> str:
     """Return the program that finds problems of accessibility."""
-    import axe_playwright_python
-
-    folder = Path(axe_playwright_python.__file__).parent
-    return next(folder.rglob("axe.min.js")).read_text()
+    found = find_spec("axe_playwright_python")
+    assert found is not None
+    assert found.origin is not None
+    return next(Path(found.origin).parent.rglob("axe.min.js")).read_text()
