@@ -49,7 +49,7 @@ from palaver.protocol.views import (
 from palaver.services.past import Report
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.view_pages import LogReader, ViewPages, event_row
+from palaver.services.view_pages import LastMessage, LogReader, ViewPages, event_row, last_message
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -69,6 +69,7 @@ _LIMIT_AGENTS: Final = 100
 """Agents in one record; further ones follow in the next."""
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
+_LIMIT_ROOMS: Final = 20
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _STEP: Final = 20
@@ -303,7 +304,7 @@ class LiveFacts:
         return "" if event is None else event.sender
 
     def lease_until_ms(self, room: Room) -> int:
-        return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
+        return lease_until_ms(room, self.room(room.id, (room.owner,)), self.policy)
 
     def permission(self, id: str) -> bool:
         return self._sources.permissions.get(id) is not None
@@ -337,8 +338,8 @@ class LiveFacts:
             for ability, level in self._sources.delivery.lanes(name)
         ]
 
-    def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
-        return take_facts(self._sources.members, self.now_ms, room.id, names)
+    def room(self, room: str, names: Iterable[str]) -> RoomFacts:
+        return take_facts(self._sources.members, self.now_ms, room, names)
 
 
 # --------------------
@@ -565,7 +566,7 @@ class _Hub:
         self._states: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
         self._children: dict[str, set[str]] = {}
-        self._last: dict[str, Event | None] = {}
+        self._last: dict[str, LastMessage | None] = {}
         self._attention = _Entries()
         self._counts: Counts | None = None
 
@@ -713,14 +714,12 @@ class _Hub:
 
     def _note_due(self) -> None:
         """Note agents that have become stale, and leases that are over."""
-        rows = self._queries.rows
         for kind, key in self._due.take(self._clock.now_ms()):
             if kind == "agent":
                 self._changed.note_agent(key, ())
-            elif (room := read_room(rows, key)) is not None:
+            else:
                 self._changed.rooms[key] = None
                 self._changed.attention[f"stick/{key}"] = None
-                self._watch_room(room)
 
     def _watch_agent(self, agent: Agent) -> None:
         limit_ms = self._facts.stale_after_ms
@@ -731,7 +730,7 @@ class _Hub:
 
     def _watch_room(self, room: Room) -> None:
         names = filter(None, (room.owner, room.reserved_for))
-        at_ms = outlook(room, self._facts.room(room, names), self._facts.policy).changes_ms
+        at_ms = outlook(room, self._facts.room(room.id, names), self._facts.policy).changes_ms
         if at_ms is not None:
             self._due.put(at_ms + 1, "room", room.id)
 
@@ -809,20 +808,19 @@ class _Hub:
         self._changed.note(event, self._queries)
         self._changed.attention.update(dict.fromkeys(self._attention.touched_by(event)))
         if isinstance(event.body, MessageSent):
-            self._last[event.sender] = event
+            self._last[event.sender] = last_message(event)
         elif event.type in AGENT_TYPES:
             agent = self._sources.directory.get(agent_of(event))
             if agent is not None:
                 self._count(agent)
                 self._watch_agent(agent)
-        elif (room_id := room_id_of(event)) and (room := read_room(self._queries.rows, room_id)) is not None:
-            self._watch_room(room)
 
     async def _changes(self, after: int, seq: int, events: Iterable[EventRow]) -> Changes:
         agents = await self._agent_rows()
         talks = self._talk_rows()
         attention, settled = await self._attention_entries()
-        moved, rooms = _take(self._changed.moved, _LIMIT_EVENTS), _take(self._changed.rooms, _LIMIT_KEYS)
+        moved = _take(self._changed.moved, _LIMIT_EVENTS)
+        rooms = await self._room_ids()
         counts = self._current_counts()
         is_new = counts != self._counts
         self._counts = counts
@@ -852,6 +850,15 @@ class _Hub:
             if (row := self._pages.agent_row(name, self._last[name])) is not None:
                 rows.append(row)
         return rows
+
+    async def _room_ids(self) -> list[str]:
+        """Return the changed rooms, and note when they change by time."""
+        ids = _take(self._changed.rooms, _LIMIT_ROOMS)
+        for id_ in ids:
+            await asyncio.sleep(0)  # A room can have many members.
+            if (room := read_room(self._queries.rows, id_)) is not None:
+                self._watch_room(room)
+        return ids
 
     def _talk_rows(self) -> list[ConversationRow]:
         rows, text_of = self._queries.rows, self._facts.text_of
