@@ -63,7 +63,10 @@ MOST_A_SECOND: Final = 30
 """Changes that a view gets in a second."""
 LIMIT_CONTINUED: Final = 2000
 """Events that a snapshot of a continued view can have. If there are more, it has the newest ones instead."""
-_LIMIT_EVENTS: Final = 500
+FLOOD_A_SECOND: Final = 20
+"""Changes in a second while each has many events: a record costs more than its events."""
+_MANY_EVENTS: Final = 150
+_LIMIT_EVENTS: Final = 1000
 """Events in one record; further ones follow in the next."""
 _LIMIT_AGENTS: Final = 100
 """Agents in one record; further ones follow in the next."""
@@ -361,8 +364,6 @@ class _Changed:
         self.attention: dict[str, None] = {}
         self.moved: dict[int, None] = {}
         self.rooms: dict[str, None] = {}
-        self._talks_of: dict[tuple[object, ...], tuple[str, ...]] = {}
-        """The conversations of messages by the fields that decide: most messages are like the one before."""
 
     def __bool__(self) -> bool:
         return any((self.agents, self.counted, self.talks, self.attention, self.moved, self.rooms))
@@ -380,23 +381,7 @@ class _Changed:
     def note_message(self, event: Event, message: MessageSent) -> None:
         self.agents[event.sender] = None
         self.note_unread(message.delivered_to)
-        deciding = (
-            event.sender,
-            event.to,
-            event.imported,
-            message.delivered_to,
-            message.scope,
-            message.thread,
-            message.room,
-            message.channel,
-            message.raw is None,
-        )
-        talks = self._talks_of.get(deciding)
-        if talks is None:
-            if len(self._talks_of) >= _LIMIT_KEYS:
-                self._talks_of.clear()
-            talks = self._talks_of[deciding] = conversations_of(event)
-        self.talks.update(dict.fromkeys(talks))
+        self.talks.update(dict.fromkeys(conversations_of(event)))
         if answered := answered_seq(event):
             self.moved[answered] = None
 
@@ -680,9 +665,11 @@ class _Hub:
         if wait_s > 0:
             self._wake_after(wait_s)
             return
-        self._next_s = self._clock.monotonic_s() + 1 / MOST_A_SECOND
+        begin_s = self._clock.monotonic_s()
+        self._next_s = begin_s + 1 / MOST_A_SECOND
         try:
-            await self._send_changes()
+            if await self._send_changes() >= _MANY_EVENTS:
+                self._next_s = begin_s + 1 / FLOOD_A_SECOND
         except StorageFailed as error:
             # Some events cannot be read. A new snapshot says that it does not continue.
             _logger.error("open views get a new snapshot: %s", error)
@@ -787,29 +774,38 @@ class _Hub:
 
     # Changes
 
-    async def _send_changes(self) -> None:
+    async def _send_changes(self) -> int:
+        """Send everything since the last record. Return the number of its events."""
         after = self._seq
         events, seq = await self._queries.next_events(after, _LIMIT_EVENTS)
+        newest: dict[str, Event] = {}
         rows: list[EventRow] = []
+        noted: set[tuple[object, ...]] = set()
         for at, event in enumerate(events):
             await _let_others_run(at)
-            self._note(event)
             rows.append(event_row(event))
+            # In a flood most messages are like the one before.
+            kind = _kind_of_message(event)
+            if kind is None or kind not in noted:
+                self._note(event)
+                noted.add(kind or ())
+        for event in events:
+            if isinstance(event.body, MessageSent):
+                newest[event.sender] = event
+        self._last.update((sender, last_message(event)) for sender, event in newest.items())
         changes = await self._changes(after, seq, rows)
         self._seq = seq
-        if _is_empty(changes):
-            return
-        record = ViewRecord(seq=seq, is_snapshot=False, data=_encode(changes))
-        for view in self.views:
-            if not view.is_behind:
-                view.put(record)
+        if not _is_empty(changes):
+            record = ViewRecord(seq=seq, is_snapshot=False, data=_encode(changes))
+            for view in self.views:
+                if not view.is_behind:
+                    view.put(record)
+        return len(events)
 
     def _note(self, event: Event) -> None:
         self._changed.note(event, self._queries)
         self._changed.attention.update(dict.fromkeys(self._attention.touched_by(event)))
-        if isinstance(event.body, MessageSent):
-            self._last[event.sender] = last_message(event)
-        elif event.type in AGENT_TYPES:
+        if event.type in AGENT_TYPES:
             agent = self._sources.directory.get(agent_of(event))
             if agent is not None:
                 self._count(agent)
@@ -901,6 +897,24 @@ class _Hub:
         agents = {state: number for state, number in self._numbers.items() if number}
         unread = count_unread(self._queries.rows)
         return Counts(agents=agents, attention=len(self._attention), unread=unread)
+
+
+def _kind_of_message(event: Event) -> tuple[object, ...] | None:
+    """Return the fields of a message that decide which rows it changes; None for other events."""
+    message = event.body
+    if not isinstance(message, MessageSent) or not _is_plain(message):
+        return None
+    return (
+        event.sender,
+        event.to,
+        event.imported,
+        message.delivered_to,
+        message.scope,
+        message.thread,
+        message.room,
+        message.channel,
+        message.raw is None,
+    )
 
 
 def _is_empty(changes: Changes) -> bool:
