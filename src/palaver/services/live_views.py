@@ -75,6 +75,8 @@ _LIMIT_KEYS: Final = 200
 _LIMIT_ROOMS: Final = 20
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
+_REMOVAL_MS: Final = 500
+"""Milliseconds between two looks at a message whose text is being removed: no event reports the end."""
 _STEP: Final = 20
 """Rows that are built before other callers can run."""
 _LONGEST_SLEEP_S: Final = 60.0
@@ -405,12 +407,14 @@ class _Changed:
         if room := room_id_of(event):
             self.rooms[room] = None
             self.agents.update(dict.fromkeys(event.to))
-        if isinstance(event.body, TextRemoved):
-            seq = event.body.event
-            self.moved[seq] = None
-            self.attention.update((f"{kind}/{seq}", None) for kind in ("request", "held", "dead"))
-            if (removed := queries.event(seq)) is not None:
-                self.talks.update(dict.fromkeys(conversations_of(removed)))
+
+    def note_removed(self, seq: int, queries: Queries) -> None:
+        """Add everything that shows the text of a message."""
+        self.moved[seq] = None
+        self.attention.update((f"{kind}/{seq}", None) for kind in ("request", "held", "dead"))
+        if (event := queries.event(seq)) is not None:
+            self.agents[event.sender] = None
+            self.talks.update(dict.fromkeys(conversations_of(event)))
 
     def note_agent(self, name: str, rooms: Iterable[str]) -> None:
         """Add an agent whose presence, or whose time, has changed."""
@@ -704,9 +708,20 @@ class _Hub:
         for kind, key in self._due.take(self._clock.now_ms()):
             if kind == "agent":
                 self._changed.note_agent(key, ())
+                if (agent := self._sources.directory.get(key)) is not None:
+                    self._watch_agent(agent)
+            elif kind == "text":
+                self._note_removed(*map(int, key.split("/")))
             else:
                 self._changed.rooms[key] = None
                 self._changed.attention[f"stick/{key}"] = None
+
+    def _note_removed(self, seq: int, order: int) -> None:
+        """Read a message again whose text is being removed, until that is done; `order` is its seq."""
+        self._changed.note_removed(seq, self._queries)
+        self._last.clear()
+        if order > self._queries.redacted():
+            self._due.put(self._clock.now_ms() + _REMOVAL_MS, "text", f"{seq}/{order}")
 
     def _watch_agent(self, agent: Agent) -> None:
         limit_ms = self._facts.stale_after_ms
@@ -805,7 +820,9 @@ class _Hub:
     def _note(self, event: Event) -> None:
         self._changed.note(event, self._queries)
         self._changed.attention.update(dict.fromkeys(self._attention.touched_by(event)))
-        if event.type in AGENT_TYPES:
+        if isinstance(event.body, TextRemoved):
+            self._note_removed(event.body.event, event.seq)
+        elif event.type in AGENT_TYPES:
             agent = self._sources.directory.get(agent_of(event))
             if agent is not None:
                 self._count(agent)

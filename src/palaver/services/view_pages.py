@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_lanes
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, rank, reservation_until_ms
-from palaver.errors import NotFound
+from palaver.errors import NotFound, StorageFailed
 from palaver.log.search import Phrase, parse_search, words_of
 from palaver.protocol.agents import Agent, doing_text
 from palaver.protocol.envelope import Event, room_id_of
-from palaver.protocol.events import AgentState, DeliveryReport, MessageSent, State
+from palaver.protocol.events import AgentState, DeliveryReport, Freed, MessageSent, State
 from palaver.protocol.message import HUMAN, MESSAGE, flat, handlers_of, is_lost, readable_text
 from palaver.protocol.paths import readable_mailbox, split_mailbox
 from palaver.protocol.query import Query, agent_place
@@ -160,6 +160,10 @@ class ViewReader(Protocol):
         """Return matching events in seq order: the first `limit`, or with `last` the newest `last`."""
         ...
 
+    async def recent(self, query: Query) -> list[Event]:
+        """Return the same without archived events: fast, also if nothing matches."""
+        ...
+
     async def shown(self, query: Query) -> list[Event]:
         """Return messages in the places of `query.shown`, as `read` returns events."""
         ...
@@ -231,6 +235,7 @@ class LogReader:
         self.last = queries.last
         self.event = queries.event
         self.message = queries.message
+        self.recent = queries.read
         self.shown = queries.shown
         self.seq_at = queries.seq_at
 
@@ -419,7 +424,10 @@ class ViewPages:
     async def newest_events(self, seq: int) -> list[Event]:
         """Return the newest events up to a seq, as many as a snapshot has."""
         query = Query(before=seq + 1, last=_SNAPSHOT_EVENTS, limit=_SNAPSHOT_EVENTS, with_imported=True)
-        return await self._reader.read(query)
+        try:
+            return await self._reader.read(query)
+        except StorageFailed:  # An archive is lost. The bus is shown without it.
+            return await self._reader.recent(query)
 
     def counts(self, attention: int) -> Counts:
         """Return the numbers of the top line; the number of entries of attention is given."""
@@ -519,17 +527,17 @@ class ViewPages:
         """Return the newest message that each of these agents wrote."""
         seq = self._reader.last()
         query = Query(types=(MESSAGE,), before=seq + 1, last=_NEWEST_MESSAGES)
-        found = {event.sender: last_message(event) for event in await self._reader.read(query)}
+        found = {event.sender: last_message(event) for event in await self._reader.recent(query)}
         for name in names:
             if name not in found and (last := await self.last_message(name)) is not None:
                 found[name] = last
         return found
 
     async def last_message(self, name: str) -> LastMessage | None:
-        """Return the newest message that an agent wrote, or None."""
+        """Return the newest message that an agent wrote, or None; also None if that is archived."""
         before = self._reader.last() + 1
         query = Query(types=(MESSAGE,), senders=(name,), before=before, last=1, limit=1)
-        events = await self._reader.read(query)
+        events = await self._reader.recent(query)
         return last_message(events[0]) if events else None
 
     async def agent(self, name: str, limit: int) -> AgentPage:
@@ -710,11 +718,14 @@ class ViewPages:
         first = LedgerStep(seq=event.seq, ts=event.ts, name="", state=State.QUEUED.value, by=event.sender)
         if not names:
             return (first,)
+        end = self._reader.last() + 1
+        if all(one.state in _FINAL for one in receipts.receipts):  # Then nothing follows.
+            end = min(end, await self._reader.seq_at(max(one.ts for one in receipts.receipts) + 1))
         query = Query(
             types=("delivery",),
             agents=tuple(dict.fromkeys(names)),
             after=event.seq,
-            before=self._reader.last() + 1,
+            before=end,
             limit=_LIMIT_STEPS,
         )
         steps = [
@@ -832,15 +843,21 @@ class ViewPages:
             last=_LIMIT_HANDOFFS,
             limit=_LIMIT_HANDOFFS,
         )
-        found = []
-        for event in reversed(await self._reader.read(query)):
-            handoff = getattr(event.body, "handoff", None)
-            if handoff is not None:
-                to = getattr(event.body, "reserved_for", None) or ""
-                found.append(
-                    RoomHandoff(seq=event.seq, ts=event.ts, sender=event.sender, to=to, handoff=handoff)
-                )
-        return tuple(found)
+        events = {event.seq: event for event in await self._reader.recent(query)}
+        # An open one is shown also if it is archived.
+        if room.pending is not None and (opened := self._reader.event(room.pending.seq)) is not None:
+            events[opened.seq] = opened
+        return tuple(
+            RoomHandoff(
+                seq=event.seq,
+                ts=event.ts,
+                sender=event.sender,
+                to=freed.reserved_for or "",
+                handoff=freed.handoff,
+            )
+            for _, event in sorted(events.items(), reverse=True)
+            if isinstance(freed := event.body, Freed) and freed.handoff is not None
+        )
 
     def _notes(self, room: Room) -> tuple[RoomNote, ...]:
         notes = read_notes(self._rows, room.id, include_resolved=True, limit=_LIMIT_NOTES)
