@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.fakes import FakeClock, open_memory, opened_bus
 
 from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, HttpGate
-from palaver.doors.http.webhooks import Webhooks
+from palaver.doors.http.webhooks import HttpReply, Webhooks
 from palaver.doors.tcp_door import Address, allowed_names
 from palaver.identity.accounts import FILE_NAME, Token, TokenBook, WebhookBook
 from palaver.services.paths import PathService
@@ -32,6 +32,16 @@ class Inside:
         self.tokens.append(scope[TOKEN])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
+
+
+class NoPage:
+    """The page, which no request of these tests is for."""
+
+    def refusal(self, scope: Scope) -> HttpReply | None:
+        raise AssertionError("a request for the page")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("a request for the page")
 
 
 @dataclass
@@ -97,7 +107,9 @@ def visit(inside: Inside, tmp_path: Path, secret: str, webhooks: Webhooks) -> Vi
         "authorization": f"Bearer {secret}",
         "content-type": "application/json; charset=utf-8",
     }
-    return Visit(HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside, webhooks), headers)
+    return Visit(
+        HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside, webhooks, NoPage()), headers
+    )
 
 
 async def test_token_is_accepted_and_identifies_the_caller(visit: Visit, inside: Inside) -> None:
@@ -202,7 +214,7 @@ async def test_request_of_another_kind_is_ignored(inside: Inside, tmp_path: Path
     async def nobody(*_: object) -> Message:
         raise AssertionError
 
-    gate = HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside, webhooks)
+    gate = HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside, webhooks, NoPage())
     await gate({"type": "lifespan"}, nobody, nobody)  # type: ignore[arg-type]  # neither is used
 
     assert inside.bodies == []

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
+from tests.doors.http.test_gate import NoPage
 from tests.fakes import START_MS, Bus, open_memory, opened_bus
 
 from palaver.domain.paths import has_wildcard
@@ -157,7 +158,7 @@ def gate_on(bus: Bus, book: WebhookBook, home: Path, **options: float) -> HttpGa
     queries = Queries(bus.log)
     webhooks = Webhooks(book, PathService(bus.broker, queries, bus.delivery), queries, bus.clock)
     names = allowed_names(Address("127.0.0.1", 7420), "")
-    return HttpGate(never, TokenBook(home, bus.clock), names, never, webhooks, **options)
+    return HttpGate(never, TokenBook(home, bus.clock), names, never, webhooks, NoPage(), **options)
 
 
 @pytest.fixture

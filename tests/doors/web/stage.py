@@ -1,16 +1,18 @@
-"""A bus with the page, and a browser that a person signs in."""
+"""A browser that a person signs in to the page."""
 
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 from tests.app.person import Person
-from tests.daemon.stage import Home, new_home, write_settings
+from tests.daemon.stage import Home
+from tests.doors.web.client import address_of, code_at
 from tests.limits import LIMIT_S
 
 _PROGRAM: Final = shutil.which("chromium")
@@ -29,22 +31,6 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
-@contextmanager
-def bus_with_page(**settings: str | int) -> Iterator[Home]:
-    """Start a bus whose HTTP door is open, at the same address also after the next start."""
-    with new_home() as home:
-        write_settings(home, http="127.0.0.1:0", **settings)
-        home.start_daemon()
-        write_settings(home, http=address_of(home).removeprefix("http://"), **settings)
-        yield home
-
-
-def address_of(home: Home) -> str:
-    """Return the address of the HTTP door."""
-    found: str = home.ok("status", "--json").json["doors"]["http"]
-    return found
-
-
 class Watched:
     """A page whose errors are recorded."""
 
@@ -52,8 +38,12 @@ class Watched:
         self.page = page
         self.errors: list[str] = []
         page.set_default_timeout(LIMIT_S * 1000)
-        page.on("console", lambda message: message.type in ("error", "warning") and self._note(message.text))
+        page.on("console", self._hear)
         page.on("pageerror", lambda error: self._note(str(error)))
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self._note(message.text)
 
     def _note(self, text: str) -> None:
         # The browser itself reports failed connections and refused requests.
@@ -77,17 +67,9 @@ def sign_in(home: Home, page: Page, *options: str, reply: str = "y") -> None:
         person.close()
 
 
-def code_at(person: Person) -> str:
-    """Return the code that `pal web` shows at a terminal."""
-    person.until(b"reply here.")
-    (code,) = re.findall(r"code  (\w{8})\s", person.shown.decode())
-    person.shown = b""
-    return code
-
-
 def axe_source() -> str:
     """Return the program that finds problems of accessibility."""
-    import axe_playwright_python
-
-    folder = Path(axe_playwright_python.__file__).parent
-    return next(folder.rglob("axe.min.js")).read_text()
+    found = find_spec("axe_playwright_python")
+    assert found is not None
+    assert found.origin is not None
+    return next(Path(found.origin).parent.rglob("axe.min.js")).read_text()

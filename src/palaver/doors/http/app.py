@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.doors.http.webhooks import HttpReply, Webhooks, is_webhook_target
 from palaver.doors.tcp_door import is_allowed_host, is_allowed_origin
-from palaver.doors.web.page import Page, is_page_target
+from palaver.doors.web.page import is_page_target
 from palaver.errors import PalaverError, WhoAreYou
 from palaver.harness.hooks import text_in
 from palaver.identity.accounts import Token, TokenBook
@@ -45,6 +45,16 @@ HAS_ENDED: Final = "this token has ended: it was revoked or replaced, or its tim
 FOR_IRC_ONLY: Final = "this token is the password of a person, and is valid on IRC only"
 
 
+class PageApp(Protocol):
+    """The application for the paths of the page; implemented by `Page`."""
+
+    def refusal(self, scope: Scope) -> HttpReply | None:
+        """Return why a request is refused; None if it is accepted."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class HttpGate:
     """A wrapper that passes valid requests to an application and refuses the others itself."""
 
@@ -55,7 +65,7 @@ class HttpGate:
         names: frozenset[str],
         sockets: ASGIApp,
         webhooks: Webhooks,
-        page: Page,
+        page: PageApp,
         *,
         limit_body_s: float = LIMIT_BODY_S,
     ) -> None:
@@ -265,7 +275,7 @@ def make_app(
     metrics: Answer,
     sockets: ASGIApp,
     webhooks: Webhooks,
-    page: Page,
+    page: PageApp,
     tokens: TokenBook,
     names: frozenset[str],
 ) -> ASGIApp:

@@ -135,7 +135,8 @@ export class FixedList extends KeyedList {
   move(steps) {
     if (this.items.length === 0) return;
     const now = this.index();
-    const next = now < 0 ? (steps > 0 && steps !== Infinity ? 0 : this.items.length - 1) : now + steps;
+    const isFirst = steps === -Infinity || (steps > 0 && steps !== Infinity);
+    const next = now < 0 ? (isFirst ? 0 : this.items.length - 1) : now + steps;
     this.show(Math.min(this.items.length - 1, Math.max(0, next)));
     if (steps > 0) this.nearEnd();
   }

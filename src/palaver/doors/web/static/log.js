@@ -114,7 +114,7 @@ export function open(app) {
     }
   }
 
-  const root = el("div", { class: "single" }, el("h1", {}, "Log"),
+  const root = el("div", { class: "single" }, el("h2", {}, "Log"),
     el("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); load(); } },
       el("div", { class: "line" }, labelled("Search", search), el("button", { type: "submit", class: "primary" }, "Show"),
         labelled("Go to seq or time", jump), button("Go", () => goTo(jump.value)), button("Newest", () => { jump.value = ""; load(); })),

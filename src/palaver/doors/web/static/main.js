@@ -56,6 +56,7 @@ class App {
     this.nav = el("nav", { "aria-label": "Screens" }, SCREENS.map(([key, label], index) => el("a", { href: `#/${key}`, "data-screen": key, "aria-keyshortcuts": String(index + 1) }, label, el("span", { class: "count", hidden: true }))));
     this.banner = el("div", { class: "banner", hidden: true, role: "region", "aria-label": "State of the bus" });
     this.main = el("main", { id: "main", tabindex: -1 });
+    this.heading = el("h1", { class: "unseen" });
     this.menu = el("p", { class: "menu" }, this.noticeButton(), button("Keys ?", () => this.help(), { "aria-keyshortcuts": "?" }), button("Sign out", async () => { await api.signOut(); location.reload(); }));
     fill(document.body, el("a", { class: "skip", href: "#main", onclick: (event) => { event.preventDefault(); this.main.focus(); } }, "Skip to content"),
       el("header", {}, this.top, this.menu, this.nav), this.banner, this.main);
@@ -85,7 +86,8 @@ class App {
       this.screen?.close?.();
       this.screenName = name;
       this.screen = module.open(this);
-      fill(this.main, this.screen.root);
+      fill(this.heading, label);
+      fill(this.main, this.heading, this.screen.root);
       document.body.dataset.screen = name;
       for (const link of this.nav.children) {
         if (link.dataset.screen === name) link.setAttribute("aria-current", "page");

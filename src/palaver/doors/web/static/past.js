@@ -35,7 +35,7 @@ export function open(app) {
     fill(shown, facts([["Seq", `#${store.seq}`], ["Time", app.pastTime ? clock(app.pastTime) : ""], ["Agents", states || "none"], ["Attention", String(store.attention.size)], ["Unread", String(store.counts.unread ?? 0)]]));
   }
 
-  const root = el("div", { class: "single" }, el("h1", {}, "Past"),
+  const root = el("div", { class: "single" }, el("h2", {}, "Past"),
     el("p", {}, "Choose an event or a time. All screens then show the bus as it was, with a frame, until you return."),
     el("form", { class: "line", onsubmit: (event) => { event.preventDefault(); go(Number(seq.value)); } }, labelled("Seq", seq), el("button", { type: "submit", class: "primary" }, "Show")),
     el("form", { class: "line", onsubmit: async (event) => {

@@ -73,7 +73,7 @@ export function open(app) {
     for (const one of detail.querySelectorAll("[data-until]")) fill(one, remaining(Number(one.dataset.until)));
   }, 1000);
 
-  const root = el("div", { class: "split" }, el("div", { class: "master" }, el("h1", {}, "Rooms"), list.root), detail);
+  const root = el("div", { class: "split" }, el("div", { class: "master" }, el("h2", {}, "Rooms"), list.root), detail);
   load();
   return { root, list, show, changed, keys: [], close: () => clearInterval(timer) };
 }

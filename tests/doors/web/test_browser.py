@@ -1,0 +1,335 @@
+"""The page in a real browser: all screens, by keyboard, without errors, and through restarts of the bus."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.daemon.stage import Home, Shell, check_output, run_as_person
+from tests.daemon.test_permissions import ask, decision, session
+from tests.doors.web.client import address_of, bus_with_page
+from tests.doors.web.stage import Watched, axe_source, chromium, sign_in
+from tests.limits import LIMIT_S
+
+SCREENS = ("Now", "Agents", "Talk", "Rooms", "Log", "Past")
+EVIL = "<img src=x onerror=\"document.title='owned'\">"
+PHONE, DESK = (360, 740), (1280, 800)
+
+expect.set_options(timeout=LIMIT_S * 1000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+class Stage:
+    """A bus with four agents, and a page that is signed in to it."""
+
+    def __init__(self, home: Home, browser: Browser) -> None:
+        self.home = home
+        self.agents: dict[str, Shell] = {}
+        for name in ("luna", "nova", "mira", "kilo"):
+            self.agents[name] = session(home, name)
+        self.context: BrowserContext = browser.new_context(viewport={"width": DESK[0], "height": DESK[1]})
+        self.watched = Watched(self.context.new_page())
+        self.page: Page = self.watched.page
+        sign_in(home, self.page)
+        expect(self.page.get_by_text("bus up")).to_be_visible()
+
+    def open(self, screen: str) -> None:
+        self.page.keyboard.press(str(SCREENS.index(screen) + 1))
+        link = self.page.get_by_role("link", name=screen)
+        expect(link).to_have_attribute("aria-current", "page")
+
+    def rows(self) -> int:
+        """Return the number of rows in the document."""
+        return self.page.locator("[role=option]").count()
+
+
+@pytest.fixture(scope="module")
+def stage(browser: Browser) -> Iterator[Stage]:
+    settings = {"approvals": 1, "approvals_wait_s": 3600, "web_approvals": 1, "brake_per_minute": 1}
+    with bus_with_page(**settings) as home:
+        made = Stage(home, browser)
+        room = home.path.parent / "project"
+        room.mkdir()
+        subprocess.run(["git", "init", "-q", str(room)], check=True)
+        for name in ("luna", "nova"):
+            made.agents[name].ok("room", "join", str(room))
+        made.agents["luna"].ok("send", "@nova", "--", f"{EVIL} zero\u200bwidth")
+        made.agents["luna"].ok("send", "@human", "--intent", "request", "--", f"Which database? {EVIL}")
+        yield made
+        assert made.watched.errors == []
+        made.context.close()
+
+
+@pytest.fixture(autouse=True)
+def _start_at_now(stage: Stage) -> None:
+    stage.page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
+    stage.page.emulate_media(color_scheme="light")
+    stage.page.goto(address_of(stage.home) + "/#/now")
+    expect(stage.page.get_by_text("bus up")).to_be_visible()
+
+
+def _problems(page: Page) -> list[Any]:
+    """Return the violations that axe finds. The policy of the page does not apply to it."""
+    page.evaluate(axe_source())
+    found = page.evaluate("async () => (await axe.run()).violations")
+    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+def test_every_screen_is_accessible(stage: Stage, scheme: Any, size: tuple[int, int]) -> None:
+    page = stage.page
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+
+    for screen in SCREENS:
+        stage.open(screen)
+        assert _problems(page) == [], screen
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= size[0], screen
+        row = page.locator("main .row").first
+        if row.count() and screen != "Log":
+            row.click()
+            expect(page.locator(".detail h2").first).to_be_visible()
+            assert _problems(page) == [], f"{screen}, opened"
+            page.keyboard.press("Escape")
+            page.goto(address_of(stage.home) + "/#/now")
+
+
+def test_foreign_text_is_text_everywhere(stage: Stage) -> None:
+    page = stage.page
+    for screen in ("Now", "Talk", "Log"):
+        stage.open(screen)
+        expect(page.get_by_text("<img src=x").first).to_be_visible()
+        assert page.locator("img").count() == 0
+        assert "owned" not in page.title()
+
+    stage.open("Log")
+    expect(page.get_by_text("zero\\u200bwidth").first).to_be_visible()
+
+
+def test_request_to_the_person_arrives_on_any_screen_and_is_answered(stage: Stage) -> None:
+    page = stage.page
+    stage.open("Rooms")
+    before = page.locator("nav .count").first.text_content() or "0"
+
+    stage.agents["kilo"].ok("send", "@human", "--intent", "request", "--", "May I rename the table?")
+
+    expect(page.locator("nav .count").first).to_have_text(f" {int(before) + 1}")
+    page.keyboard.press("1")
+    page.get_by_role("option", name="May I rename the table?").click()
+    page.get_by_label("Reply").fill("yes, do")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text("This has ended")).to_be_visible()
+    assert "yes, do" in stage.home.texts()
+
+
+def test_permission_held_message_and_request_are_settled_by_keyboard(stage: Stage) -> None:
+    page, nova = stage.page, stage.agents["nova"]
+    job = ask(stage.agents["mira"])
+    nova.ok("send", "@kilo", "--", "one")
+    held = nova.pal("send", "@kilo", "--json", "--", "two")
+    while held.status == 0:
+        held = nova.pal("send", "@kilo", "--json", "--", "three")
+    seq = held.error["details"]["message"]
+
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    _open_by_keyboard(page, "asks permission")
+    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+    assert '"command": "touch x"' in (page.locator("pre").text_content() or "")
+    page.keyboard.press("a")
+    expect(page.get_by_text("This has ended")).to_be_visible()
+    assert decision(job.end())["behavior"] == "allow"
+
+    page.keyboard.press("Escape")
+    _open_by_keyboard(page, "held message")
+    page.keyboard.press("l")
+    expect(page.get_by_text("This has ended")).to_be_visible()
+    states = check_output(stage.home.pal("receipts", str(seq), "--json")).json["receipts"]
+    assert {one["state"] for one in states} == {"queued"}
+
+
+def _open_by_keyboard(page: Page, text: str) -> None:
+    """Move to the entry with a text, and open it, without a mouse."""
+    entry = page.get_by_role("option").filter(has_text=text).first
+    expect(entry).to_be_visible()
+    page.keyboard.press("Home")
+    for _ in range(20):
+        if "cursor" in (entry.get_attribute("class") or ""):
+            break
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator(".detail h2").first).to_be_visible()
+
+
+def test_entry_released_elsewhere_is_refused_here(stage: Stage) -> None:
+    page, nova = stage.page, stage.agents["nova"]
+    held = nova.pal("send", "@mira", "--json", "--", "one")
+    while held.status == 0:
+        held = nova.pal("send", "@mira", "--json", "--", "two")
+    seq = held.error["details"]["message"]
+    page.get_by_role("option").filter(has_text="held message").first.click()
+    expect(page.get_by_role("button", name="Release")).to_be_enabled()
+
+    check_output(run_as_person(stage.home, "release", str(seq)))
+
+    expect(page.get_by_text("This has ended")).to_be_visible()
+    expect(page.get_by_role("button", name="Release")).to_be_disabled()
+
+
+def test_ledger_equals_the_receipts_of_the_command(stage: Stage) -> None:
+    page = stage.page
+    seq = stage.home.ok("send", "@mira", "--json", "--", "for the ledger").json["seq"]
+    stage.open("Log")
+    expect(page.get_by_text("for the ledger")).to_be_visible()
+
+    with page.expect_response(lambda one: '"ledger"' in (one.request.post_data or "")) as asked:
+        page.get_by_role("option").filter(has_text="for the ledger").first.click()
+
+    shown = asked.value.json()["receipts"]
+    assert shown == stage.home.ok("receipts", str(seq), "--json").json
+    expect(page.get_by_role("dialog")).to_contain_text("Steps")
+    assert _problems(page) == []
+    page.keyboard.press("Escape")
+
+
+def test_messages_are_sent_from_a_conversation(stage: Stage) -> None:
+    page = stage.page
+    page.goto(address_of(stage.home) + "/#/talk/" + "%23" + _room(stage.home))
+    expect(page.get_by_label("To", exact=True)).to_have_value(f"#{_room(stage.home)}")
+
+    page.get_by_label("Message", exact=True).fill("hello, room")
+    page.get_by_role("button", name="Send").click()
+
+    expect(page.get_by_role("listbox", name="Messages")).to_contain_text("hello, room")
+    box = page.locator(".composer").bounding_box()
+    messages = page.get_by_role("listbox", name="Messages").bounding_box()
+    assert box is not None
+    assert messages is not None
+    assert box["y"] >= messages["y"] + messages["height"], "the composer covers the messages"
+
+
+def _room(home: Home) -> str:
+    found: str = home.ok("room", "list", "--json").lines[0]["room"]
+    return found
+
+
+def test_long_lists_have_few_rows_in_the_document(stage: Stage) -> None:
+    page = stage.page
+    program = (
+        "import asyncio, palaver\n"
+        "async def main():\n"
+        "    async with palaver.connect(name='flood') as me:\n"
+        "        for n in range(600):\n"
+        "            await me.send('@flood', f'line {n}')\n"
+        "asyncio.run(main())\n"
+    )
+    subprocess.run([sys.executable, "-c", program], env=stage.home.environment, check=True, timeout=LIMIT_S)
+
+    stage.open("Log")
+    expect(page.get_by_text("line 599").first).to_be_visible()
+    list_box = page.get_by_role("listbox", name="Events")
+    for _ in range(30):
+        list_box.evaluate("(box) => { box.scrollTop = 0; }")
+        page.wait_for_function(
+            "(box) => box.scrollTop > 0 || box.textContent.includes('#1 ')", arg=list_box.element_handle()
+        )
+        assert stage.rows() <= 300
+    expect(page.get_by_text("#1 ").first).to_be_visible()
+    page.get_by_label("Go to seq or time").fill("300")
+    page.keyboard.press("Enter")
+    expect(page.locator(".cursor")).to_contain_text("#300 ")
+    assert stage.rows() <= 300
+
+
+def test_past_shows_the_bus_as_it_was_and_sends_nothing(stage: Stage) -> None:
+    page = stage.page
+    seq = stage.home.ok("send", "@mira", "--json", "--", "a mark in time").json["seq"]
+    stage.home.ok("send", "@mira", "--json", "--", "after the mark")
+    stage.open("Past")
+
+    page.get_by_label("Seq").fill(str(seq))
+    page.get_by_role("button", name="Show").first.click()
+    expect(page.get_by_text(f"The bus as it was at #{seq}")).to_be_visible()
+
+    stage.open("Log")
+    expect(page.get_by_text("a mark in time").first).to_be_visible()
+    assert page.get_by_text("after the mark").count() == 0
+    stage.open("Talk")
+    assert page.get_by_role("button", name="Send").count() == 0
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text(f"The bus as it was at #{seq + 1}")).to_be_visible()
+    assert _problems(page) == []
+    page.get_by_role("button", name="Return to now").click()
+    expect(page.get_by_text("The bus as it was")).to_have_count(0)
+
+
+def test_page_goes_on_after_the_bus_was_down(stage: Stage) -> None:
+    page = stage.page
+    page.evaluate("window.isSamePage = true")
+
+    stage.home.ok("down")
+    expect(page.get_by_text("What you see is old")).to_be_visible()
+    expect(page.get_by_text("bus away")).to_be_visible()
+    assert _problems(page) == []
+    stage.home.start_daemon()
+
+    expect(page.get_by_text("bus up")).to_be_visible()
+    stage.home.ok("send", "@human", "--intent", "request", "--", "Are you back?")
+    expect(page.get_by_role("option").filter(has_text="Are you back?")).to_be_visible()
+    assert page.evaluate("window.isSamePage")
+
+
+def test_fifty_tabs_share_one_stream(stage: Stage) -> None:
+    pages = [stage.context.new_page() for _ in range(50)]
+    watched = [Watched(page) for page in pages]
+    try:
+        for page in pages:
+            page.goto(address_of(stage.home) + "/#/now", wait_until="commit")
+        stage.home.ok("send", "@human", "--intent", "request", "--", "for all tabs")
+        for page in pages:
+            expect(page.get_by_role("option").filter(has_text="for all tabs")).to_be_visible()
+        # The tab that reads the stream closes: another one goes on.
+        stage.page.goto("about:blank")
+        stage.home.ok("send", "@human", "--intent", "request", "--", "after the first")
+        for page in pages[::10]:
+            expect(page.get_by_role("option").filter(has_text="after the first")).to_be_visible()
+        assert [one.errors for one in watched if one.errors] == []
+    finally:
+        for page in pages:
+            page.close()
+
+
+def test_signed_out_page_shows_the_sign_in(stage: Stage, browser: Browser) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        watched = Watched(page)
+        sign_in(stage.home, page, "--read-only")
+        expect(page.get_by_text("read-only")).to_be_visible()
+        id = page.evaluate(
+            "fetch('/api/session', {headers: {'X-Palaver': localStorage['palaver-key']}}).then(r => r.json())"
+        )["id"]
+
+        check_output(run_as_person(stage.home, "web", "revoke", id))
+
+        expect(page.get_by_label("Code")).to_be_visible()
+        assert _problems(page) == []
+        assert watched.errors == []
+
+
+def test_denied_page_says_so_and_stays_outside(stage: Stage, browser: Browser) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+
+        sign_in(stage.home, page, reply="n")
+
+        expect(page.get_by_text("was not allowed")).to_be_visible()
+        assert json.loads(page.evaluate("JSON.stringify({...localStorage})")) == {}
