@@ -1,4 +1,4 @@
-"""A bus of conversations, rooms and events for the screens, held in memory. It answers questions like a daemon."""
+"""A bus in memory for the screens: it answers questions about conversations, rooms and events."""
 
 from collections.abc import Callable, Iterable, Sequence
 

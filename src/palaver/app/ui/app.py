@@ -31,6 +31,7 @@ from palaver.app.ui.widgets import (
     TopLine,
     Window,
     command_words,
+    now_ms,
     safe_line,
 )
 from palaver.errors import PalaverError
@@ -139,6 +140,8 @@ class BusScreen(Screen[None]):
     BusScreen { layout: vertical; }
     BusScreen.-low ScreenNames { display: none; }
     BusScreen > .content { width: 1fr; height: 1fr; }
+    BusScreen.-low Composer { padding: 0; }
+    BusScreen.-low Composer > Static, BusScreen.-low MessageArea { max-height: 1; }
     BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
     BusScreen.-past.-ascii { border: ascii ansi_yellow; }
     BusScreen.-past.-low { border: none; }
@@ -328,7 +331,7 @@ class PalaverApp(App[int]):
 
     def now_ms(self) -> int:
         """Return the time of the shown bus in Unix milliseconds."""
-        return self.past.now if self.past is not None else time.time_ns() // 1_000_000
+        return self.past.now if self.past is not None else now_ms()
 
     def on_mount(self) -> None:
         """Open the first screen and follow the bus."""

@@ -7,17 +7,26 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from textual import work
+from textual import events, on, work
 
 from palaver.app.ui.app import BusScreen
 from palaver.app.ui.messages import Look, MessageLines, ledger_lines, look_of
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import Composer, OutgoingText, Window
 from palaver.errors import PalaverError
-from palaver.protocol.views import AskLedger, AskMessages, Changes, LedgerPage, MessageRow, MessagesPage
+from palaver.protocol.views import (
+    AskLedger,
+    AskMessages,
+    Changes,
+    LedgerPage,
+    MessageRow,
+    MessagesPage,
+    Snapshot,
+)
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
+    from palaver.app.ui.store import Record
 
 PAGE: Final = 60
 """Messages that are read at once."""
@@ -68,6 +77,8 @@ class MessagesScreen(BusScreen):
         self._is_marking = False
         self._seen: set[int] = set()
         self._shown = (0, -1)
+        self._was_hidden = False
+        self._snapshot: Snapshot | None = None
         self._lines = MessageLines(Look(me="human", is_ascii=True, clock=str))
 
     # What is shown
@@ -88,7 +99,7 @@ class MessagesScreen(BusScreen):
         self._jobs.clear()
         self._stale.clear()
         self._is_marking = False
-        self._lines = MessageLines(look_of(self.ui), max(self.messages.size.width - 2, 20))
+        self._lines = MessageLines(look_of(self.ui))
         self._lines.wanted = self._want
         self.messages.show(self._lines)
         if not key:
@@ -154,8 +165,25 @@ class MessagesScreen(BusScreen):
 
     # Changes
 
-    def catch_up(self) -> None:
-        """Read what has changed while this screen was not shown."""
+    def is_new(self, record: "Record") -> bool:
+        """Return whether a record is a snapshot that is not drawn yet; resuming shows the last one again."""
+        is_new = isinstance(record, Snapshot) and record is not self._snapshot
+        if isinstance(record, Snapshot):
+            self._snapshot = record
+        return is_new
+
+    @on(events.ScreenSuspend)
+    def _suspended(self) -> None:
+        self._was_hidden = True
+
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        """Read what has changed while another screen or window was shown."""
+        if self.is_ready and self._opened and self._was_hidden:
+            self._was_hidden = False
+            self._catch_up()
+
+    def _catch_up(self) -> None:
         self._stale.update(row.seq for row in self._lines.rows)
         self._read_newer()
         self.messages.refresh_rows()
