@@ -309,7 +309,7 @@ class PalaverApp(App[int]):
 
         `drawn` is called once the first screen shows the bus.
         """
-        super().__init__(driver_class=driver or TerminalDriver)
+        super().__init__(driver_class=driver or TerminalDriver, ansi_color=True)
         self.theme = _THEME
         self.link = link
         self.commands = commands
