@@ -54,8 +54,8 @@ CHAT_COMMANDS: Final = (
         description=(
             "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
             "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
-            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
-            "in the room can read everything. You do not become a member and never own the stick. Type /help "
+            "Below each message you see who has read it, and why others have not. Routing is not privacy: "
+            "everyone in the room can read everything. You do not become a member and never own the stick. Type /help "
             "in the chat for more."
         ),
         positionals=(
