@@ -31,7 +31,7 @@ def stats(home: Home) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """Return the numbers of 'pal status --stats', by family and labels."""
     families: list[JsonLine] = home.ok("status", "--stats", "--json").json["families"]
     return {
-        family["name"]: {tuple(one["labels"].items()): one["value"] for one in family["samples"]}
+        family["metric"]: {tuple(one["labels"].items()): one["value"] for one in family["samples"]}
         for family in families
     }
 

@@ -1,4 +1,4 @@
-"""What waits for a person: how each entry begins and ends, what it says, and which commands it offers."""
+"""Attention: how each entry begins and ends, its sentences, and the commands that it offers."""
 
 import pytest
 from tests.state.recomputed import FakeFacts
@@ -117,7 +117,7 @@ def test_message_that_expects_a_reply_of_the_person_is_listed() -> None:
     ],
     ids=["no request", "broadcast", "of the person", "to an agent", "migrated", "not delivered", "imported"],
 )
-def test_other_messages_are_no_requests_to_the_person(event: Event) -> None:
+def test_other_messages_do_not_need_a_reply_of_the_person(event: Event) -> None:
     assert Home(event).keys() == []
 
 

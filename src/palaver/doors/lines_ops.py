@@ -65,7 +65,7 @@ from palaver.protocol.paths import Content, Migrate, check_network, external_sen
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, RelayLine, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
-from palaver.services.live_views import View, ViewRecord
+from palaver.services.live_views import OpenView, ViewRecord
 from palaver.services.past import PastProgress
 from palaver.services.paths import PathService, Range, path_request
 from palaver.services.results import AgentView
@@ -154,7 +154,7 @@ class LineSession:
         self._tools = ToolCalls(services)
         self._runner = RunnerRequests(services, see)
         self._listeners: dict[str, tuple[MailboxReader, asyncio.Task[None]]] = {}
-        self._view: View | None = None
+        self._view: OpenView | None = None
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
         link.on_close(self._end)
@@ -382,7 +382,7 @@ class LineSession:
     def _push_progress(self, req: int, progress: PastProgress) -> None:
         self._push_soon(wire.push_line("past", {"req": req, "at": progress.at, "seq": progress.seq}))
 
-    async def _push_records(self, view: View) -> None:
+    async def _push_records(self, view: OpenView) -> None:
         """Push each record when the last one was written: the rest waits in the view, which limits it."""
         while await self._link.outbox.wait_until_empty():
             try:

@@ -16,8 +16,11 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
+from palaver.config import Settings
+from palaver.domain.routing import Directory
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
 from palaver.errors import BadRequest, PalaverError, StorageFailed, Unavailable
+from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import (
@@ -28,6 +31,7 @@ from palaver.protocol.events import (
     State,
     TextRemoved,
 )
+from palaver.protocol.lanes import Delivering
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.views import (
@@ -43,8 +47,8 @@ from palaver.protocol.views import (
     ViewValue,
 )
 from palaver.services.past import Report
+from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.services import Services
 from palaver.services.view_pages import LogReader, ViewPages, event_row
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
@@ -85,7 +89,7 @@ class ViewRecord:
     data: bytes
 
 
-class View:
+class OpenView:
     """The records of one open view. Iterate over it, and always close it.
 
     The next record is requested when the last one was written. At most 1 MiB waits in the meantime; then it
@@ -159,12 +163,30 @@ class View:
             self._hub.forget(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSources:
+    """The parts of the daemon that views are made from."""
+
+    queries: Queries
+    directory: Directory
+    delivery: Delivering
+    presence: Presence
+    members: MemberPresenceBook
+    permissions: PermissionBook
+    policy: Policy
+    settings: Callable[[], Settings]
+    clock: Clock
+    version: str
+    count_slow: Callable[[str], None]
+    """Counts a follower of this kind that reads too slowly."""
+
+
 class LiveViews:
     """The open views of one daemon. Without an open view it costs nothing."""
 
     def __init__(
         self,
-        services: Callable[[], Services],
+        sources: ViewSources,
         *,
         epoch: str,
         call_later: CallLater,
@@ -175,7 +197,7 @@ class LiveViews:
 
         `past` answers questions about a seq of the past.
         """
-        self._services = services
+        self._sources = sources
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
@@ -183,18 +205,18 @@ class LiveViews:
         self._hub: _Hub | None = None
         self._is_closed = False
 
-    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
+    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> OpenView:
         """Open a view. One that continues gives the seq and the epoch of its last record.
 
         The epoch begins with the id of the home: a seq of another home is ignored.
         """
         hub = self._hub
         if hub is None or hub.is_over:
-            hub = self._hub = _Hub(self._services(), self.facts, self._call_later)
+            hub = self._hub = _Hub(self._sources, self.facts, self._call_later)
             self._spawn(hub.run())
-        device = self._services().queries.device
+        device = self._sources.queries.device
         is_ours = not epoch or epoch.startswith(f"{device}-")
-        view = View(hub, me, after if is_ours else 0, epoch if is_ours else "")
+        view = OpenView(hub, me, after if is_ours else 0, epoch if is_ours else "")
         hub.views.add(view)
         if self._is_closed:
             view.close()
@@ -203,11 +225,11 @@ class LiveViews:
     @property
     def facts(self) -> "LiveFacts":
         """Time, presence and lanes as of now."""
-        return LiveFacts(self._services(), self._epoch)
+        return LiveFacts(self._sources, self._epoch)
 
     def pages(self) -> ViewPages:
         """Return the pages of the present."""
-        queries = self._services().queries
+        queries = self._sources.queries
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
     async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
@@ -217,7 +239,7 @@ class LiveViews:
         """
         if not question.at:
             return await self.pages().answer(question)
-        last = self._services().queries.last()
+        last = self._sources.queries.last()
         if question.at > last:
             raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
         if self._past is None:
@@ -239,59 +261,59 @@ class LiveViews:
 class LiveFacts:
     """The facts that a view of the present needs in addition to the rows."""
 
-    def __init__(self, services: Services, epoch: str) -> None:
-        self._services = services
+    def __init__(self, sources: ViewSources, epoch: str) -> None:
+        self._sources = sources
         self.epoch = epoch
 
     @property
     def device(self) -> str:
-        return self._services.queries.device
+        return self._sources.queries.device
 
     @property
     def version(self) -> str:
-        return self._services.daemon.version
+        return self._sources.version
 
     @property
     def now_ms(self) -> int:
-        return self._services.clock.now_ms()
+        return self._sources.clock.now_ms()
 
     @property
     def stale_after_ms(self) -> int:
-        return self._services.daemon.settings.stale_after_s * 1000
+        return self._sources.settings().stale_after_s * 1000
 
     @property
     def policy(self) -> Policy:
-        return self._services.rooms.policy
+        return self._sources.policy
 
     def is_present(self, name: str) -> bool:
-        return self._services.callers.presence.is_present(name)
+        return self._sources.presence.is_present(name)
 
     def agents(self) -> Iterable[Agent]:
-        return (agent for agent in self._services.broker.directory.all() if not agent.left)
+        return (agent for agent in self._sources.directory.all() if not agent.left)
 
     def count_agents(self) -> int:
-        return len(self._services.broker.directory)
+        return len(self._sources.directory)
 
     def text_of(self, seq: int) -> str:
-        event = self._services.queries.event(seq)
+        event = self._sources.queries.event(seq)
         return "" if event is None else beginning_of(event)
 
     def sender_of(self, seq: int) -> str:
-        event = self._services.queries.event(seq)
+        event = self._sources.queries.event(seq)
         return "" if event is None else event.sender
 
     def lease_until_ms(self, room: Room) -> int:
         return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
 
     def permission(self, id: str) -> bool:
-        return self._services.agents.permissions.get(id) is not None
+        return self._sources.permissions.get(id) is not None
 
     def request(self, id: str) -> PermissionPage | None:
-        found = self._services.agents.permissions.get(id)
+        found = self._sources.permissions.get(id)
         if found is None:
             return None
         return PermissionPage(
-            seq=self._services.queries.last(),
+            seq=self._sources.queries.last(),
             id=found.id,
             agent=found.agent,
             tool=found.tool,
@@ -312,15 +334,15 @@ class LiveFacts:
                 wakes_idle=ability.wakes_idle,
                 reaches_busy=ability.reaches_busy,
             )
-            for ability, level in self._services.delivery.lanes(name)
+            for ability, level in self._sources.delivery.lanes(name)
         ]
 
     def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
-        return take_facts(self._services.callers.member_presence, self.now_ms, room.id, names)
+        return take_facts(self._sources.members, self.now_ms, room.id, names)
 
 
 # --------------------
-# The hub: what has changed since the last record, and the record of it.
+# The hub: it collects everything that has changed since the last record, and makes the next one.
 
 
 _Key = TypeVar("_Key")
@@ -523,17 +545,17 @@ def _may_begin(event: Event, key: str) -> bool:
 class _Hub:
     """Follows the log for all open views. One task, which ends with the last view."""
 
-    def __init__(self, services: Services, facts: LiveFacts, call_later: CallLater) -> None:
-        self.views: set[View] = set()
+    def __init__(self, sources: ViewSources, facts: LiveFacts, call_later: CallLater) -> None:
+        self.views: set[OpenView] = set()
         self.is_over = False
-        self._services = services
-        self._queries = services.queries
-        self._clock: Clock = services.clock
+        self._sources = sources
+        self._queries = sources.queries
+        self._clock = sources.clock
         self._facts = facts
-        self._pages = ViewPages(services.queries.rows, LogReader(services.queries), facts)
+        self._pages = ViewPages(sources.queries.rows, LogReader(sources.queries), facts)
         self._call_later = call_later
         self._wake = asyncio.Event()
-        self._asking: set[View] = set()
+        self._asking: set[OpenView] = set()
         self._changed = _Changed()
         self._seq = 0
         self._next_s = float("-inf")
@@ -549,16 +571,16 @@ class _Hub:
 
     # Called by views and by the parts of the daemon
 
-    def want_snapshot(self, view: View) -> None:
+    def want_snapshot(self, view: OpenView) -> None:
         """Prepare a snapshot for a view."""
         self._asking.add(view)
         self._wake.set()
 
     def count_slow(self) -> None:
         """Count a view that reads too slowly."""
-        self._services.metrics.count_slow_follower("view")
+        self._sources.count_slow("view")
 
-    def forget(self, view: View) -> None:
+    def forget(self, view: OpenView) -> None:
         """Remove a closed view. The hub ends with the last one."""
         self.views.discard(view)
         self._asking.discard(view)
@@ -589,7 +611,7 @@ class _Hub:
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
         # A blocked agent is listed once: by its request, or as blocked.
-        pending = self._services.agents.permissions.get(id_)
+        pending = self._sources.permissions.get(id_)
         known = self._attention.get(f"permission/{id_}")
         for name in {pending.agent if pending else "", known.who if known else ""} - {""}:
             self._changed.attention[f"agent/{name}"] = None
@@ -604,9 +626,9 @@ class _Hub:
 
     async def run(self) -> None:
         """Serve the views until the last one is closed."""
-        presence, permissions = self._services.callers.presence, self._services.agents.permissions
+        presence, permissions = self._sources.presence, self._sources.permissions
         unsubscribe = self._queries.subscribe(lambda events: self._wake.set())
-        members = self._services.callers.member_presence
+        members = self._sources.members
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
         try:
@@ -633,7 +655,7 @@ class _Hub:
 
     async def _begin(self) -> None:
         self._seq = self._queries.last()
-        for at, agent in enumerate(self._services.broker.directory.all()):
+        for at, agent in enumerate(self._sources.directory.all()):
             await _let_others_run(at)
             self._count(agent)
             self._watch_agent(agent)
@@ -736,7 +758,7 @@ class _Hub:
         counts = self._current_counts()
         return msgspec.structs.replace(snapshot, seq=self._seq, attention=attention, counts=counts)
 
-    async def _continued(self, snapshot: Snapshot, view: View) -> ViewRecord:
+    async def _continued(self, snapshot: Snapshot, view: OpenView) -> ViewRecord:
         """Return the snapshot with the events after the view's last record, if there are not too many."""
         if view.is_continuing and view.after <= self._seq:
             missed = await self._events_after(view.after)
@@ -789,7 +811,7 @@ class _Hub:
         if isinstance(event.body, MessageSent):
             self._last[event.sender] = event
         elif event.type in AGENT_TYPES:
-            agent = self._services.broker.directory.get(agent_of(event))
+            agent = self._sources.directory.get(agent_of(event))
             if agent is not None:
                 self._count(agent)
                 self._watch_agent(agent)
@@ -823,7 +845,7 @@ class _Hub:
         rows = []
         for at, name in enumerate(dict.fromkeys(names)):
             await _let_others_run(at)
-            if self._services.broker.directory.get(name) is None:
+            if self._sources.directory.get(name) is None:
                 continue
             if name not in self._last:
                 self._last[name] = await self._pages.last_message(name)

@@ -73,7 +73,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class MetricFamily(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The numbers with one name."""
 
-    name: str
+    name: str = msgspec.field(name="metric")
     kind: MetricKind
     help: str
     samples: tuple[Sample, ...]

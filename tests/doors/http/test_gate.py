@@ -107,7 +107,9 @@ def visit(inside: Inside, tmp_path: Path, secret: str, webhooks: Webhooks) -> Vi
         "authorization": f"Bearer {secret}",
         "content-type": "application/json; charset=utf-8",
     }
-    return Visit(HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside, webhooks, NoPage()), headers)
+    return Visit(
+        HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside, webhooks, NoPage()), headers
+    )
 
 
 async def test_token_is_accepted_and_identifies_the_caller(visit: Visit, inside: Inside) -> None:

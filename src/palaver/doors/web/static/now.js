@@ -122,13 +122,29 @@ export function open(app) {
     }
   }
 
+  // A snapshot has the oldest entries only, if there are very many.
+  async function loadAll() {
+    const { store } = app;
+    if ((store.counts.attention ?? 0) <= store.attention.size) return;
+    try {
+      store.addAttention((await app.ask({ what: "attention" })).entries);
+    } catch {
+      // the next snapshot tries again
+    }
+  }
+
+  function changed(change) {
+    draw(change);
+    if (change.isAll) loadAll();
+  }
+
   const press = (selector) => detail.querySelector(selector)?.click();
   const root = el("div", { class: "split" },
     el("div", { class: "master" }, heading, live, hint, list.root), detail);
   draw();
+  loadAll();
   return {
-    root, list, show,
-    changed: draw,
+    root, list, show, changed,
     keys: [
       ["a", "approve the open request", () => press("[aria-keyshortcuts=a]")],
       ["x", "deny the open request", () => press("[aria-keyshortcuts=x]")],
