@@ -90,7 +90,7 @@ _LOW: Final = 8
 _THEME: Final = "ansi-dark"
 """The theme with the colours of the terminal itself, which may be dark or light."""
 
-_KEYS: Final = (
+COMMON_KEYS: Final = (
     ("1 to 6", "Now, Agents, Talk, Rooms, Log, Past"),
     ("arrows, j, k", "move; PageUp, PageDown, Home, End too"),
     ("Tab", "go to the next part of the screen"),
@@ -387,7 +387,9 @@ class PalaverApp(App[int]):
     def action_keys(self) -> None:
         """Show the keys of the screen."""
         if (screen := self.bus_screen) is not None:
-            self.push_screen(KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *_KEYS)))
+            self.push_screen(
+                KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *COMMON_KEYS))
+            )
 
     def action_command(self) -> None:
         """Open the command line."""

@@ -5,7 +5,7 @@ It reads pages when they are needed, keeps marks current, and acknowledges messa
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events, on, work
 
@@ -65,6 +65,8 @@ def exact_time(ms: int) -> str:
 
 class MessagesScreen(BusScreen):
     """Base of the screens that show messages: reads pages, keeps marks current, acknowledges."""
+
+    NO_MESSAGES: ClassVar[str] = "no messages yet"
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +142,7 @@ class MessagesScreen(BusScreen):
 
     def _take_first(self, page: MessagesPage, seq: int) -> None:
         self._lines.replace(page.rows, has_older=page.has_more, has_newer=seq > 0)
-        self.messages.say_if_empty("no messages yet")
+        self.messages.say_if_empty(self.NO_MESSAGES)
         self.messages.show(self._lines, str(seq) if seq and self._lines.find(str(seq)) >= 0 else "")
 
     def _take_older(self, page: MessagesPage) -> None:
