@@ -4,7 +4,7 @@ It reads pages when they are needed, keeps marks current, and acknowledges messa
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events, on, work
@@ -14,9 +14,13 @@ from palaver.app.ui.messages import Look, MessageLines, ledger_lines, look_of
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import Composer, OutgoingText, Window
 from palaver.errors import PalaverError
+from palaver.protocol.message import HUMAN
+from palaver.protocol.query import channel_place, pair_place
 from palaver.protocol.views import (
     AskLedger,
     AskMessages,
+    Attention,
+    AttentionKind,
     Changes,
     LedgerPage,
     MessageRow,
@@ -26,7 +30,7 @@ from palaver.protocol.views import (
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 PAGE: Final = 60
 """Messages that are read at once."""
@@ -84,6 +88,12 @@ class MessagesScreen(BusScreen):
         self._lines = MessageLines(Look(me="human", is_ascii=True, clock=str))
 
     # What is shown
+
+    def in_view(self, record: "Record") -> Collection[str]:
+        """Return the requests of a record that are messages of the open conversation."""
+        if not isinstance(record, Changes):
+            return ()
+        return [entry.key for entry in record.attention if self._opened in _conversations_of(entry)]
 
     @property
     def messages(self) -> Rows:
@@ -285,3 +295,11 @@ class MessagesScreen(BusScreen):
 
 def _waits_for(row: MessageRow, names: set[str]) -> bool:
     return any(mark.reason is not None and mark.name in names for mark in row.marks)
+
+
+def _conversations_of(entry: Attention) -> tuple[str, ...]:
+    """Return the conversations in which a request to the person is shown."""
+    if entry.kind != AttentionKind.REQUEST:
+        return ()
+    room = channel_place(f"#{entry.room}") if entry.room else ""
+    return pair_place(entry.who, HUMAN), room or pair_place(entry.who, HUMAN)
