@@ -41,6 +41,12 @@ _WANTED = {
     "auto_turn_limit_per_hour": "0",
     "auto_turn_triage_command": "echo YES",
     "auto_turn_command": "sh",
+    "metrics": "1",
+    "metrics_names": "1",
+    "otel_endpoint": "http://evil.example",
+    "notify": "off",
+    "notify_command": "sh",
+    "notify_text": "1",
 }
 
 

@@ -184,6 +184,20 @@ async def test_closed_view_ends_its_records_and_questions(bus: Bus) -> None:
         await link.ask(AskAgents(), AgentsPage)
 
 
+async def test_view_can_be_closed_while_the_bus_is_away(bus: Bus) -> None:
+    link = ViewLink(str(bus.home))
+    records = link.records()
+    await take_snapshot(records)
+    bus.pal("down")
+    await take(records)
+    waiting = asyncio.ensure_future(anext(records))
+
+    await link.close()
+
+    with pytest.raises(StopAsyncIteration):
+        await waiting
+
+
 # The lines themselves
 
 
@@ -200,7 +214,8 @@ class Lines:
         self._socket.sendall(line.encode() + b"\n")
 
     def read(self) -> dict[str, Any]:
-        return json.loads(self._read.readline())
+        found: dict[str, Any] = json.loads(self._read.readline())
+        return found
 
     def ask(self, line: str) -> dict[str, Any]:
         """Return the reply to a line, without the pushes before it."""
@@ -252,7 +267,7 @@ async def test_view_that_does_not_read_delays_no_other_caller(bus: Bus) -> None:
         for _ in range(60):
             await asyncio.gather(*(luna.send("@luna", text) for _ in range(100)))
         last = await luna.send("@luna", "the end")
-    records = []
+    records: list[dict[str, Any]] = []
     while not records or records[-1]["seq"] < last.seq:
         push = await asyncio.to_thread(lines.read)
         records.append(push.get("changes") or push["snapshot"])
@@ -265,23 +280,3 @@ async def test_view_that_does_not_read_delays_no_other_caller(bus: Bus) -> None:
     for record in records:
         assert record.get("after", seq) == seq
         seq = record["seq"]
-
-
-# A person
-
-_ACKNOWLEDGE = """
-import asyncio, sys
-from palaver.client.view_link import ViewLink
-async def main():
-    link = ViewLink(sys.argv[1])
-    records = link.records()
-    snapshot = await anext(records)
-    print(snapshot.me, snapshot.counts.unread)
-    await link.acknowledge(event.seq for event in snapshot.events if event.type == "message")
-    async for change in records:
-        if change.counts is not None:
-            print(change.counts.unread, change.talks[0].unread, len(change.moved))
-            break
-    await link.close()
-asyncio.run(main())
-"""

@@ -11,6 +11,8 @@ import pytest
 from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.clients.conftest import Daemon, Pal
 
 
@@ -158,3 +160,69 @@ def test_missing_python_for_the_check_is_reported(pal: Pal) -> None:
     assert result.status == 1
     assert result.err.startswith(b"pal: cannot run /nowhere/python: ")
     assert not (pal.home / "down").exists()
+
+
+# `pal` alone
+
+
+@pytest.fixture
+def terminal() -> Iterator[int]:
+    """A terminal for standard input and output."""
+    person, program = os.openpty()
+    yield program
+    os.close(person)
+    os.close(program)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--home", "HOME"), ("--home=HOME",)])
+def test_pal_alone_at_a_terminal_opens_the_dashboard(
+    pal: Pal, daemon: Daemon, terminal: int, arguments: tuple[str, ...]
+) -> None:
+    words = [word.replace("HOME", str(pal.home)) for word in arguments]
+
+    process = pal.start(*words, stdin=terminal, stdout=terminal, env={"TERM": "xterm"})
+    peer = daemon.accept()
+    peer.quit()
+
+    assert process.wait(LIMIT_S) == 0
+    assert peer.all(b"a") == [*map(os.fsencode, words), b"ui"]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"TERM": ""},
+        {"TERM": "dumb"},
+        {"TERM": "xterm", "CLAUDECODE": "1"},
+        {"TERM": "xterm", "PALAVER_SEAT": "1"},
+    ],
+)
+def test_pal_alone_elsewhere_is_help(pal: Pal, daemon: Daemon, terminal: int, env: dict[str, str]) -> None:
+    process = pal.start(stdin=terminal, stdout=terminal, env=env)
+    peer = daemon.accept()
+    peer.quit()
+
+    assert process.wait(LIMIT_S) == 0
+    assert peer.all(b"a") == []
+
+
+@pytest.mark.parametrize("arguments", [("--json",), ("--as", "luna"), ("--",), ("--help",)])
+def test_pal_with_other_options_is_not_alone(
+    pal: Pal, daemon: Daemon, terminal: int, arguments: tuple[str, ...]
+) -> None:
+    process = pal.start(*arguments, stdin=terminal, stdout=terminal, env={"TERM": "xterm"})
+    peer = daemon.accept()
+    peer.quit()
+
+    assert process.wait(LIMIT_S) == 0
+    assert peer.all(b"a") == [*map(os.fsencode, arguments)]
+
+
+def test_pal_alone_with_output_to_a_pipe_is_help(pal: Pal, daemon: Daemon, terminal: int) -> None:
+    process = pal.start(stdin=terminal, env={"TERM": "xterm"})
+    peer = daemon.accept()
+    peer.quit()
+
+    assert process.wait(LIMIT_S) == 0
+    assert peer.all(b"a") == []

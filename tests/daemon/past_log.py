@@ -13,7 +13,7 @@ from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import RequestError
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.events import AnswerPermission, OpenPermission, ClosePermission, MessageSent
+from palaver.protocol.events import AnswerPermission, ClosePermission, MessageSent, OpenPermission
 from palaver.protocol.paths import ClearDeadLetters, SubscribePath
 from palaver.protocol.query import Query
 from palaver.protocol.requests import (

@@ -108,7 +108,9 @@ def read_all(home: Home, commands: Sequence[Sequence[str]], last: int, end_ms: i
         kept = [
             _in_older_words(line)
             for line in lines
-            if int(line.get("seq") or 0) <= last and line.get("key") not in _NEW_SETTINGS
+            if int(line.get("seq") or 0) <= last
+            and line.get("key") not in _NEW_SETTINGS
+            and line.get("kind") not in _NEW_KINDS
         ]
         found[" ".join(words)] = [_comparable(line, last, end_ms) for line in kept]
     return found
@@ -126,10 +128,19 @@ def _nested_in_older_words(value: object) -> object:
     return _in_older_words(value) if isinstance(value, Mapping) else value
 
 
-_NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool"})
+_NEW_OF_AGENTS = frozenset({"cwd", "rooms", "tool", "doing", "folder"})
 """Fields of an agent that the older version did not print."""
+_NEW_KINDS = frozenset({"request", "unconfirmed", "dead", "stick", "stale"})
+"""Entries of `pal pending` that the older version did not print."""
+_NEW_OF_PENDING = frozenset({"key", "kind", "what", "why", "actions", "seq"})
 _NEW_SETTINGS = frozenset(
     {
+        "metrics",
+        "metrics_names",
+        "otel_endpoint",
+        "notify",
+        "notify_command",
+        "notify_text",
         "agent_commands",
         "irc",
         "irc_remote",
@@ -154,6 +165,12 @@ def _comparable(value: object, last: int, end_ms: int) -> object:
     if isinstance(value, Mapping):
         hidden = _NOT_COMPARED | (_NEW_OF_AGENTS if "joined" in value else frozenset())
         hidden |= {"files"} if "delivered_to" in value else frozenset()  # The files of a message are new too.
+        hidden |= {"wait"} if "state" in value else frozenset()  # So are the reasons why messages wait.
+        hidden |= {"waiting"} if "read_by" in value or "queue" in value else frozenset()
+        hidden |= _NEW_OF_PENDING if "answerable" in value else frozenset()
+        # The older version showed tasks as JSON, and of a held message not why it is held.
+        is_sentence = str(value.get("type")).startswith("task.") or str(value.get("text")).startswith("(held")
+        hidden |= {"text"} if is_sentence else frozenset()
         shown = {key: one for key, one in value.items() if key not in hidden}
         return {key: _comparable(one, last, end_ms) for key, one in shown.items()}
     if isinstance(value, list):

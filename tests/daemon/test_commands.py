@@ -71,6 +71,7 @@ TRIED_ELSEWHERE = frozenset(
         "mcp",
         "monitor",
         "note",
+        "notify",
         "opencode",
         "pause",
         "peek",
@@ -180,6 +181,7 @@ def test_list_shows_which_agent_has_read_the_callers_last_message(stage: Home) -
     stage.ok("recv", "--as", "nova")
     after = stage.ok("list", "-v", "--json").lines[0]["last_sent"]
 
+    assert before.pop("wait")["code"] == "not_fetched"
     assert (before, after) == ({"seq": PLACE, "state": "queued"}, {"seq": PLACE, "state": "seen"})
     assert '"first" read by nova [1/1]' in stage.ok("list", "-v").out
 
@@ -199,7 +201,10 @@ def test_verbose_list_shows_recent_messages_and_their_readers(stage: Home) -> No
         ("three", ["nova"], 2),
         ("two", ["nova"], 2),
     ]
-    assert set(shown["kira"][0]) == {"seq", "ts", "text", "read_by", "total"}
+    assert set(shown["kira"][0]) == {"seq", "ts", "text", "read_by", "total", "waiting"}
+    assert [(one["agent"], one["wait"]["code"]) for one in shown["kira"][1]["waiting"]] == [
+        ("luna", "left")
+    ]
     assert shown["nova"] == []
     assert '): "three" read by nova [1/2]' in text
     assert before == stage.events()

@@ -148,6 +148,7 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield script("list -v")
     yield script("status")
     yield script("status luna")
+    yield script("status --stats")
     yield agent("status set active --detail testing --tool Bash")
     yield agent("tag luna api")
     yield agent("tag luna --remove")

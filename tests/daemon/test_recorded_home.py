@@ -50,7 +50,7 @@ def test_recording_contains_every_state_of_messages_agents_rooms_and_tasks() -> 
 
 
 def test_agents_of_the_older_version_continue(old: Home) -> None:
-    held = old.ok("pending", "--json").json["held"]
+    held = next(line["held"] for line in old.ok("pending", "--json").lines if "held" in line)
     token = old.ok("token", "list", "--json").json["id"]
 
     check_output(run_as_person(old, "release", str(held)))

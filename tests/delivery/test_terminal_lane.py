@@ -69,6 +69,10 @@ async def test_terminal_lane_starts_closed_and_other_lanes_start_open(
     native = bus.open_lane("nova", level=None)
     assert await native.next_texts() == ["hello"]
     assert lane.is_empty
+    assert [(ability.kind, level.is_open) for ability, level in bus.delivery.lanes("nova")] == [
+        (LaneKind.NATIVE, True),
+        (LaneKind.TERMINAL, False),
+    ]
 
 
 async def test_submitted_is_written_before_anything_is_typed(bus: Bus, luna: Caller, nova: Caller) -> None:

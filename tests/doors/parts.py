@@ -56,7 +56,7 @@ class Parts:
         self.subagents = Subagents(bus.log, bus.broker, tasks)
         self.permissions = PermissionBook()
         self.seats = SeatIndex(BOOT)
-        self.presence = Links()
+        self.presence: Links = Links()
         self.companions = CompanionBook()
         self.daemon = self.callers = self.agents = self  # The groups of `Services`, in one object.
 

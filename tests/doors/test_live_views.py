@@ -47,7 +47,7 @@ async def test_view_begins_with_a_snapshot_of_the_bus(parts: ViewParts) -> None:
     luna = await parts.bus.join("luna")
     await parts.bus.send(luna, "may I deploy?", "@human", intent="request")
 
-    snapshot = await take(parts.live.open())
+    snapshot = await take(parts.views.open())
 
     assert isinstance(snapshot, Snapshot)
     assert snapshot.seq == parts.queries.last()
@@ -62,7 +62,7 @@ async def test_view_begins_with_a_snapshot_of_the_bus(parts: ViewParts) -> None:
 
 async def test_change_has_everything_that_an_event_changed(parts: ViewParts) -> None:
     luna = await parts.bus.join("luna")
-    view = parts.live.open()
+    view = parts.views.open()
     await take(view)
 
     sent = await parts.bus.send(luna, "may I deploy?", "@human", intent="request")
@@ -82,7 +82,7 @@ async def test_change_has_everything_that_an_event_changed(parts: ViewParts) -> 
 async def test_reply_settles_the_request_and_moves_its_marks(parts: ViewParts) -> None:
     luna = await parts.bus.join("luna")
     asked = await parts.bus.send(luna, "may I?", "@human", intent="request")
-    view = parts.live.open()
+    view = parts.views.open()
     await take(view)
 
     reply = await parts.bus.send(HUMAN, "yes", "@luna", reply_to=str(asked.seq))
@@ -97,7 +97,7 @@ async def test_reply_settles_the_request_and_moves_its_marks(parts: ViewParts) -
 
 async def test_every_event_is_in_one_record_and_rows_end_up_equal(parts: ViewParts) -> None:
     agents = [await parts.bus.join(name) for name in ("luna", "nova", "mira")]
-    view, model = parts.live.open(), Model()
+    view, model = parts.views.open(), Model()
     model.apply(await take(view))
     first = model.seq
 
@@ -118,7 +118,7 @@ async def test_every_event_is_in_one_record_and_rows_end_up_equal(parts: ViewPar
             parts.timers.advance(0.02)
     for record in await take_until(parts, view, parts.queries.last()):
         model.apply(record)
-    fresh = await take(parts.live.open())
+    fresh = await take(parts.views.open())
 
     assert isinstance(fresh, Snapshot)
     stored = await parts.log.read(Query(after=first, limit=1000))
@@ -136,11 +136,10 @@ def _without_seq(rows: object) -> object:
 
 async def test_presence_changes_without_an_event(quick: ViewParts) -> None:
     await quick.bus.join("luna")
-    view = quick.live.open()
+    view = quick.views.open()
     await take(view)
 
-    quick.bus.present.discard("luna")
-    quick.presence.changed("luna")  # type: ignore[attr-defined]  # as the real one calls it
+    quick.presence.part("luna")
     change = await take_in_time(quick, view)
 
     assert isinstance(change, Changes)
@@ -153,7 +152,7 @@ async def test_presence_changes_without_an_event(quick: ViewParts) -> None:
 
 async def test_changes_are_encoded_once_for_all_views(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
-    views = [quick.live.open() for _ in range(5)]
+    views = [quick.views.open() for _ in range(5)]
     snapshots = await asyncio.gather(*map(anext, views))
 
     await quick.bus.send(luna, "hello", "@human")
@@ -166,7 +165,7 @@ async def test_changes_are_encoded_once_for_all_views(quick: ViewParts) -> None:
 
 async def test_thousand_events_a_second_are_bundled(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
-    view = quick.live.open()
+    view = quick.views.open()
     await take(view)
     records = []
 
@@ -195,7 +194,7 @@ async def test_thousand_events_a_second_are_bundled(quick: ViewParts) -> None:
 
 async def test_agent_that_changes_its_state_often_has_one_row_in_a_record(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
-    view = quick.live.open()
+    view = quick.views.open()
     first = await take(view)
     states = [AgentState.ACTIVE, AgentState.IDLE, AgentState.BLOCKED]
 
@@ -213,9 +212,9 @@ async def test_agent_that_changes_its_state_often_has_one_row_in_a_record(quick:
 
 async def test_view_that_does_not_read_gets_a_new_snapshot(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
-    view = quick.live.open()
+    view = quick.views.open()
     await take(view)
-    other = quick.live.open()
+    other = quick.views.open()
     await take(other)
     text = "x" * 290
 
@@ -231,6 +230,7 @@ async def test_view_that_does_not_read_gets_a_new_snapshot(quick: ViewParts) -> 
     record = await take_in_time(quick, view)
 
     assert waiting == 0
+    assert quick.slow == ["view"]
     assert isinstance(record, Snapshot)
     assert record.seq == quick.queries.last()
     assert not record.is_continued
@@ -238,7 +238,7 @@ async def test_view_that_does_not_read_gets_a_new_snapshot(quick: ViewParts) -> 
 
 async def test_view_that_is_a_little_late_continues(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
-    view = quick.live.open()
+    view = quick.views.open()
     first = await take(view)
 
     view.is_behind = True
@@ -256,21 +256,21 @@ async def test_view_that_is_a_little_late_continues(quick: ViewParts) -> None:
 
 async def test_nothing_follows_the_log_without_a_view(quick: ViewParts) -> None:
     await quick.bus.join("luna")
-    view = quick.live.open()
+    view = quick.views.open()
     await take(view)
-    was_idle = quick.live.is_idle
+    was_idle = quick.views.is_idle
 
     view.close()
     await settle()
 
-    assert (was_idle, quick.live.is_idle) == (False, True)
+    assert (was_idle, quick.views.is_idle) == (False, True)
     assert quick.timers.waiting == []
-    assert isinstance(await take(quick.live.open()), Snapshot)
+    assert isinstance(await take(quick.views.open()), Snapshot)
 
 
 async def test_long_lists_are_sent_in_parts(quick: ViewParts) -> None:
     agents = [await quick.bus.join(f"agent{number}") for number in range(350)]
-    view, model = quick.live.open(), Model()
+    view, model = quick.views.open(), Model()
     snapshot = await take(view)
     model.apply(snapshot)
     assert isinstance(snapshot, Snapshot)
@@ -293,7 +293,7 @@ async def test_long_lists_are_sent_in_parts(quick: ViewParts) -> None:
 async def test_agent_becomes_stale_without_an_event(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
     await quick.broker.submit(luna, SetStatus(state=AgentState.ACTIVE))
-    view = quick.live.open()
+    view = quick.views.open()
     await take(view)
 
     for _ in range(11):
@@ -309,7 +309,7 @@ async def test_agent_becomes_stale_without_an_event(quick: ViewParts) -> None:
 async def test_clock_that_is_set_back_neither_loses_nor_repeats_events(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
     await quick.broker.submit(luna, SetStatus(state=AgentState.ACTIVE))
-    view, model = quick.live.open(), Model()
+    view, model = quick.views.open(), Model()
     model.apply(await take(view))
 
     quick.clock.suspend(-3600)
@@ -333,7 +333,7 @@ async def test_view_continues_after_the_seq_that_it_gives(parts: ViewParts) -> N
     seq = parts.queries.last()
     sent = [await parts.bus.send(luna, f"text {number}", "@human") for number in range(3)]
 
-    record = await take(parts.live.open(seq, f"{parts.queries.device}-older"))
+    record = await take(parts.views.open(seq, f"{parts.queries.device}-older"))
 
     assert isinstance(record, Snapshot)
     assert record.is_continued
@@ -348,7 +348,7 @@ async def test_wrong_or_future_seq_gets_the_newest_events(parts: ViewParts, afte
     luna = await parts.bus.join("luna")
     await parts.bus.send(luna, "hello", "@human")
 
-    record = await take(parts.live.open(after, epoch.format(device=parts.queries.device)))
+    record = await take(parts.views.open(after, epoch.format(device=parts.queries.device)))
 
     assert isinstance(record, Snapshot)
     assert not record.is_continued
@@ -359,7 +359,7 @@ async def test_wrong_or_future_seq_gets_the_newest_events(parts: ViewParts, afte
 async def test_empty_view_continues_from_the_beginning(quick: ViewParts) -> None:
     await quick.bus.join("luna")
 
-    record = await take(quick.live.open(0, f"{quick.queries.device}-{EPOCH}"))
+    record = await take(quick.views.open(0, f"{quick.queries.device}-{EPOCH}"))
 
     assert isinstance(record, Snapshot)
     assert record.is_continued
@@ -369,7 +369,7 @@ async def test_empty_view_continues_from_the_beginning(quick: ViewParts) -> None
 async def test_log_that_is_archived_under_a_view_leaves_no_gap(tmp_path: Path) -> None:
     async with opened_views(open_sqlite, tmp_path) as parts:
         luna = await parts.bus.join("luna")
-        view, model = parts.live.open(), Model()
+        view, model = parts.views.open(), Model()
         model.apply(await take(view))
         first = model.seq
         for number in range(50):
@@ -379,7 +379,7 @@ async def test_log_that_is_archived_under_a_view_leaves_no_gap(tmp_path: Path) -
 
         for record in await take_until(parts, view, parts.queries.last()):
             model.apply(record)
-        continued = await take(parts.live.open(first, f"{parts.queries.device}-x"))
+        continued = await take(parts.views.open(first, f"{parts.queries.device}-x"))
 
         new = [seq for seq in model.events if seq > first]
         assert new == list(range(first + 1, parts.queries.last() + 1))
@@ -389,12 +389,12 @@ async def test_log_that_is_archived_under_a_view_leaves_no_gap(tmp_path: Path) -
 
 
 async def test_closed_daemon_ends_its_views(quick: ViewParts) -> None:
-    view = quick.live.open()
+    view = quick.views.open()
     await take(view)
 
-    quick.live.close()
+    quick.views.close()
 
     with pytest.raises(StopAsyncIteration):
         await anext(view)
     with pytest.raises(StopAsyncIteration):
-        await anext(quick.live.open())
+        await anext(quick.views.open())

@@ -50,11 +50,13 @@ async def test_agent_waits_for_as_long_as_one_of_its_calls_waits(bus: Bus, book:
         bus.clock.advance(60)
         assert book.is_waiting(ROOM, "luna")
         assert book.waiters(ROOM) == ["luna"]
+        assert book.count_waiting() == 1
         assert book.last_wait_ms(ROOM, "luna") == START_MS + 60_000
     bus.clock.advance(3)
 
     assert not book.is_waiting(ROOM, "luna")
     assert book.waiters(ROOM) == []
+    assert book.count_waiting() == 0
     assert book.last_wait_ms(ROOM, "luna") == START_MS + 60_000
     assert not book.is_waiting("other-cd34", "luna")
     assert not book.is_parked("other-cd34", "luna")

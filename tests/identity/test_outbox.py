@@ -30,6 +30,24 @@ class _Writer:
         await self.reading.wait()
 
 
+async def test_writer_can_wait_until_everything_is_written() -> None:
+    outbox, writer = Outbox(), _Writer(is_reading=False)
+    draining = asyncio.create_task(outbox.drain(writer))
+    was_empty = await outbox.wait_until_empty()
+    outbox.offer(b"a\n")
+    waiting = asyncio.create_task(outbox.wait_until_empty())
+    await writer.waiting.wait()
+
+    is_early = waiting.done()
+    writer.reading.set()
+    is_open = await asyncio.wait_for(waiting, LIMIT_S)
+    outbox.close()
+    await draining
+
+    assert (was_empty, is_early, is_open) == (True, False, True)
+    assert not await outbox.wait_until_empty()
+
+
 async def test_waiting_lines_are_sent_in_order_and_in_one_write() -> None:
     outbox, writer = Outbox(), _Writer()
     taken = [outbox.offer(line) for line in (b"a\n", b"b\n", b"c\n")]

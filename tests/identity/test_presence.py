@@ -74,6 +74,20 @@ def test_agent_is_present_while_its_process_lives(stage: PresenceStage) -> None:
     assert stage.gone == [("luna", SEAT, "its process ended")]
 
 
+def test_change_of_a_process_or_a_connection_is_reported(stage: PresenceStage) -> None:
+    changed: list[str] = []
+    stage.presence.changed = changed.append
+    stage.presence.put(agent(seat=SEAT))
+
+    stage.watch.end(SEAT)
+    stage.presence.link_opened("luna")
+    stage.presence.link_opened("luna")
+    stage.presence.link_closed("luna")
+    stage.presence.link_closed("luna")
+
+    assert changed == ["luna"] * 4
+
+
 def test_agent_that_is_put_twice_is_watched_once(stage: PresenceStage) -> None:
     stage.presence.put(agent(seat=SEAT))
     first = stage.watch.watched[SEAT]

@@ -14,6 +14,7 @@ from palaver.protocol.display import (
     ago,
     display_width,
     lay_out,
+    need_words,
     paint_for,
     safe,
     safe_bytes,
@@ -229,3 +230,7 @@ def test_narrow_table_drops_its_last_columns_but_keeps_the_first() -> None:
     assert laid_out(13) == ["NAME", "luna"]
     assert laid_out(3) == ["NA…", "lu…"]
     assert laid_out(13, kept=2) == ["NAME  DOING", "luna  make t…"]
+
+
+def test_number_of_waiting_entries_is_said_in_words() -> None:
+    assert [need_words(count) for count in (0, 1, 2)] == ["", "1 needs you", "2 need you"]

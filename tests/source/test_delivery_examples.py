@@ -176,10 +176,16 @@ def test_receipts_show_the_state_for_each_recipient(bus: Home) -> None:
 
     shown = luna.ok("receipts", str(seq)).out
 
-    assert [line.split()[:2] for line in shown.splitlines()] == [
+    lines = shown.splitlines()
+    assert [line.split()[:2] for line in lines if not line.startswith(" ")] == [
         ["nova", "seen"],
         ["kira", "queued"],
         ["mila", "answered"],
+    ]
+    reasons = [line.strip() for line in lines if line.startswith(" ")]
+    assert reasons == [
+        "not_fetched: kira has not called 'pal recv', and nothing can wake it",
+        "what moves it: kira calls 'pal recv'",
     ]
 
 

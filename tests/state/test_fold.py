@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes import HUMAN, SCRIPT, Bus, FakeClock, GuardedTasks, OpenLog, open_memory, open_sqlite, seat
+from tests.state.recomputed import check_lists
 
 from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import RequestError
@@ -17,11 +18,12 @@ from palaver.log.api import Log
 from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import BeginSubagent, Caller
 from palaver.protocol.envelope import Draft, Event
-from palaver.protocol.events import DeliveryReport, can_rise
+from palaver.protocol.events import ClosePermission, DeliveryReport, OpenPermission, can_rise
 from palaver.protocol.message import PRIORITY_WORDS
 from palaver.protocol.paths import ClearDeadLetters, Content, CreateSession, RemoveSession, SubscribePath
 from palaver.protocol.requests import (
     Acknowledge,
+    DaemonStarted,
     Gone,
     Join,
     Leave,
@@ -47,7 +49,10 @@ from palaver.state.agents import (
     read_session,
     read_subagent,
 )
+from palaver.state.attention import ATTENTION
+from palaver.state.conversations import TALK_OPEN, TALK_ORDER, TALKS
 from palaver.state.fold import _HANDLERS, SKIPPED, agent_of, apply
+from palaver.state.references import THREADS
 from palaver.state.rooms import IrcTopic, read_irc_level, read_irc_levels, read_irc_topic
 from palaver.state.rows import (
     CARRIED,
@@ -62,6 +67,8 @@ from palaver.state.rows import (
     Change,
     decode_count,
     decode_mail,
+    expiry_key,
+    expiry_of_key,
     kind_of_key,
     ledger_key,
 )
@@ -89,6 +96,10 @@ TABLES = (
     "turn_held",
     "turn_session",
     "turn_count",
+    TALKS,
+    TALK_ORDER,
+    TALK_OPEN,
+    ATTENTION,
 )
 NAMES = ("luna", "nova", "api-luna")
 MAILBOXES = (*NAMES, "luna+mon", "nova+main")
@@ -440,6 +451,28 @@ turns: st.SearchStrategy[Request] = st.one_of(
     st.builds(FailTurn, turn=st.integers(1, 60), error=st.just("x")),
     st.builds(SkipTurn, **sessions, batch=batches, reason=st.sampled_from(["triage", "reject list"])),
 )
+permissions: st.SearchStrategy[tuple[str, Request]] = st.tuples(
+    st.just("[pal-events]"),
+    st.one_of(
+        st.builds(
+            OpenPermission,
+            name=st.sampled_from(NAMES),
+            permission=st.sampled_from(["a1", "b2"]),
+            tool=st.just("Bash"),
+            text=st.just("Bash: make"),
+            digest=st.just("d"),
+            until=st.just(5),
+        ),
+        st.builds(
+            ClosePermission,
+            name=st.sampled_from(NAMES),
+            permission=st.sampled_from(["a1", "b2"]),
+            decision=st.just("deny"),
+            reason=st.just("timeout"),
+        ),
+        st.builds(DaemonStarted, pid=st.just(1), version=st.just("1")),
+    ),
+)
 steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
     st.tuples(
         callers,
@@ -450,6 +483,9 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
             priority=st.sampled_from(["", *PRIORITY_WORDS]),
             expires_in_ms=st.sampled_from([0, 1000]),
             reply_to=st.sampled_from(["", "3", "5", "9"]),
+            thread=st.sampled_from(["", "", "plan"]),
+            intent=st.sampled_from(["", "request", "ack"]),
+            expects_reply=st.booleans(),
             id=st.sampled_from(["", "01HF7YAT00ABCDEFGHJKMNPQRS"]),
         ),
     ),
@@ -509,6 +545,7 @@ steps: st.SearchStrategy[tuple[str, Request]] = st.one_of(
     ),
     st.tuples(st.just("[pal-events]"), turns),
     st.tuples(callers, st.builds(SetStatus, state=st.sampled_from(["idle", "active", "blocked", "exited"]))),
+    permissions,
     st.tuples(callers, st.builds(Leave)),
     st.tuples(
         callers,
@@ -569,6 +606,7 @@ async def _live_and_anew(open_log: OpenLog, requests: list[tuple[str, Request]])
         assert rows_of(log) == live
         assert {agent.name for agent in read_agents(log.rows)} == names
         check_counts(log.rows.scan)
+        await check_lists(log)
         await log.close()
 
 
@@ -630,3 +668,20 @@ def test_sub_agent_without_a_number_in_its_name_is_skipped_and_counted() -> None
     changes = apply(rows, event("agent.hello", {"agent": agent}))
 
     assert [table for table, _, _ in changes] == [SKIPPED]
+
+
+def test_imported_message_is_a_part_of_its_thread_and_of_no_conversation() -> None:
+    payload: dict[str, object] = {
+        "text": "x",
+        "thread": "plan",
+        "delivered_to": ["nova"],
+        "scope": "mentions",
+    }
+
+    rows = folded(event("message", payload, imported=3), event("status", {"state": "idle"}, imported=4))
+
+    assert [table for table in (*TABLES, THREADS) if rows.scan(table, "")] == [THREADS]
+
+
+def test_key_of_an_expiry_time_can_be_read_back() -> None:
+    assert expiry_of_key(expiry_key(5, 42, "nova+mon")) == (5, 42, "nova+mon")

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from tests.state.test_fold import MAILBOXES, NAMES, event, facts
 
 from palaver.log.memory import MemoryRows
+from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
+from palaver.protocol.message import Priority
 from palaver.state import past
 from palaver.state.fold import apply
 from palaver.state.past import LIMIT_UNDO, PastRows, PastState
-from palaver.state.rows import Change
+from palaver.state.reasons import WAIT_CODES, explain_wait
+from palaver.state.rows import Change, OpenMessage
 
 Facts = Sequence[tuple[str, dict[str, object]]]
 
@@ -210,3 +213,27 @@ def test_many_keys_stay_in_order(order: str) -> None:
     rows.change([("t", name, None) for name in added])
     assert rows.scan("t", "") == []
     assert rows.tables() == {}
+
+
+# Facts that the log does not have
+
+
+def test_reason_of_a_message_that_waited_for_a_lane_is_not_recorded() -> None:
+    agent = Agent(name="nova", base="nova", device="TEST", since=1)
+    mail = OpenMessage(seq=7, state="queued", since=2)
+
+    found = explain_wait(
+        7,
+        "nova",
+        entry=None,
+        mail=mail,
+        agent=agent,
+        priority=Priority.NORMAL,
+        lanes=None,
+        is_present=True,
+        now_ms=10,
+    )
+
+    assert found is not None
+    assert (found.code, found.code in WAIT_CODES) == ("not_recorded", True)
+    assert found.text == "nova had not taken it yet; the log has no lanes and connections of that time"

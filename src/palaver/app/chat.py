@@ -1,35 +1,36 @@
-"""`pal chat`: the conversation of one room, on a terminal, or in plain lines without one."""
+"""`pal chat` without a screen: each input line is sent to a room, each event is printed as a line.
+
+On a terminal `app/ui/talk.py` shows the room. Both parse a typed line in the same way.
+"""
 
 import asyncio
-import os
 import re
 import secrets
-import signal
 import sys
-import termios
 import threading
 import time
-import tty
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Final, Protocol, TextIO
 
 import msgspec
 
-from palaver.app.attach.editor import Editor, Key, Pressed, input_line, wrap
+from palaver.app.attach.editor import wrap
 from palaver.client.connection import Follower, Plain
 from palaver.client.values import events_from_json, last_from_json
+from palaver.client.view_link import ViewLink
 from palaver.errors import Disconnected, PalaverError, UnknownMember, nearest
 from palaver.harness.marks import harness_of
-from palaver.protocol.display import Paint, display_width, paint_for, safe, safe_for_agent, truncate
+from palaver.protocol.display import Paint, need_words, paint_for, safe_for_agent
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import DeliveryReport, MessageSent
+from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import EventsOp, ToolOp, WhoamiOp
 from palaver.protocol.message import MESSAGE, handoff_parts, readable_text, short_id
 from palaver.protocol.query import ANY, MESSAGE_SENT, RoomEvent, room_event
 from palaver.protocol.tasks import TASK_TYPES
+from palaver.protocol.views import Changes, Snapshot
 
 # --------------------
 # Parse a typed line: a message with its recipients, or a command. The help describes the same rules.
@@ -104,14 +105,11 @@ def _without_heads(text: str) -> str:
 
 
 # --------------------
-# The conversation itself: sent messages, events, and delivery. It knows no terminal.
+# The conversation itself: sent messages and events.
 
 HISTORY: Final = 20
 """Messages that are shown when a chat is opened."""
 LIMIT_EVENTS: Final = 200
-LIMIT_EARLY: Final = 1000
-ANSWERED: Final = "answered"
-"""The final state of a mark."""
 
 
 class ChatMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,41 +172,21 @@ class ChatBus(Protocol):
         """Yield all messages after a seq as they are stored."""
         ...
 
-    def deliveries(self) -> AsyncIterator[DeliveryReport]:
-        """Yield delivery reports as they happen; a reply is reported as `ANSWERED`."""
+    def attention(self) -> AsyncIterator[int]:
+        """Yield the number of entries that wait for the person, now and after each change."""
         ...
-
-
-@dataclass(slots=True)
-class SentMessage:
-    """A sent message, and the state of each recipient's copy."""
-
-    seq: int
-    marks: dict[str, str] = field(default_factory=dict)
-
-    def take(self, report: DeliveryReport) -> bool:
-        """Update the marks from a delivery report; return whether they changed."""
-        if self.seq not in report.messages or self.marks.get(report.agent, ANSWERED) == ANSWERED:
-            return False
-        self.marks[report.agent] = report.state
-        return True
 
 
 class ChatRoom:
     """One room, as one user follows it."""
 
-    def __init__(self, bus: ChatBus, room: str, *, changed: Callable[[], None]) -> None:
-        """`changed` is called when marks or the state of the room have changed."""
+    def __init__(self, bus: ChatBus, room: str) -> None:
         self._bus = bus
         self.room = room
         self.cursor = 0
         self.state = ChatState()
-        self.last: SentMessage | None = None
         self.recent: deque[RoomEvent] = deque(maxlen=LIMIT_EVENTS)
         """The newest events of the room, of every kind."""
-        self._early: deque[DeliveryReport] = deque(maxlen=LIMIT_EARLY)
-        """Reports that came while a message was being sent: they may be about it."""
-        self._changed = changed
 
     async def open(self) -> list[RoomEvent]:
         """Read the room, and return its last messages, oldest first."""
@@ -222,7 +200,6 @@ class ChatRoom:
     async def look(self) -> None:
         """Read the current state of the room."""
         self.state = await self._bus.state(self.room)
-        self._changed()
 
     async def follow(self) -> AsyncIterator[RoomEvent]:
         """Yield the events of the room as they happen, each once."""
@@ -256,20 +233,7 @@ class ChatRoom:
 
     async def say(self, text: ChatText) -> None:
         """Send a message. Raises if a name is unknown or the text does not fit; then nothing was sent."""
-        self._early.clear()
-        sent = await self._bus.send(self.room, text)
-        self.last = SentMessage(sent.event_seq, dict.fromkeys(sent.delivered_to, "queued"))
-        # A listener may have seen it before the reply arrived here.
-        for report in self._early:
-            self.last.take(report)
-        self._changed()
-
-    async def mark(self) -> None:
-        """Follow the delivery of sent messages, until cancelled."""
-        async for report in self._bus.deliveries():
-            self._early.append(report)
-            if self.last is not None and self.last.take(report):
-                self._changed()
+        await self._bus.send(self.room, text)
 
 
 def is_message(event: RoomEvent) -> bool:
@@ -316,18 +280,6 @@ def who_lines(state: ChatState) -> Sequence[str]:
 # The display of a chat: events of a room as lines, delivery marks, the line at the bottom. Pure.
 #
 # All foreign text is made safe before it is shown. Nothing depends on colour.
-
-_WORDS: Final = {
-    "queued": "waiting",
-    "submitted": "on its way",
-    "seen": "seen",
-    "answered": "answered",
-    "held": "held",
-    "refused": "refused",
-    "expired": "expired",
-    "dead": "no such recipient",
-}
-"""The ledger's states as marks."""
 
 _OF_HANDOFF: Final = frozenset({"status", "next"})
 """The parts of a handoff that are shown in the conversation."""
@@ -448,58 +400,6 @@ def _handoff(event: RoomEvent, paint: Paint) -> str:
     return paint.safe(f" · handoff of turn {event.turn_id}: {text}")
 
 
-def marks_line(seq: int, marks: Mapping[str, str]) -> str:
-    """Return the delivery marks of a message for each recipient; empty without marks."""
-    words = [f"{safe(name)} {_WORDS.get(state, safe(state))}" for name, state in marks.items()]
-    return f"#{seq} {' · '.join(words)}" if words else ""
-
-
-def stick_line(state: ChatState) -> str:
-    """Return the room's stick and members in one line."""
-    present = sum(member.present for member in state.members)
-    if state.room_state == "closed":
-        stick = "the room is closed"
-    elif state.owner_agent_id:
-        stick = f"{safe(state.owner_agent_id)} has the stick"
-    elif state.reserved_for:
-        stick = f"the stick is reserved for {safe(state.reserved_for)}"
-    else:
-        stick = "the stick is free"
-    return f"{stick} · {present} of {len(state.members)} here"
-
-
-class Bottom:
-    """The lines below the conversation that are redrawn: a status, marks, and the input.
-
-    It returns the characters that erase them and draw them again.
-    """
-
-    def __init__(self) -> None:
-        self._widths: list[int] | None = None
-        self._column = 0
-
-    def erase(self, width: int) -> str:
-        """Erase the lines, in a terminal that may have become narrower; the cursor is then at their start.
-
-        Terminals rewrap a line that does not fit any more, so it may have more rows than were drawn.
-        """
-        if self._widths is None:
-            return ""
-        rows = sum(max(1, -(-drawn // width)) for drawn in self._widths) + self._column // width
-        self._widths = None
-        up = f"\x1b[{rows}A" if rows else ""
-        return f"\r{up}\x1b[J"
-
-    def draw(
-        self, above: Sequence[str], prompt: str, column: int, width: int, dim: Callable[[str], str] = str
-    ) -> str:
-        """Draw the lines from the cursor on; `dim` paints the lines above the input after they are cut."""
-        lines = [truncate(line, width) for line in above if line]
-        self._widths, self._column = [display_width(line) for line in lines], column
-        move = f"\r\x1b[{column}C" if column else "\r"
-        return "\r\n".join([*map(dim, lines), prompt]) + move
-
-
 # --------------------
 # The conversation without a terminal: each input line is sent, each event is printed as a line.
 
@@ -510,7 +410,7 @@ async def talk_in_lines(
     bus: ChatBus, room: str, page: ChatPage, read: TextIO, out: TextIO, err: TextIO
 ) -> int:
     """Chat until the input ends; return 1 if a line was refused. The other lines are sent anyway."""
-    talk = ChatRoom(bus, room, changed=lambda: None)
+    talk = ChatRoom(bus, room)
     printed = _Printer(talk, page, out, err)
     for event in await talk.open():
         printed.event(event)
@@ -525,7 +425,7 @@ async def talk_in_lines(
             if not await printed.do(line):
                 return
 
-    work = (say(), follow(), printed.follow_outside())
+    work = (say(), follow(), printed.follow_outside(), printed.follow_attention(bus))
     await until_first(*(asyncio.ensure_future(one) for one in work))
     return 1 if printed.has_refused else 0
 
@@ -598,6 +498,15 @@ class _Printer:
             if self._shows_outside:
                 self._print(self._page.outside(event, _WIDTH))
 
+    async def follow_attention(self, bus: ChatBus) -> None:
+        """Print how many entries wait for the person, if there are any, and each change of that."""
+        before = 0
+        async for count in bus.attention():
+            if count != before:
+                words = f"{need_words(count)}; 'pal pending' shows them" if count else "nothing needs you"
+                self._print([f"· {words}"])
+            before = count
+
     async def _toggle_outside(self) -> None:
         self._shows_outside = not self._shows_outside
         if not self._shows_outside:
@@ -631,193 +540,6 @@ class _Printer:
 
 
 # --------------------
-# A user's terminal during a chat: keys in, lines out above the typed one. Restored at the end.
-
-_BEGIN: Final = "\x1b[?2004h"
-_END: Final = "\x1b[?2004l"
-_READ: Final = 65536
-_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-
-
-class ChatTerminal:
-    """Draws the conversation and the line being typed. All text must be safe already."""
-
-    def __init__(self, prompt: str, dim: Callable[[str], str]) -> None:
-        """`dim` paints the lines between the conversation and the input."""
-        self._prompt = prompt
-        self._dim = dim
-        self._editor = Editor()
-        self._bottom = Bottom()
-        self._pressed: asyncio.Queue[Pressed] = asyncio.Queue()
-        self.above: Callable[[], Sequence[str]] = tuple
-        """Returns the lines between the conversation and the input, each time they are drawn."""
-
-    @property
-    def width(self) -> int:
-        """The current number of columns."""
-        try:
-            return max(os.get_terminal_size(sys.stdout.fileno()).columns, 4)
-        except OSError:
-            return 80
-
-    @contextmanager
-    def in_hand(self) -> Iterator[None]:
-        """Read single keys, and always restore the terminal at the end."""
-        loop = asyncio.get_running_loop()
-        descriptor = sys.stdin.fileno()
-        before = termios.tcgetattr(descriptor)
-        tty.setraw(descriptor, termios.TCSADRAIN)  # keeps keys that were typed during the start
-        self._write(_BEGIN)
-        loop.add_reader(descriptor, self._read)
-        loop.add_signal_handler(signal.SIGWINCH, self.redraw)
-        for number in _ENDING:
-            loop.add_signal_handler(number, self._pressed.put_nowait, Pressed(Key.QUIT))
-        try:
-            yield
-        finally:
-            loop.remove_reader(descriptor)
-            for number in (signal.SIGWINCH, *_ENDING):
-                loop.remove_signal_handler(number)
-            self._write(self._bottom.erase(self.width) + _END)
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-    async def pressed(self) -> Pressed:
-        """Wait for a key that means more than text."""
-        return await self._pressed.get()
-
-    def show(self, lines: Sequence[str]) -> None:
-        """Add lines to the conversation, above the input."""
-        shown = "".join(f"{line}\r\n" for line in lines)
-        self._write(self._bottom.erase(self.width) + shown + self._drawn())
-
-    def redraw(self) -> None:
-        """Redraw the lines at the bottom."""
-        self._write(self._bottom.erase(self.width) + self._drawn())
-
-    def give_back(self, text: str) -> None:
-        """Put a line that was not sent back into the input, if that is empty."""
-        if not self._editor.text:
-            self._editor.put(text)
-        self.redraw()
-
-    def _drawn(self) -> str:
-        width = self.width
-        line, column = input_line(self._prompt, self._editor.text, self._editor.cursor, width)
-        return self._bottom.draw(self.above(), line, column, width, self._dim)
-
-    def _read(self) -> None:
-        try:
-            data = os.read(sys.stdin.fileno(), _READ)
-        except OSError:
-            data = b""
-        if not data:
-            self._pressed.put_nowait(Pressed(Key.QUIT))
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            return
-        for pressed in self._editor.feed(data):
-            self._pressed.put_nowait(pressed)
-        self.redraw()
-
-    def _write(self, text: str) -> None:
-        data = text.encode("utf-8", "backslashreplace")
-        try:
-            while data:
-                data = data[os.write(sys.stdout.fileno(), data) :]
-        except OSError:
-            self._pressed.put_nowait(Pressed(Key.QUIT))
-
-
-# --------------------
-# The conversation on a terminal: events are shown above the line that is being typed.
-
-
-class ChatScreen:
-    """One user's view of a room, until they leave it."""
-
-    def __init__(self, bus: ChatBus, room: str, page: ChatPage, paint: Paint) -> None:
-        self._terminal = ChatTerminal(f"{room}> ", paint.dim)
-        self._talk = ChatRoom(bus, room, changed=self._terminal.redraw)
-        self._page = page
-        self._paint = paint
-        self._terminal.above = self._above
-        # While a message is sent nothing else is shown: the marks of the previous one are printed first.
-        self._turn = asyncio.Lock()
-
-    async def run(self) -> None:
-        """Show the room and read lines. Return when the user ends it; raise if the bus has ended."""
-        with self._terminal.in_hand():
-            history = await self._talk.open()
-            for event in history:
-                self._show(event)
-            if not history:
-                self._say(["no messages yet; /help shows the commands"])
-            work = (self._read_keys(), self._follow(), self._talk.mark())
-            await until_first(*(asyncio.ensure_future(one) for one in work))
-
-    def _above(self) -> list[str]:
-        last = self._talk.last
-        marks = marks_line(last.seq, last.marks) if last is not None else ""
-        return [marks, stick_line(self._talk.state)]
-
-    async def _follow(self) -> None:
-        async for event in self._talk.follow():
-            async with self._turn:
-                self._show(event)
-
-    async def _read_keys(self) -> None:
-        while True:
-            pressed = await self._terminal.pressed()
-            if pressed.key is Key.QUIT or (pressed.key is Key.CANCEL and not pressed.text):
-                return
-            if pressed.key is Key.REDRAW:
-                self._terminal.redraw()
-            elif pressed.key is Key.SUBMIT and not await self._submitted(pressed.text):
-                return
-
-    async def _submitted(self, line: str) -> bool:
-        """Carry out a line; False if it ends the chat."""
-        match parse_line(line):
-            case ChatText() as text:
-                await self._send(line, text)
-            case ChatCommand(word="/quit"):
-                return False
-            case ChatCommand(word="/who"):
-                await self._talk.look()
-                self._say(who_lines(self._talk.state))
-            case ChatCommand(word="/events"):
-                for event in list(self._talk.recent)[-LATELY:]:
-                    self._show(event)
-            case ChatCommand(word="/help"):
-                self._say(HELP)
-            case ChatCommand(word=word):
-                self._say([no_command(word)])
-        return True
-
-    async def _send(self, line: str, text: ChatText) -> None:
-        async with self._turn:
-            last = self._talk.last
-            try:
-                await self._talk.say(text)
-            except Disconnected:
-                raise
-            except PalaverError as error:
-                self._say([refusal_line(error, self._talk.state)])
-                self._terminal.give_back(line)
-                return
-            if last is not None and (marks := marks_line(last.seq, last.marks)):
-                self._terminal.show(
-                    [self._paint.dim(one) for one in wrap(f"  {marks}", self._terminal.width, 4)]
-                )
-
-    def _show(self, event: RoomEvent) -> None:
-        self._terminal.show(self._page.lines(event, self._terminal.width))
-
-    def _say(self, texts: Iterable[str]) -> None:
-        lines = [line for text in texts for line in wrap(f"· {safe(text)}", self._terminal.width, 2)]
-        self._terminal.show([self._paint.dim(line) for line in lines])
-
-
-# --------------------
 # The bus for a conversation, and the start of `pal chat`.
 
 
@@ -835,7 +557,7 @@ _WRITTEN: Final = (MESSAGE, *sorted(TASK_TYPES))
 
 
 class RoomBus:
-    """The bus for a conversation: one connection for calls, one that waits, one for deliveries."""
+    """The bus for a conversation: one connection for calls, one that waits."""
 
     def __init__(self, home: str, calls: Plain, waits: Plain) -> None:
         self._home = home
@@ -876,17 +598,16 @@ class RoomBus:
             async for event in events:
                 yield event
 
-    async def deliveries(self) -> AsyncGenerator[DeliveryReport, None]:
-        """Yield the delivery of messages from now on: delivery reports, and a reply as one more."""
-        after = last_from_json(await self._calls.ask(EventsOp(last=1)))
-        request = EventsOp(types=("delivery", "message"), after=after, follow=True)
-        async with aclosing(Follower(self._home, request).events()) as events:
-            async for event in events:
-                body = event.body
-                if isinstance(body, DeliveryReport):
-                    yield body
-                elif isinstance(body, MessageSent) and (answered := body.reply_to or "").isdecimal():
-                    yield DeliveryReport(agent=event.sender, messages=(int(answered),), state=ANSWERED)
+    async def attention(self) -> AsyncGenerator[int, None]:
+        """Yield the number of entries that wait for the person, on a separate connection."""
+        link = ViewLink(self._home)
+        try:
+            async with aclosing(link.records()) as records:
+                async for record in records:
+                    if isinstance(record, Snapshot | Changes) and record.counts is not None:
+                        yield record.counts.attention
+        finally:
+            await link.close()
 
 
 def _tool(name: str, **arguments: object) -> ToolOp:
@@ -910,7 +631,4 @@ async def _chat(home: str, room: str, paint: Paint) -> int:
         me = _caller_from_json(await calls.ask(WhoamiOp())).name
         page = ChatPage(me, paint, lambda ms: time.strftime("%H:%M", time.localtime(ms / 1000)))
         bus = RoomBus(home, calls, waits)
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            await ChatScreen(bus, room, page, paint).run()
-            return 0
         return await talk_in_lines(bus, room, page, sys.stdin, sys.stdout, sys.stderr)

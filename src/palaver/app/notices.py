@@ -1,7 +1,7 @@
 """Tell a person that an agent needs them: it is blocked, asks, or has finished.
 
 Every open view has one `Notices` and passes each record of the bus to it. The daemon decides which view tells
-the person, so that they are told once. `pal notify` does the same without a view.
+the person, so that there is one notice for each event. `pal notify` does the same without a view.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from palaver.protocol.message import HUMAN
 from palaver.protocol.views import AgentRow, Attention, AttentionKind, Changes, Snapshot
 
 # --------------------
-# What a person is told of. Pure.
+# The events that a person should know of. Pure.
 
 LIMIT_NAMED: Final = 3
 """Notices that a joined notice contains in full; the others are counted."""
@@ -34,15 +34,15 @@ _WORDS: Final = {
     AttentionKind.REQUEST: "asks you",
     AttentionKind.BLOCKED: "is blocked",
 }
-"""The kinds of entries that a person is told of."""
+"""The kinds of entries that cause a notice."""
 _SAME_MS: Final = 2_000
 """An agent that is blocked up to this long after it has asked for permission is blocked because of that."""
 _AT_WORK: Final = frozenset({AgentState.ACTIVE, AgentState.BLOCKED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """One thing that a person is told of."""
+class PersonNotice:
+    """One event that a person should know of."""
 
     key: str
     """Unique for the event: all views use the same one."""
@@ -52,11 +52,11 @@ class Notice:
     sentence: str
     reason: str = ""
     text: str = ""
-    """Words of an agent, which are told only with the setting `notify_text`."""
+    """Words of an agent. They are shown only with the setting `notify_text`."""
 
 
 class NoticeRules:
-    """Decides which records of the bus are worth a notice. Pure: it remembers only what it was given."""
+    """Decides which records of the bus are worth a notice. Pure: its memory is the records before."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Attention] = {}
@@ -64,13 +64,13 @@ class NoticeRules:
         self._asked: dict[str, int] = {}
         self._is_first = True
 
-    def take(self, record: Snapshot | Changes) -> list[Notice]:
+    def take(self, record: Snapshot | Changes) -> list[PersonNotice]:
         """Return the notices of a record: none for the first snapshot, which is what the person finds."""
         found = [*self._of_entries(record), *self._of_agents(record)]
         is_first, self._is_first = self._is_first, False
         return [] if is_first else found
 
-    def is_true(self, notice: Notice) -> bool:
+    def is_true(self, notice: PersonNotice) -> bool:
         """Return whether a notice still holds: the entry is open, or the agent has not gone on."""
         entry = self._entries.get(notice.key.rpartition("@")[0])
         if entry is not None and _entry_key(entry) == notice.key:
@@ -84,7 +84,7 @@ class NoticeRules:
         is_blocked = entry.kind == AttentionKind.BLOCKED
         return is_blocked and asked_ms is not None and entry.since <= asked_ms + _SAME_MS
 
-    def _of_entries(self, record: Snapshot | Changes) -> Iterator[Notice]:
+    def _of_entries(self, record: Snapshot | Changes) -> Iterator[PersonNotice]:
         before = {_entry_key(entry) for entry in self._entries.values()}
         if isinstance(record, Snapshot):
             self._entries.clear()
@@ -99,7 +99,7 @@ class NoticeRules:
             if is_new and not self._is_repeat(entry):
                 yield _notice_of_entry(entry)
 
-    def _of_agents(self, record: Snapshot | Changes) -> Iterator[Notice]:
+    def _of_agents(self, record: Snapshot | Changes) -> Iterator[PersonNotice]:
         for row in record.agents:
             before = self._agents.get(row.name)
             if before is not None and before.seq > row.seq:
@@ -126,10 +126,10 @@ def _end_key(row: AgentRow) -> str:
     return f"{'exited' if _has_ended(row) else row.state}/{row.name}@{row.since}"
 
 
-def _notice_of_entry(entry: Attention) -> Notice:
+def _notice_of_entry(entry: Attention) -> PersonNotice:
     # The terminal of the agent shows what it is blocked on, but not what it has asked before.
     is_on_screen = entry.kind != AttentionKind.REQUEST
-    return Notice(
+    return PersonNotice(
         key=_entry_key(entry),
         who=entry.who,
         entries=frozenset({entry.key, *([f"agent/{entry.who}"] if is_on_screen else [])}),
@@ -139,8 +139,8 @@ def _notice_of_entry(entry: Attention) -> Notice:
     )
 
 
-def _notice_of_end(row: AgentRow, what: str) -> Notice:
-    return Notice(
+def _notice_of_end(row: AgentRow, what: str) -> PersonNotice:
+    return PersonNotice(
         key=_end_key(row),
         who=row.name,
         entries=frozenset({f"agent/{row.name}"}),
@@ -149,7 +149,7 @@ def _notice_of_end(row: AgentRow, what: str) -> Notice:
     )
 
 
-def join_notices(notices: Sequence[Notice], *, unknown: int = 0, has_text: bool = False) -> str:
+def join_notices(notices: Sequence[PersonNotice], *, unknown: int = 0, has_text: bool = False) -> str:
     """Return one line about all notices. `unknown` others are only counted."""
     if len(notices) == 1 and not unknown:
         (one,) = notices
@@ -239,7 +239,7 @@ class Notices:
         self._show = show
         self._command_limit_s = command_limit_s
         self._rules = NoticeRules()
-        self._open: dict[str, Notice] = {}
+        self._open: dict[str, PersonNotice] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_complained = False
         self._is_running = False
@@ -267,7 +267,7 @@ class Notices:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, notice: Notice, *, is_in_view: bool) -> None:
+    async def _ask(self, notice: PersonNotice, *, is_in_view: bool) -> None:
         try:
             reply = await self._link.notice(notice.key, is_in_view=is_in_view)
             if reply.send:
@@ -332,19 +332,26 @@ class Notices:
 # --------------------
 # `pal notify`.
 
-_HINT: Final = "pal: sending notices until Ctrl-C"
+_HINT: Final = "sending notices until Ctrl-C"
 _NOT_PERSON: Final = (
     "only a person gets notices: run 'pal notify' in the foreground of a terminal that no agent owns"
 )
 
 
-async def send_notices(link: ViewLink, notices: Notices) -> bool:
-    """Send notices until the view is closed; return False at once if the caller is not the person."""
+async def send_notices(link: ViewLink, notices: Notices, begun: Callable[[], None]) -> bool:
+    """Send notices until the view is closed; return False at once if the caller is not the person.
+
+    `begun` is called once, when the bus is followed.
+    """
+    is_first = True
     try:
         async for record in link.records():
             if isinstance(record, Snapshot) and record.me != HUMAN:
                 return False
             notices.record(record)
+            if is_first:
+                begun()
+                is_first = False
         return True
     finally:
         await notices.close()
@@ -363,11 +370,9 @@ def main(home: str, environment: Mapping[str, str]) -> int:
 
     async def run() -> bool:
         link = ViewLink(home)
-        return await send_notices(
-            link, Notices(link, write, complain, environment, show=lambda line: write(f"{line}\n"))
-        )
+        notices = Notices(link, write, complain, environment, show=lambda line: write(f"{line}\n"))
+        return await send_notices(link, notices, lambda: complain(_HINT))
 
-    sys.stderr.write(f"{_HINT}\n")
     try:
         is_person = asyncio.run(run())
     except PalaverError as error:

@@ -5,7 +5,7 @@ that has crashed, and waits for one that was stopped with `pal down`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from itertools import count
 from typing import Final, TypeVar
 
@@ -13,7 +13,7 @@ import msgspec
 
 from palaver.client.connection import Stream
 from palaver.client.wire import ReplyLine, Wire, open_wire
-from palaver.errors import Disconnected, PalaverError, ShuttingDown
+from palaver.errors import Disconnected, PalaverError, Unavailable
 from palaver.protocol.lines import AckOp, AskOp, NoticeOp, NoticeReply, Op, ViewOp, op_to_json
 from palaver.protocol.views import AnyAsk, Changes, Snapshot, ViewValue
 
@@ -47,6 +47,7 @@ class ViewLink:
         self._home = home
         self._numbers = count(1)
         self._calls: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._progress: dict[int, Callable[[int], None]] = {}
         self._wire: Wire | None = None
         self._connecting = asyncio.Lock()
         self._was_connected = False
@@ -70,16 +71,21 @@ class ViewLink:
         be reached at the first try. Ends with `close`.
         """
         wire: Wire | None = await self._connected()
+        failures = 0
         while wire is not None:
+            failures += 1
             try:
                 yield await self._begin(wire)
                 async for record in self._taken(wire):
+                    failures = 0
                     yield record
                 lost: PalaverError = wire.error or Disconnected("the connection to the daemon was lost")
-            except (Disconnected, ShuttingDown) as error:
+            except Unavailable as error:
                 lost = error
             if not self._closing.is_set():
                 yield BusAway(why=str(lost))
+            if failures > 1:  # A daemon that answers nothing is not asked again and again.
+                await self._pause(_PAUSES_S[min(failures, len(_PAUSES_S)) - 1])
             wire = await self._returned(wire)
 
     async def _begin(self, wire: Wire) -> Snapshot:
@@ -108,12 +114,19 @@ class ViewLink:
 
     # Questions
 
-    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
-        """Return the answer to a question. Raises its refusal, or Disconnected while the bus is away."""
+    async def ask(
+        self, question: AnyAsk, answer: type[T], progress: Callable[[int], None] | None = None
+    ) -> T:
+        """Return the answer to a question. Raises its refusal, or Disconnected while the bus is away.
+
+        A question about the past of a long log takes a while: `progress` gets the seq that is reached, once a
+        second, until it is the seq in question.
+        """
         wire = self._wire if self._was_connected else await self._connected()
         if wire is None:
             raise Disconnected("the bus is away")
-        return msgspec.json.decode(await self._send(wire, AskOp(ask=question)), type=answer)
+        raw = await self._send(wire, AskOp(ask=question), progress)
+        return msgspec.json.decode(raw, type=answer)
 
     async def acknowledge(self, seqs: Iterable[int]) -> None:
         """Mark messages to the person as seen. Raises Disconnected while the bus is away."""
@@ -153,6 +166,9 @@ class ViewLink:
                 is_returning = self._was_connected
                 self._wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
                 self._was_connected = True
+                if self._closing.is_set():
+                    self._wire.close()
+                    raise Disconnected("the view was closed")
             return self._wire
 
     async def _returned(self, before: Wire) -> Wire | None:
@@ -162,11 +178,18 @@ class ViewLink:
         await before.wait_closed()
         tries = 0
         while not self._closing.is_set():
+            connecting = asyncio.ensure_future(self._connected())
+            closing = asyncio.ensure_future(self._closing.wait())
             try:
-                return await self._connected()
+                await asyncio.wait((connecting, closing), return_when=asyncio.FIRST_COMPLETED)
+                if connecting.done():
+                    return connecting.result()
             except Disconnected:
                 await self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
+            finally:
+                connecting.cancel()
+                closing.cancel()
         return None
 
     async def _pause(self, pause_s: float) -> None:
@@ -176,18 +199,23 @@ class ViewLink:
         except TimeoutError:
             pass
 
-    async def _send(self, wire: Wire, request: Op) -> msgspec.Raw:
+    async def _send(
+        self, wire: Wire, request: Op, progress: Callable[[int], None] | None = None
+    ) -> msgspec.Raw:
         number = next(self._numbers)
         line = op_to_json(number, request)
         if wire.error is not None:
             raise wire.error
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
+        if progress is not None:
+            self._progress[number] = progress
         wire.write(line)
         try:
             return await answer
         finally:
             del self._calls[number]
+            self._progress.pop(number, None)
 
     def _hear(self, line: ReplyLine) -> None:
         if line.push == "view":
@@ -197,7 +225,10 @@ class ViewLink:
         answer = self._calls.get(line.req)
         if answer is None or answer.done():
             return
-        if line.error:
+        if line.push == "past":
+            if (progress := self._progress.get(line.req)) is not None:
+                progress(line.seq)
+        elif line.error:
             answer.set_exception(line.refusal)
         else:
             answer.set_result(line.ok)

@@ -45,6 +45,8 @@ class ReplyLine(msgspec.Struct, frozen=True, kw_only=True):
     """A new snapshot for a view, instead of the changes that it has not read."""
     changes: msgspec.Raw = _NOTHING
     """The changes since the last record of a view."""
+    seq: int = 0
+    """How far a question about the past has come."""
 
     @property
     def refusal(self) -> PalaverError:

@@ -8,6 +8,7 @@ import logging
 import select
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -64,7 +65,8 @@ from palaver.protocol.paths import Content, Migrate, check_network, external_sen
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, RelayLine, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
-from palaver.services.live_views import View, ViewRecord
+from palaver.services.live_views import OpenView, ViewRecord
+from palaver.services.past import PastProgress
 from palaver.services.paths import PathService, Range, path_request
 from palaver.services.results import AgentView
 from palaver.services.services import Services
@@ -152,7 +154,7 @@ class LineSession:
         self._tools = ToolCalls(services)
         self._runner = RunnerRequests(services, see)
         self._listeners: dict[str, tuple[MailboxReader, asyncio.Task[None]]] = {}
-        self._view: View | None = None
+        self._view: OpenView | None = None
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
         link.on_close(self._end)
@@ -365,7 +367,7 @@ class LineSession:
     async def _on_view(self, caller: Caller, op: ViewRequest) -> object:
         live = self._services.live
         if not isinstance(op, ViewOp):
-            return await live.answer(op.ask)
+            return await live.answer(op.ask, partial(self._push_progress, op.req))
         if self._view is not None:
             raise BadRequest("this connection has a view already: open another connection for another view")
         me = HUMAN if caller.is_person else caller.name
@@ -377,14 +379,19 @@ class LineSession:
         self._spawn(self._push_records(view))
         return msgspec.Raw(first.data)
 
-    async def _push_records(self, view: View) -> None:
+    def _push_progress(self, req: int, progress: PastProgress) -> None:
+        self._push_soon(wire.push_line("past", {"req": req, "at": progress.at, "seq": progress.seq}))
+
+    async def _push_records(self, view: OpenView) -> None:
         """Push each record when the last one was written: the rest waits in the view, which limits it."""
         while await self._link.outbox.wait_until_empty():
             try:
                 record = await anext(view)
-            except StopAsyncIteration:
-                return
+            except (StopAsyncIteration, PalaverError):
+                break
             await self._push(_view_line(record))
+        if not self._is_let_go:  # The client connects again, and continues.
+            self._link.outbox.end()
 
     # The end
 

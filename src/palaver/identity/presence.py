@@ -331,6 +331,8 @@ class MemberPresenceBook:
         """Called with the room in which a wait ended: it may be the turn of another member."""
         self.fell_silent: Callable[[str], None] = lambda name: None
         """Called with an agent when one of its calls has ended: from then on its time runs."""
+        self.wait_changed: Callable[[str, str], None] = lambda room, name: None
+        """Called with a room and a member that begins or ends a wait there, or renews its lease."""
         self.is_in_hand: Callable[[str, int], bool] = lambda name, seq: False
         """Whether a reader or lane of an agent has a message and has not confirmed it yet."""
         self._unsubscribe = log.subscribe(self._hear)
@@ -382,6 +384,7 @@ class MemberPresenceBook:
     def beat(self, room: str, name: str) -> None:
         """Record that an owner confirmed, with its lease, that it still works."""
         self._beats[room, name] = self._clock.now_ms()
+        self.wait_changed(room, name)
 
     @contextmanager
     def waiting(self, room: str, name: str, *, is_parked: bool = False) -> Iterator[None]:
@@ -392,6 +395,7 @@ class MemberPresenceBook:
         wait = self._touch(room, name)
         was_parked, wait.is_parked = wait.is_parked, is_parked
         wait.count += 1
+        self.wait_changed(room, name)
         try:
             with self._calling(name):
                 yield
@@ -401,6 +405,7 @@ class MemberPresenceBook:
         finally:
             wait.count -= 1
             wait.last_ms = self._clock.now_ms()
+            self.wait_changed(room, name)
             self.changed(room)
             self.fell_silent(name)
 

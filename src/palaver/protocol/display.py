@@ -153,6 +153,11 @@ def zone_from(name: str) -> tzinfo | None:
         return UTC
 
 
+def need_words(attention: int) -> str:
+    """Return how many entries wait for the person; empty for none."""
+    return f"{attention} need{'s' if attention == 1 else ''} you" if attention else ""
+
+
 def ago(ms: int) -> str:
     """Format a span of time in its largest whole unit: 12s, 2m, 3h, 4d, 5y. A negative span is 0s."""
     seconds = max(ms, 0) // 1000

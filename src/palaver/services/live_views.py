@@ -16,8 +16,11 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
+from palaver.config import Settings
+from palaver.domain.routing import Directory
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import BadRequest, StorageFailed, Unavailable
+from palaver.errors import BadRequest, PalaverError, StorageFailed, Unavailable
+from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import (
@@ -28,6 +31,7 @@ from palaver.protocol.events import (
     State,
     TextRemoved,
 )
+from palaver.protocol.lanes import Delivering
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.views import (
@@ -37,12 +41,14 @@ from palaver.protocol.views import (
     Changes,
     ConversationRow,
     Counts,
+    EventRow,
     PermissionPage,
     Snapshot,
     ViewValue,
 )
+from palaver.services.past import Report
+from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.services import Services
 from palaver.services.view_pages import LogReader, ViewPages, event_row
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
@@ -83,7 +89,7 @@ class ViewRecord:
     data: bytes
 
 
-class View:
+class OpenView:
     """The records of one open view. Iterate over it, and always close it.
 
     The next record is requested when the last one was written. At most 1 MiB waits in the meantime; then it
@@ -102,6 +108,7 @@ class View:
         self._waiting_bytes = 0
         self._news = asyncio.Event()
         self._is_closed = False
+        self._error: PalaverError | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -109,6 +116,8 @@ class View:
     async def __anext__(self) -> ViewRecord:
         self._waiting_bytes = sum(len(record.data) for record in self._records)
         while not self._records:
+            if self._error is not None:
+                raise self._error
             if self._is_closed:
                 raise StopAsyncIteration
             if self.is_behind:
@@ -126,14 +135,24 @@ class View:
             return
         size = len(record.data)
         if self._waiting_bytes and self._waiting_bytes + size > LIMIT_WAITING_BYTES:
-            self._records.clear()
-            self.is_behind = True
+            self.fall_behind()
             self._hub.count_slow()
             return
         self._records.append(record)
         self._waiting_bytes += size
         self.is_behind = False
         self._news.set()
+
+    def fall_behind(self) -> None:
+        """Drop all waiting records: the next one is a new snapshot."""
+        self._records.clear()
+        self.is_behind = True
+        self._news.set()
+
+    def fail(self, error: PalaverError) -> None:
+        """End the view with an error."""
+        self._error = error
+        self.close()
 
     def close(self) -> None:
         """End the view; its iterator stops. Closing twice is harmless."""
@@ -144,23 +163,41 @@ class View:
             self._hub.forget(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSources:
+    """The parts of the daemon that views are made from."""
+
+    queries: Queries
+    directory: Directory
+    delivery: Delivering
+    presence: Presence
+    members: MemberPresenceBook
+    permissions: PermissionBook
+    policy: Policy
+    settings: Callable[[], Settings]
+    clock: Clock
+    version: str
+    count_slow: Callable[[str], None]
+    """Counts a follower of this kind that reads too slowly."""
+
+
 class LiveViews:
     """The open views of one daemon. Without an open view it costs nothing."""
 
     def __init__(
         self,
-        services: Callable[[], Services],
+        sources: ViewSources,
         *,
         epoch: str,
         call_later: CallLater,
         spawn: Callable[..., asyncio.Task[None]],
-        past: Callable[[AnyAsk], Awaitable[bytes]] | None = None,
+        past: Callable[[AnyAsk, Report | None], Awaitable[bytes]] | None = None,
     ) -> None:
         """`epoch` differs for each start of the daemon. `spawn` starts a task that ends with the daemon.
 
         `past` answers questions about a seq of the past.
         """
-        self._services = services
+        self._sources = sources
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
@@ -168,18 +205,18 @@ class LiveViews:
         self._hub: _Hub | None = None
         self._is_closed = False
 
-    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
+    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> OpenView:
         """Open a view. One that continues gives the seq and the epoch of its last record.
 
         The epoch begins with the id of the home: a seq of another home is ignored.
         """
         hub = self._hub
         if hub is None or hub.is_over:
-            hub = self._hub = _Hub(self._services(), self.facts, self._call_later)
+            hub = self._hub = _Hub(self._sources, self.facts, self._call_later)
             self._spawn(hub.run())
-        device = self._services().queries.device
+        device = self._sources.queries.device
         is_ours = not epoch or epoch.startswith(f"{device}-")
-        view = View(hub, me, after if is_ours else 0, epoch if is_ours else "")
+        view = OpenView(hub, me, after if is_ours else 0, epoch if is_ours else "")
         hub.views.add(view)
         if self._is_closed:
             view.close()
@@ -188,23 +225,26 @@ class LiveViews:
     @property
     def facts(self) -> "LiveFacts":
         """Time, presence and lanes as of now."""
-        return LiveFacts(self._services(), self._epoch)
+        return LiveFacts(self._sources, self._epoch)
 
     def pages(self) -> ViewPages:
         """Return the pages of the present."""
-        queries = self._services().queries
+        queries = self._sources.queries
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
-    async def answer(self, question: AnyAsk) -> ViewValue | msgspec.Raw:
-        """Return the answer to a question, also about the past. Raises NotFound and other refusals."""
+    async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
+        """Return the answer to a question, also about the past. Raises NotFound and other refusals.
+
+        `report` gets the progress of a question about the past that takes long.
+        """
         if not question.at:
             return await self.pages().answer(question)
-        last = self._services().queries.last()
+        last = self._sources.queries.last()
         if question.at > last:
             raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
         if self._past is None:
             raise Unavailable("this daemon does not answer questions about the past")
-        return msgspec.Raw(await self._past(question))
+        return msgspec.Raw(await self._past(question, report))
 
     @property
     def is_idle(self) -> bool:
@@ -221,59 +261,59 @@ class LiveViews:
 class LiveFacts:
     """The facts that a view of the present needs in addition to the rows."""
 
-    def __init__(self, services: Services, epoch: str) -> None:
-        self._services = services
+    def __init__(self, sources: ViewSources, epoch: str) -> None:
+        self._sources = sources
         self.epoch = epoch
 
     @property
     def device(self) -> str:
-        return self._services.queries.device
+        return self._sources.queries.device
 
     @property
     def version(self) -> str:
-        return self._services.daemon.version
+        return self._sources.version
 
     @property
     def now_ms(self) -> int:
-        return self._services.clock.now_ms()
+        return self._sources.clock.now_ms()
 
     @property
     def stale_after_ms(self) -> int:
-        return self._services.daemon.settings.stale_after_s * 1000
+        return self._sources.settings().stale_after_s * 1000
 
     @property
     def policy(self) -> Policy:
-        return self._services.rooms.policy
+        return self._sources.policy
 
     def is_present(self, name: str) -> bool:
-        return self._services.callers.presence.is_present(name)
+        return self._sources.presence.is_present(name)
 
     def agents(self) -> Iterable[Agent]:
-        return (agent for agent in self._services.broker.directory.all() if not agent.left)
+        return (agent for agent in self._sources.directory.all() if not agent.left)
 
     def count_agents(self) -> int:
-        return len(self._services.broker.directory)
+        return len(self._sources.directory)
 
     def text_of(self, seq: int) -> str:
-        event = self._services.queries.event(seq)
+        event = self._sources.queries.event(seq)
         return "" if event is None else beginning_of(event)
 
     def sender_of(self, seq: int) -> str:
-        event = self._services.queries.event(seq)
+        event = self._sources.queries.event(seq)
         return "" if event is None else event.sender
 
     def lease_until_ms(self, room: Room) -> int:
         return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
 
     def permission(self, id: str) -> bool:
-        return self._services.agents.permissions.get(id) is not None
+        return self._sources.permissions.get(id) is not None
 
     def request(self, id: str) -> PermissionPage | None:
-        found = self._services.agents.permissions.get(id)
+        found = self._sources.permissions.get(id)
         if found is None:
             return None
         return PermissionPage(
-            seq=self._services.queries.last(),
+            seq=self._sources.queries.last(),
             id=found.id,
             agent=found.agent,
             tool=found.tool,
@@ -294,15 +334,15 @@ class LiveFacts:
                 wakes_idle=ability.wakes_idle,
                 reaches_busy=ability.reaches_busy,
             )
-            for ability, level in self._services.delivery.lanes(name)
+            for ability, level in self._sources.delivery.lanes(name)
         ]
 
     def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
-        return take_facts(self._services.callers.member_presence, self.now_ms, room.id, names)
+        return take_facts(self._sources.members, self.now_ms, room.id, names)
 
 
 # --------------------
-# The hub: what has changed since the last record, and the record of it.
+# The hub: it collects everything that has changed since the last record, and makes the next one.
 
 
 _Key = TypeVar("_Key")
@@ -320,6 +360,8 @@ class _Changed:
         self.attention: dict[str, None] = {}
         self.moved: dict[int, None] = {}
         self.rooms: dict[str, None] = {}
+        self._talks_of: dict[tuple[object, ...], tuple[str, ...]] = {}
+        """The conversations of messages by the fields that decide: most messages are like the one before."""
 
     def __bool__(self) -> bool:
         return any((self.agents, self.counted, self.talks, self.attention, self.moved, self.rooms))
@@ -337,7 +379,23 @@ class _Changed:
     def note_message(self, event: Event, message: MessageSent) -> None:
         self.agents[event.sender] = None
         self.note_unread(message.delivered_to)
-        self.talks.update(dict.fromkeys(conversations_of(event)))
+        deciding = (
+            event.sender,
+            event.to,
+            event.imported,
+            message.delivered_to,
+            message.scope,
+            message.thread,
+            message.room,
+            message.channel,
+            message.raw is None,
+        )
+        talks = self._talks_of.get(deciding)
+        if talks is None:
+            if len(self._talks_of) >= _LIMIT_KEYS:
+                self._talks_of.clear()
+            talks = self._talks_of[deciding] = conversations_of(event)
+        self.talks.update(dict.fromkeys(talks))
         if answered := answered_seq(event):
             self.moved[answered] = None
 
@@ -409,6 +467,8 @@ class _Entries:
 
     def touched_by(self, event: Event) -> Iterator[str]:
         """Yield the keys of the entries that an event may have changed, begun or ended."""
+        if isinstance(message := event.body, MessageSent) and _is_plain(message):
+            return
         for key in touched_by(event):
             if key.endswith("/"):
                 yield from self._groups.get(key, ())
@@ -457,6 +517,12 @@ class _Entries:
             del self._groups[_group(entry.key)]
 
 
+def _is_plain(message: MessageSent) -> bool:
+    """Return whether a message is certainly in no entry: that is quick to see, and true for most."""
+    is_reply = message.reply_to is not None or message.answers is not None
+    return not (is_reply or message.held or message.dead or HUMAN in message.delivered_to)
+
+
 def _age(entry: Attention) -> tuple[int, str]:
     return entry.since, entry.key
 
@@ -479,17 +545,17 @@ def _may_begin(event: Event, key: str) -> bool:
 class _Hub:
     """Follows the log for all open views. One task, which ends with the last view."""
 
-    def __init__(self, services: Services, facts: LiveFacts, call_later: CallLater) -> None:
-        self.views: set[View] = set()
+    def __init__(self, sources: ViewSources, facts: LiveFacts, call_later: CallLater) -> None:
+        self.views: set[OpenView] = set()
         self.is_over = False
-        self._services = services
-        self._queries = services.queries
-        self._clock: Clock = services.clock
+        self._sources = sources
+        self._queries = sources.queries
+        self._clock = sources.clock
         self._facts = facts
-        self._pages = ViewPages(services.queries.rows, LogReader(services.queries), facts)
+        self._pages = ViewPages(sources.queries.rows, LogReader(sources.queries), facts)
         self._call_later = call_later
         self._wake = asyncio.Event()
-        self._asking: set[View] = set()
+        self._asking: set[OpenView] = set()
         self._changed = _Changed()
         self._seq = 0
         self._next_s = float("-inf")
@@ -505,16 +571,16 @@ class _Hub:
 
     # Called by views and by the parts of the daemon
 
-    def want_snapshot(self, view: View) -> None:
+    def want_snapshot(self, view: OpenView) -> None:
         """Prepare a snapshot for a view."""
         self._asking.add(view)
         self._wake.set()
 
     def count_slow(self) -> None:
         """Count a view that reads too slowly."""
-        self._services.metrics.count_slow_follower("view")
+        self._sources.count_slow("view")
 
-    def forget(self, view: View) -> None:
+    def forget(self, view: OpenView) -> None:
         """Remove a closed view. The hub ends with the last one."""
         self.views.discard(view)
         self._asking.discard(view)
@@ -527,6 +593,15 @@ class _Hub:
         for view in list(self.views):
             view.close()
 
+    def _fail(self, error: PalaverError) -> None:
+        for view in list(self.views):
+            view.fail(error)
+
+    def _wait_changed(self, room: str, name: str) -> None:
+        self._changed.agents[name] = None
+        self._changed.rooms[room] = None
+        self._wake.set()
+
     def _presence_changed(self, name: str) -> None:
         rows = self._queries.rows
         for one in (name, *self._descendants(name)):
@@ -536,7 +611,7 @@ class _Hub:
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
         # A blocked agent is listed once: by its request, or as blocked.
-        pending = self._services.agents.permissions.get(id_)
+        pending = self._sources.permissions.get(id_)
         known = self._attention.get(f"permission/{id_}")
         for name in {pending.agent if pending else "", known.who if known else ""} - {""}:
             self._changed.attention[f"agent/{name}"] = None
@@ -551,13 +626,21 @@ class _Hub:
 
     async def run(self) -> None:
         """Serve the views until the last one is closed."""
-        presence, permissions = self._services.callers.presence, self._services.agents.permissions
+        presence, permissions = self._sources.presence, self._sources.permissions
         unsubscribe = self._queries.subscribe(lambda events: self._wake.set())
+        members = self._sources.members
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
+        members.wait_changed = self._wait_changed
         try:
             await self._begin()
             while not self.is_over:
                 await self._serve()
+        except PalaverError as error:
+            _logger.error("all open views have ended: %s: %s", error.code, error)
+            self._fail(error)
+        except Exception:
+            self._fail(Unavailable("an internal error in the daemon; see daemon.log in its home"))
+            raise
         finally:
             self.is_over = True
             unsubscribe()
@@ -565,13 +648,14 @@ class _Hub:
             if presence.changed == self._presence_changed:
                 presence.changed = lambda name: None
                 permissions.changed = lambda id: None
+                members.wait_changed = lambda room, name: None
             if self._timer is not None:
                 self._timer.cancel()
             self.end()
 
     async def _begin(self) -> None:
         self._seq = self._queries.last()
-        for at, agent in enumerate(self._services.broker.directory.all()):
+        for at, agent in enumerate(self._sources.directory.all()):
             await _let_others_run(at)
             self._count(agent)
             self._watch_agent(agent)
@@ -599,8 +683,11 @@ class _Hub:
         try:
             await self._send_changes()
         except StorageFailed as error:
-            _logger.error("events are missing in open views: %s", error)
-            self._seq = self._queries.archived()
+            # Some events cannot be read. A new snapshot says that it does not continue.
+            _logger.error("open views get a new snapshot: %s", error)
+            self._seq = self._queries.last()
+            for view in self.views:
+                view.fall_behind()
         if self._changed or self._seq < self._queries.last():
             self._wake_after(self._next_s - self._clock.monotonic_s())
 
@@ -671,7 +758,7 @@ class _Hub:
         counts = self._current_counts()
         return msgspec.structs.replace(snapshot, seq=self._seq, attention=attention, counts=counts)
 
-    async def _continued(self, snapshot: Snapshot, view: View) -> ViewRecord:
+    async def _continued(self, snapshot: Snapshot, view: OpenView) -> ViewRecord:
         """Return the snapshot with the events after the view's last record, if there are not too many."""
         if view.is_continuing and view.after <= self._seq:
             missed = await self._events_after(view.after)
@@ -704,10 +791,12 @@ class _Hub:
     async def _send_changes(self) -> None:
         after = self._seq
         events, seq = await self._queries.next_events(after, _LIMIT_EVENTS)
+        rows: list[EventRow] = []
         for at, event in enumerate(events):
             await _let_others_run(at)
             self._note(event)
-        changes = await self._changes(after, seq, events)
+            rows.append(event_row(event))
+        changes = await self._changes(after, seq, rows)
         self._seq = seq
         if _is_empty(changes):
             return
@@ -722,14 +811,14 @@ class _Hub:
         if isinstance(event.body, MessageSent):
             self._last[event.sender] = event
         elif event.type in AGENT_TYPES:
-            agent = self._services.broker.directory.get(agent_of(event))
+            agent = self._sources.directory.get(agent_of(event))
             if agent is not None:
                 self._count(agent)
                 self._watch_agent(agent)
         elif (room_id := room_id_of(event)) and (room := read_room(self._queries.rows, room_id)) is not None:
             self._watch_room(room)
 
-    async def _changes(self, after: int, seq: int, events: Sequence[Event]) -> Changes:
+    async def _changes(self, after: int, seq: int, events: Iterable[EventRow]) -> Changes:
         agents = await self._agent_rows()
         talks = self._talk_rows()
         attention, settled = await self._attention_entries()
@@ -737,14 +826,10 @@ class _Hub:
         counts = self._current_counts()
         is_new = counts != self._counts
         self._counts = counts
-        rows = []
-        for at, event in enumerate(events):
-            await _let_others_run(at)
-            rows.append(event_row(event))
         return Changes(
             after=after,
             seq=seq,
-            events=tuple(rows),
+            events=tuple(events),
             agents=tuple(agents),
             talks=tuple(talks),
             attention=tuple(attention),
@@ -760,7 +845,7 @@ class _Hub:
         rows = []
         for at, name in enumerate(dict.fromkeys(names)):
             await _let_others_run(at)
-            if self._services.broker.directory.get(name) is None:
+            if self._sources.directory.get(name) is None:
                 continue
             if name not in self._last:
                 self._last[name] = await self._pages.last_message(name)

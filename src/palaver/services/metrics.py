@@ -73,7 +73,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class MetricFamily(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The numbers with one name."""
 
-    name: str
+    name: str = msgspec.field(name="metric")
     kind: MetricKind
     help: str
     samples: tuple[Sample, ...]
@@ -150,7 +150,7 @@ LIMIT_ORIGINS: Final = 10_000
 
 
 class Origin(NamedTuple):
-    """What the steps of a message need of it."""
+    """The fields of a message that its steps need."""
 
     seq: int
     id: str
@@ -158,7 +158,7 @@ class Origin(NamedTuple):
     priority: str
 
 
-class Step(NamedTuple):
+class MessageStep(NamedTuple):
     """A message has reached a state for one recipient."""
 
     origin: Origin
@@ -189,7 +189,7 @@ class Steps:
         self._event = event
         self._origins: dict[int, Origin] = {}
 
-    def of(self, event: Event) -> Iterator[Step]:
+    def of(self, event: Event) -> Iterator[MessageStep]:
         """Yield the steps of an event: those of a new message, of a report, and of a reply."""
         if event.imported or is_migrated(event):
             return
@@ -204,33 +204,33 @@ class Steps:
         origin = self._remember(event, found.priority)
         state = State.HELD if found.held else State.QUEUED
         for name in found.delivered_to:
-            yield Step(origin, name, state, event.ts, event.seq, reason=found.held)
+            yield MessageStep(origin, name, state, event.ts, event.seq, reason=found.held)
         answered = answered_seq(event)
         if answered is not None and not found.held:
             yield from self._answered(event, answered, event.sender, event.seq)
 
     def origin_of(self, seq: int) -> Origin | None:
-        """Return a message by its seq; None if there is none."""
+        """Return a message by its seq, or None."""
         known = self._origins.get(seq)
         if known is None and (event := self._event(seq)) is not None:
             known = self._remember(event, _priority_of(event))
         return known
 
-    def _reported(self, event: Event, report: DeliveryReport) -> Iterator[Step]:
+    def _reported(self, event: Event, report: DeliveryReport) -> Iterator[MessageStep]:
         state = UNCONFIRMED if report.unconfirmed else report.state
         for seq in dict.fromkeys(report.messages):
             if (origin := self.origin_of(seq)) is not None:
-                yield Step(
+                yield MessageStep(
                     origin, report.agent, state, event.ts, event.seq, report.lane, report.grade, report.reason
                 )
         if report.author and report.answers and report.messages:
             yield from self._answered(event, report.answers, report.author, report.messages[0])
 
-    def _answered(self, event: Event, seq: int, author: str, reply: int) -> Iterator[Step]:
+    def _answered(self, event: Event, seq: int, author: str, reply: int) -> Iterator[MessageStep]:
         """Yield the step of a reply, if it is the first one of this author."""
         entry = read_entry(self._rows, seq, author)
         if entry is not None and entry.answer == reply and (origin := self.origin_of(seq)) is not None:
-            yield Step(origin, author, State.ANSWERED, event.ts, event.seq, entry.lane, entry.grade)
+            yield MessageStep(origin, author, State.ANSWERED, event.ts, event.seq, entry.lane, entry.grade)
 
     def _remember(self, event: Event, priority: Priority) -> Origin:
         origin = Origin(event.seq, event.id, event.ts, PRIORITY_WORDS[priority - 1])
@@ -301,7 +301,7 @@ class Tally:
         self._add_turn(event)
         self._add_stick(event)
 
-    def _add_step(self, step: Step) -> None:
+    def _add_step(self, step: MessageStep) -> None:
         lane = lane_label(step.lane)
         self._states[step.state, lane, step.origin.priority] += 1
         if step.state == State.HELD:
@@ -419,6 +419,8 @@ LIMIT_OPEN: Final = 200_000
 """Open messages that are counted at most."""
 _AT_ONCE: Final = 100
 """Events or rows that are counted in one step of the event loop: about a millisecond."""
+STARTED: Final = "palaver_start_time_seconds"
+"""The family with the start of the daemon, which people see in 'pal status'."""
 _PROBES: Final = 5
 _PROBE_S: Final = 0.01
 
@@ -463,6 +465,8 @@ class Metrics:
         self._since_ms = 0
         self._tally: Tally | None = None
         self._reading = asyncio.Lock()
+        self.export_trouble = ""
+        """Why the numbers cannot be sent to a collector, as a sentence; empty if they can or need not."""
         self._slow_steps = 0
         self._slow_followers: Counter[str] = Counter(dict.fromkeys(DOORS, 0))
 
@@ -532,7 +536,7 @@ class Metrics:
         ]
 
     def _present(self) -> list[MetricFamily]:
-        """Count what waits for a person, for a stick, and for an automatic turn."""
+        """Count entries that wait for a person, for a stick, and for an automatic turn."""
         turns = read_turn_stats(self._sources.queries.rows)
         attention = Counter(entry.kind for entry in self._sources.attention())
         sessions = {"running": turns.active_turns, "queued": turns.queued_sessions}
@@ -577,7 +581,7 @@ class Metrics:
                 _by("door", self._slow_followers),
             ),
             _gauge(
-                "palaver_start_time_seconds",
+                STARTED,
                 "When the daemon started, as Unix time.",
                 _one(self._started_ms / 1000),
             ),

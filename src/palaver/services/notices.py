@@ -1,4 +1,4 @@
-"""Decide which view tells the person of something. The person is told of each event once, and not too often.
+"""Decide which view tells the person of something. There is one notice for each event, and not too often.
 
 Every open view asks about each event. The book waits a moment for all of them, because one may have the entry
 in view. Then the first one that asked gets the word, for all events that have come meanwhile.
@@ -17,7 +17,7 @@ SETTLE_S: Final = 0.3
 EVERY_S: Final = 5.0
 """Seconds between two notices."""
 LIMIT_WAITING: Final = 1_000
-"""Events that wait for a decision; further ones are told by no view."""
+"""Events that wait for a decision; further ones cause no notice."""
 LIMIT_KNOWN: Final = 10_000
 """Decided events that are remembered, for views that ask later."""
 
@@ -25,7 +25,7 @@ _NO: Final = NoticeReply(send=False)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Waiting:
+class _UndecidedNotice:
     """An event without a decision, and the views that ask about it."""
 
     asking: list["asyncio.Future[NoticeReply]"] = field(default_factory=list)
@@ -39,7 +39,7 @@ class NoticeBook:
         self._live = live
         self._clock = clock
         self._call_later = call_later
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _UndecidedNotice] = {}
         self._known: dict[str, None] = {}
         self._sent_s = float("-inf")
         self._timer: Timer | None = None
@@ -52,7 +52,7 @@ class NoticeBook:
         if waiting is None:
             if len(self._waiting) >= LIMIT_WAITING:
                 return _NO
-            waiting = self._waiting[key] = _Waiting()
+            waiting = self._waiting[key] = _UndecidedNotice()
             self._wait()
         if is_in_view:
             waiting.is_in_view = True
@@ -95,7 +95,7 @@ class NoticeBook:
             has_text=bool(settings.notify_text),
         )
 
-    def _remember(self, keys: dict[str, _Waiting]) -> None:
+    def _remember(self, keys: dict[str, _UndecidedNotice]) -> None:
         self._known |= dict.fromkeys(keys)
         while len(self._known) > LIMIT_KNOWN:
             del self._known[next(iter(self._known))]

@@ -23,7 +23,15 @@ from palaver.ids import is_ulid
 from palaver.log.api import EventKey, EventKind
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import ENDS, MessageSent, State
-from palaver.services.metrics import MetricFamily, MetricKind, Metrics, Numbers, Step, Steps, lane_label
+from palaver.services.metrics import (
+    MessageStep,
+    MetricFamily,
+    MetricKind,
+    Metrics,
+    Numbers,
+    Steps,
+    lane_label,
+)
 from palaver.services.queries import Queries
 from palaver.state.agents import read_entry
 from palaver.state.rows import Rows
@@ -97,7 +105,7 @@ class SpanMaker:
         id = self._id(event.seq, CREATE)
         return Span(id=id, name=CREATE, start_ms=event.ts, end_ms=event.ts, attributes=attributes)
 
-    def _stepped(self, step: Step, name: str, *, with_names: bool) -> Span:
+    def _stepped(self, step: MessageStep, name: str, *, with_names: bool) -> Span:
         origin = step.origin
         create = self._id(origin.seq, CREATE)
         attributes = _attributes(name, origin.id, origin.seq)
@@ -120,7 +128,7 @@ class SpanMaker:
             error=step.state if step.state in ENDS else "",
         )
 
-    def _before(self, step: Step, name: str, create: SpanId) -> tuple[int, list[SpanId]]:
+    def _before(self, step: MessageStep, name: str, create: SpanId) -> tuple[int, list[SpanId]]:
         """Return when a step began, and the span before it."""
         entry = read_entry(self._rows, step.origin.seq, step.mailbox)
         if entry is not None and name == SEEN and entry.submitted:
@@ -134,7 +142,7 @@ class SpanMaker:
         return SpanId(trace, blake2b(f"{name}/{mailbox}".encode(), digest_size=8, key=trace).digest())
 
 
-def _name_of(step: Step) -> str | None:
+def _name_of(step: MessageStep) -> str | None:
     if step.state in (State.SEEN, State.ANSWERED):
         return SEEN if step.state == State.SEEN else ANSWERED
     return DELIVER if step.state == State.SUBMITTED or step.state in ENDS else None
@@ -369,12 +377,11 @@ class OtelExport:
         self._codec: OtlpCodec | None = None
         self._stop: Callable[[], None] | None = None
         self._end = asyncio.Event()
-        self._trouble = ""
 
     @property
     def trouble(self) -> str:
         """Why nothing can be sent, as a sentence; empty if all is well."""
-        return self._trouble
+        return self._metrics.export_trouble
 
     def start(self) -> None:
         """Begin now, or when the setting is set."""
@@ -388,7 +395,7 @@ class OtelExport:
             self._stop = None
         self._events.clear()
         self._spans.clear()
-        self._trouble = ""
+        self._metrics.export_trouble = ""
         self._end.set()
 
     def _change(self, settings: Settings) -> None:
@@ -454,12 +461,12 @@ class OtelExport:
         if status >= 300:
             self._tell(f"the collector at {url} refuses the data with status {status}")
             return status not in _RETRY
-        if self._trouble:
+        if self.trouble:
             _logger.info("the collector answers again")
-            self._trouble = ""
+            self._metrics.export_trouble = ""
         return True
 
     def _tell(self, sentence: str) -> None:
-        if sentence != self._trouble:
-            self._trouble = sentence
+        if sentence != self.trouble:
+            self._metrics.export_trouble = sentence
             _logger.warning("%s", sentence)

@@ -87,7 +87,7 @@ class ProcessEndedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _OpenQuestion:
     """A question without an answer."""
 
     at: int
@@ -114,7 +114,7 @@ class PastProcess:
         self._call_later = call_later
         self._ended = ended
         self._process: asyncio.subprocess.Process | None = None
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _OpenQuestion] = {}
         self._unsent: list[bytes] = []
         self._last_id = 0
         self._is_over = False
@@ -124,6 +124,11 @@ class PastProcess:
     def pid(self) -> int:
         """The id of the process; 0 before its start."""
         return 0 if self._process is None else self._process.pid
+
+    @property
+    def waiting(self) -> int:
+        """The number of questions without an answer."""
+        return len(self._waiting)
 
     def steps_to(self, at: int) -> int:
         """Return about how many events it has to fold before it can answer a question about a seq."""
@@ -139,7 +144,7 @@ class PastProcess:
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             self._set_timer(SILENT_S, self._on_silence)
-        self._waiting[number] = _Waiting(ask.at, reply, report)
+        self._waiting[number] = _OpenQuestion(ask.at, reply, report)
         self._send(PastLine(id=number, ask=ask))
         try:
             return await reply

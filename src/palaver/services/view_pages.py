@@ -139,7 +139,7 @@ _FINAL: Final = frozenset({State.SEEN, State.ANSWERED, State.REFUSED, State.EXPI
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class EventReader(Protocol):
+class ViewReader(Protocol):
     """The log as a view reads it: all events up to `last()`, archived or not."""
 
     def last(self) -> int:
@@ -163,12 +163,12 @@ class EventReader(Protocol):
         ...
 
     async def seq_at(self, ts: int) -> int:
-        """Return the seq of the first event from a time on; that after the last one if there is none."""
+        """Return the seq of the first event from a time on; that after the last one if all are older."""
         ...
 
 
 class ViewFacts(AttentionFacts, WaitFacts, Protocol):
-    """What is not in the rows: time, presence, lanes, waits in rooms, and the open permission requests."""
+    """Facts that are not in the rows: time, presence, lanes, waits in rooms, open permission requests."""
 
     @property
     def epoch(self) -> str:
@@ -341,7 +341,7 @@ _Row = TypeVar("_Row")
 class ViewPages:
     """Answers the questions of views. `rows` is of the same seq as `reader`, or a little newer."""
 
-    def __init__(self, rows: Rows, reader: EventReader, facts: ViewFacts) -> None:
+    def __init__(self, rows: Rows, reader: ViewReader, facts: ViewFacts) -> None:
         self._rows = rows
         self._reader = reader
         self._facts = facts
@@ -410,7 +410,7 @@ class ViewPages:
         return Counts(agents=dict(states), attention=attention, unread=count_unread(self._rows))
 
     async def attention(self) -> list[Attention]:
-        """Return what waits for a person, oldest first."""
+        """Return all that waits for a person, oldest first."""
         found: list[Attention] = []
         # The messages are read one by one: there may be thousands.
         for at, known in enumerate(read_attention(self._rows, _WithoutTexts(self._facts))):

@@ -1,4 +1,4 @@
-"""The list of what waits for a person: one fold, and the entries as views show them. Pure.
+"""Attention: the list of entries that need a person. Its fold, and the entries as views show them. Pure.
 
     attention   what is open, by kind and seq: `request/<seq>`, `held/<seq>`, `unconfirmed/<seq>/<mailbox>`,
                 `dead/<seq>`, `permission/<id>`, `stick/<room>`, `blocked/<agent>`
@@ -85,7 +85,7 @@ _LIMIT_TEXT: Final = 300
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the fold keeps of an open entry. An empty `who` is unknown: the writer of the message."""
+    """The stored part of an open entry. An empty `who` is unknown: the writer of the message."""
 
     ts: int
     who: str = ""
@@ -160,7 +160,7 @@ def beginning_of(event: Event) -> str:
 
 
 def read_attention(rows: Rows, facts: AttentionFacts) -> list[Attention]:
-    """Return everything that waits for a person, oldest first; of each kind the newest `LIMIT_KIND`."""
+    """Return every entry that needs a person, oldest first; of each kind the newest `LIMIT_KIND`."""
     asking = _agents_asking(rows, facts)
     found: list[Attention] = []
     for kind in _SHOWN:
@@ -502,7 +502,7 @@ def _by_report(rows: Rows, event: Event, agent: str, changes: Sequence[Change]) 
 
 
 def _moved(rows: Rows, event: Event, changes: Sequence[Change]) -> list[Change]:
-    """Return the changes by messages that become held or unconfirmed, or are that no more."""
+    """Return the changes by messages that become held or unconfirmed, and by those that leave that state."""
     found: list[Change] = []
     freed: dict[int, set[str]] = {}
     for table, key, value in changes:
@@ -588,6 +588,8 @@ def _blocked(rows: Rows, event: Event, name: str, state: str) -> list[Change]:
 
 def _by_asked(rows: Rows, event: Event, agent: str, changes: Sequence[Change]) -> list[Change]:
     asked = body_as(event, PermissionAsked)
+    if not asked.permission:
+        return []
     entry = _Entry(
         ts=event.ts, who=event.sender, seq=event.seq, text=asked.text, tool=asked.tool, until=asked.until
     )

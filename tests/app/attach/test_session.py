@@ -16,6 +16,7 @@ from tests.daemon.stage import (
     Home,
     check_output,
     new_home,
+    run_as_person,
     run_script_as_person,
     wait_until,
     write_settings,
@@ -339,6 +340,18 @@ def test_status_line_shows_when_the_bus_hangs_and_when_it_replies_again(luna: Pa
 
     wait_until(lambda: "bus away" not in luna.lines[-2])
     luna.until("queue 0")
+
+
+def test_status_line_shows_how_many_entries_wait_for_the_person(luna: Pane) -> None:
+    luna.until("queue 0")
+    nova = luna.home.shell()
+    nova.ok("join", "--name", "nova")
+
+    asked = nova.ok("send", "@human", "--intent", "request", "--json", "--", "may I?").json["seq"]
+
+    luna.until("| 1 needs you |")
+    check_output(run_as_person(luna.home, "send", "--reply-to", str(asked), "--", "yes"))
+    wait_until(lambda: "needs you" not in luna.lines[-2])
 
 
 def test_status_line_says_why_messages_wait(bus: Home, pane: Pane) -> None:

@@ -1,5 +1,7 @@
 """The status line of an agent: it fits every width."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +64,14 @@ def test_narrow_line_drops_hint_then_counts_then_reason_then_queue() -> None:
         " luna | blocked",
         "luna",
     ]
+
+
+def test_line_shows_how_many_entries_wait_for_the_person() -> None:
+    one, two = (AgentStatus("luna", "idle", attention=number) for number in (1, 2))
+
+    assert status_line(one, "input", "", 80) == " luna | idle | 1 needs you | input"
+    assert status_line(two, "input", "", 80) == " luna | idle | 2 need you | input"
+    assert "need" not in status_line(replace(two, is_away=True), "input", "", 80)
 
 
 def test_notice_has_precedence() -> None:

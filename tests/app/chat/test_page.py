@@ -1,13 +1,8 @@
 from tests.app.chat.events import room_event
 
 from palaver.app.chat import (
-    Bottom,
-    ChatMember,
     ChatPage,
-    ChatState,
     happening,
-    marks_line,
-    stick_line,
 )
 from palaver.protocol.display import Paint
 from palaver.protocol.query import RoomEvent
@@ -50,30 +45,6 @@ def test_message_cannot_control_the_terminal_or_forge_a_line() -> None:
     assert lines == ["12:03 luna: a␛[2Jb", "  12:04 human: yes"]
 
 
-def test_bottom_erases_as_many_lines_as_it_drew() -> None:
-    bottom = Bottom()
-
-    drawn = bottom.draw(["a mark", "", "the stick is free"], "> hi", 4, 10)
-
-    assert drawn == "a mark\r\nthe stick…\r\n> hi\r\x1b[4C"
-    assert bottom.erase(10) == "\r\x1b[2A\x1b[J"
-    assert bottom.erase(10) == ""
-
-
-def test_narrower_terminal_shows_the_bottom_in_more_rows() -> None:
-    bottom = Bottom()
-    bottom.draw(["twenty columns it has", "ten of them"], "> a longer line", 15, 30)
-
-    # Three rows and two, and the cursor is in the second row of its line.
-    assert bottom.erase(8) == "\r\x1b[6A\x1b[J"
-
-
-def test_lines_above_the_input_are_painted_after_they_are_cut() -> None:
-    drawn = Bottom().draw(["the stick is free"], "> ", 2, 10, lambda text: f"<dim>{text}</dim>")
-
-    assert drawn == "<dim>the stick…</dim>\r\n> \r\x1b[2C"
-
-
 def test_room_event_is_shown_as_a_sentence() -> None:
     events = {
         "luna joined": room_event("member_joined", "luna"),
@@ -104,18 +75,3 @@ def test_room_event_is_shown_as_a_sentence() -> None:
     }
 
     assert [happening(event, Paint(False)) for event in events.values()] == list(events)
-
-
-def test_delivery_marks_are_shown_in_words() -> None:
-    assert marks_line(42, {"luna": "seen", "nova": "queued"}) == "#42 luna seen · nova waiting"
-    assert marks_line(42, {}) == ""
-
-
-def test_stick_is_described_in_one_line() -> None:
-    members = (ChatMember(agent_id="luna", present=True), ChatMember(agent_id="nova"))
-    owned = ChatState(owner_agent_id="luna", members=members)
-
-    assert stick_line(owned) == "luna has the stick · 1 of 2 here"
-    assert stick_line(ChatState(reserved_for="nova")) == "the stick is reserved for nova · 0 of 0 here"
-    assert stick_line(ChatState(room_state="closed")) == "the room is closed · 0 of 0 here"
-    assert stick_line(ChatState()) == "the stick is free · 0 of 0 here"

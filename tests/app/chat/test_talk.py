@@ -3,7 +3,6 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 from tests.app.chat.events import room_event
-from tests.limits import LIMIT_S
 
 from palaver.app.chat import (
     ChatEvents,
@@ -18,16 +17,11 @@ from palaver.app.chat import (
 )
 from palaver.errors import Disconnected, MessageTooLarge, UnknownMember
 from palaver.protocol.envelope import Event
-from palaver.protocol.events import DeliveryReport
 from palaver.protocol.query import RoomEvent
 
 
 def _event(seq: int, kind: str = "message_sent") -> RoomEvent:
     return room_event(kind, "luna", seq=seq, payload={"body": str(seq)})
-
-
-def _report(seq: int, agent: str, state: str) -> DeliveryReport:
-    return DeliveryReport(agent=agent, messages=(seq,), state=state)
 
 
 class _Bus:
@@ -36,9 +30,6 @@ class _Bus:
     def __init__(self) -> None:
         self.history: list[RoomEvent] = []
         self.coming: asyncio.Queue[tuple[RoomEvent, ...]] = asyncio.Queue()
-        self.reports: asyncio.Queue[DeliveryReport] = asyncio.Queue()
-        self.early: list[DeliveryReport] = []
-        """Reports that arrive before the result of a send."""
         self.waited_after: list[int] = []
         self.sent: list[tuple[str, ChatText]] = []
         self.now = ChatState(room_id="shop-x4kd")
@@ -57,9 +48,6 @@ class _Bus:
         if text.to == ("nobody",):
             raise UnknownMember("nobody", "shop-x4kd")
         self.sent.append((room, text))
-        for report in self.early:
-            self.reports.put_nowait(report)
-        await asyncio.wait_for(self.reports.join(), LIMIT_S)
         return ChatSent(event_seq=42, delivered_to=("luna", "nova"))
 
     async def newest(self, room: str, count: int) -> Sequence[RoomEvent]:
@@ -73,24 +61,20 @@ class _Bus:
             if event.seq > after:
                 yield event
 
-    async def deliveries(self) -> AsyncGenerator[DeliveryReport, None]:
-        while True:
-            yield await self.reports.get()
-            self.reports.task_done()
+    async def attention(self) -> AsyncGenerator[int, None]:
+        yield 0
 
 
-async def _opened(bus: _Bus) -> tuple[ChatRoom, list[int]]:
-    changes: list[int] = []
-    talk = ChatRoom(bus, "shop", changed=lambda: changes.append(1))
+async def _opened(bus: _Bus) -> ChatRoom:
+    talk = ChatRoom(bus, "shop")
     await talk.open()
-    changes.clear()
-    return talk, changes
+    return talk
 
 
 async def test_chat_opens_with_the_last_messages_and_continues_after_them() -> None:
     bus = _Bus()
     bus.history = [_event(seq, "claim" if seq % 2 else "message_sent") for seq in range(1, 60)]
-    talk = ChatRoom(bus, "shop", changed=lambda: None)
+    talk = ChatRoom(bus, "shop")
 
     shown = await talk.open()
     bus.coming.put_nowait((_event(60),))
@@ -104,7 +88,7 @@ async def test_chat_opens_with_the_last_messages_and_continues_after_them() -> N
 
 async def test_state_is_read_again_after_an_event_that_is_not_a_message() -> None:
     bus = _Bus()
-    talk, changes = await _opened(bus)
+    talk = await _opened(bus)
     bus.now = ChatState(owner_agent_id="nova")
     bus.coming.put_nowait((_event(1, "claim"),))
     bus.coming.put_nowait((_event(2),))
@@ -114,42 +98,6 @@ async def test_state_is_read_again_after_an_event_that_is_not_a_message() -> Non
 
     assert [one.event_seq for one in seen] == [1, 2]
     assert talk.state == ChatState(owner_agent_id="nova")
-    assert changes
-
-
-async def test_marks_follow_only_the_last_message() -> None:
-    bus = _Bus()
-    talk, _ = await _opened(bus)
-    text = ChatText("hello", ("luna", "nova"), True)
-    await talk.say(text)
-    for report in (
-        _report(41, "luna", "seen"),
-        _report(42, "kira", "seen"),
-        _report(42, "luna", "answered"),
-        _report(42, "luna", "seen"),
-    ):
-        bus.reports.put_nowait(report)
-    marked = asyncio.ensure_future(talk.mark())
-
-    await asyncio.wait_for(bus.reports.join(), LIMIT_S)
-    marked.cancel()
-
-    assert talk.last is not None
-    assert talk.last.marks == {"luna": "answered", "nova": "queued"}
-    assert bus.sent == [("shop-x4kd", text)]
-
-
-async def test_receipt_before_the_send_result_is_marked() -> None:
-    bus = _Bus()
-    talk, _ = await _opened(bus)
-    marked = asyncio.ensure_future(talk.mark())
-    bus.early = [_report(42, "luna", "seen")]
-
-    await talk.say(ChatText("hello"))
-    marked.cancel()
-
-    assert talk.last is not None
-    assert talk.last.marks == {"luna": "seen", "nova": "queued"}
 
 
 def test_refused_name_suggests_a_close_one_or_lists_the_members() -> None:
@@ -167,15 +115,14 @@ def test_refused_name_suggests_a_close_one_or_lists_the_members() -> None:
     assert "4096" in refusal_line(MessageTooLarge("the message", 5000, 4096), state).replace(",", "")
 
 
-async def test_unknown_name_prevents_the_send_and_keeps_the_marks() -> None:
+async def test_unknown_name_prevents_the_send() -> None:
     bus = _Bus()
-    talk, changes = await _opened(bus)
+    talk = await _opened(bus)
 
     with pytest.raises(UnknownMember):
         await talk.say(ChatText("hello", ("nobody",)))
 
-    assert talk.last is None
-    assert not changes
+    assert bus.sent == []
 
 
 async def test_first_task_to_end_cancels_the_others_and_raises_its_error() -> None:
@@ -202,7 +149,7 @@ def test_members_are_listed_one_per_line() -> None:
 
 
 def _written(seq: int, sender: str, room: str | None = None) -> Event:
-    payload = {"text": str(seq)} | ({} if room is None else {"room": room})
+    payload: dict[str, object] = {"text": str(seq)} | ({} if room is None else {"room": room})
     return Event(seq=seq, type="message", id=f"id-{seq}", sender=sender, to=("@nova",), ts=1, payload=payload)
 
 
@@ -216,7 +163,7 @@ async def test_only_messages_of_members_outside_the_room_are_beside_it() -> None
         _written(4, "luna", "other-room"),
         *(_written(seq, name) for seq, name in ((51, "kira"), (52, "luna"))),
     ]
-    talk, _ = await _opened(bus)
+    talk = await _opened(bus)
 
     earlier, last = await talk.outside()
     later = [event.seq async for event in talk.follow_outside(last)]

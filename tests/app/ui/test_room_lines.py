@@ -1,7 +1,7 @@
 """A room as lines."""
 
 from palaver.app.ui.messages import Look
-from palaver.app.ui.rooms import RoomLines, handoff_texts, is_running, room_line, stick_text, time_left
+from palaver.app.ui.rooms import RoomLines, is_running, room_line, stick_text, time_left
 from palaver.protocol.views import RoomHandoff, RoomMember, RoomNote, RoomPage, RoomRow, RoomTask
 
 LOOK = Look(me="human", is_ascii=False, clock=lambda ms: "12:03")
@@ -37,28 +37,6 @@ def test_stick_is_described_with_its_time() -> None:
     assert room_line(ROOM, LOOK, 80, 0).plain == "shop  2 of 3 here  luna has the stick, lease 5:00 left"
 
 
-def test_handoff_is_complete_and_in_reading_order() -> None:
-    handoff = {
-        "next_action": "test it",
-        "status": "half done",
-        "artifacts": [{"path": "a.py", "lines": [3]}, {"path": "b.py", "note": "new"}, "odd"],
-        "open_questions": ["why?", "when?"],
-        "do_not": [],
-        "mood": {"x": 1},
-    }
-
-    assert list(handoff_texts(handoff)) == [
-        "Status: half done",
-        "Next: test it",
-        "Artifacts: a.py:3",
-        'Artifacts: b.py {"note":"new"}',
-        "Artifacts: odd",
-        "Questions: why?",
-        "Questions: when?",
-        'mood: {"x":1}',
-    ]
-
-
 def test_room_shows_members_handoffs_tasks_and_notes() -> None:
     now = 0
     page = RoomPage(
@@ -70,7 +48,11 @@ def test_room_shows_members_handoffs_tasks_and_notes() -> None:
             RoomMember(name="nova", state="idle", is_present=True, is_waiting=True, place=1),
             RoomMember(name="kira"),
         ),
-        handoffs=(RoomHandoff(seq=8, ts=1, sender="nova", to="luna", handoff={"status": "red"}),),
+        handoffs=(
+            RoomHandoff(
+                seq=8, ts=1, sender="nova", to="luna", handoff={"status": "red", "do_not": ["push", "merge"]}
+            ),
+        ),
         is_handoff_open=True,
         notes=(RoomNote(id="n1", ts=1, sender="nova", text="the port is 80", is_resolved=True),),
         tasks=(RoomTask(id="t", number=3, title="fix it", status="open", assignee="kira"),),
@@ -91,7 +73,9 @@ def test_room_shows_members_handoffs_tasks_and_notes() -> None:
         "",
         "Handoffs: 1",
         "  #8 12:03 nova → luna  waits for the next owner",
-        "    Status: red",
+        "    status: red",
+        "    do not: push",
+        "    do not: merge",
         "",
         "Tasks: 1",
         "  Task 3 (open, kira): fix it",

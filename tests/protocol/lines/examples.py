@@ -29,6 +29,7 @@ LEAST: list[tuple[Op, bytes]] = [
     (program.ToolOp(tool="join_path"), b'{"req":7,"op":"tool","tool":"join_path"}'),
     (program.ListOp(), b'{"req":7,"op":"list"}'),
     (program.ReceiptsOp(message="42"), b'{"req":7,"op":"receipts","message":"42"}'),
+    (program.NoticeOp(key="held/42@1"), b'{"req":7,"op":"notice","key":"held/42@1"}'),
     (program.ViewOp(), b'{"req":7,"op":"view"}'),
     (program.AskOp(ask=AskAttention()), b'{"req":7,"op":"ask","ask":{"what":"attention"}}'),
     (program.RouteOp(path="build/done"), b'{"req":7,"op":"route","path":"build/done"}'),
@@ -144,6 +145,10 @@ MOST: list[tuple[Op, bytes]] = [
         b'"cwd":"/src","key":"abababababababababababababababab"}',
     ),
     (program.ListOp(name="luna", agent="nova"), b'{"req":7,"op":"list","name":"luna","agent":"nova"}'),
+    (
+        program.NoticeOp(key="held/42@1", name="luna", is_in_view=True),
+        b'{"req":7,"op":"notice","key":"held/42@1","name":"luna","is_in_view":true}',
+    ),
     (
         program.ReceiptsOp(message="42", name="luna"),
         b'{"req":7,"op":"receipts","message":"42","name":"luna"}',

@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -11,7 +13,7 @@ from typing import Final
 import msgspec
 
 from palaver.client.wire import ReplyLine, Wire
-from palaver.errors import BadRequest, NotFound, PalaverError
+from palaver.errors import BadRequest, Disconnected, NotFound, PalaverError
 from palaver.holder.agent_socket import socket_path
 from palaver.home import connect_socket
 from palaver.protocol.agent_socket import (
@@ -24,7 +26,8 @@ from palaver.protocol.agent_socket import (
     reply_from_json,
     request_to_json,
 )
-from palaver.protocol.lines import EventsOp, ListOp, Op, op_to_json
+from palaver.protocol.lines import EventsOp, ListOp, NoticeOp, NoticeReply, Op, ViewOp, op_to_json
+from palaver.protocol.views import Changes, Snapshot
 from palaver.terminal.viewers import read_ready, send_ready
 
 # --------------------
@@ -235,24 +238,51 @@ class _FoundEvents(msgspec.Struct, frozen=True):
 _decode_page: Final = msgspec.json.Decoder(_FoundPage).decode
 _decode_agents: Final = msgspec.json.Decoder(_FoundAgents).decode
 _decode_events: Final = msgspec.json.Decoder(_FoundEvents).decode
+_decode_snapshot: Final = msgspec.json.Decoder(Snapshot).decode
+_decode_changes: Final = msgspec.json.Decoder(Changes).decode
+_decode_notice: Final = msgspec.json.Decoder(NoticeReply).decode
 
 Tell = Callable[[AttachedPage | None], None]
 """Called with the current page; None if the bus does not respond."""
 
 
-async def watch(home: str, name: str, tell: Tell) -> None:
-    """Report changes until cancelled. It starts no bus: the agent's holder does."""
-    while True:
-        wire = await _open(home, watcher := _Watcher())
-        if wire is not None:
-            try:
-                await watcher.run(wire, name, tell)
-            except msgspec.DecodeError:  # The daemon has another version, with another format.
-                pass
-            finally:
-                wire.close()
-        tell(None)
-        await asyncio.sleep(_RECONNECT_S)
+TakeRecord = Callable[[Snapshot | Changes], None]
+"""Called with each record of the whole bus, in order."""
+
+
+class BusWatch:
+    """Follows the bus for one attached terminal: the page of its agent, and the records of a view."""
+
+    def __init__(self, home: str, name: str, tell: Tell, take_record: TakeRecord) -> None:
+        self._home = home
+        self._name = name
+        self._tell = tell
+        self._take_record = take_record
+        self._ask: Callable[[Op], Awaitable[msgspec.Raw | None]] | None = None
+        """Sends a request on the current connection; None without one."""
+
+    async def run(self) -> None:
+        """Report changes until cancelled. It starts no bus: the agent's holder does."""
+        while True:
+            wire = await _open(self._home, watcher := _Watcher(self._take_record))
+            if wire is not None:
+                self._ask = partial(watcher.ask, wire, limit_s=None)
+                try:
+                    await watcher.run(wire, self._name, self._tell)
+                except msgspec.DecodeError:  # The daemon has another version, with another format.
+                    pass
+                finally:
+                    self._ask = None
+                    wire.close()
+            self._tell(None)
+            await asyncio.sleep(_RECONNECT_S)
+
+    async def notice(self, key: str, *, is_in_view: bool) -> NoticeReply:
+        """Ask the bus whether to tell the person of something here. Raises Disconnected."""
+        reply = None if self._ask is None else await self._ask(NoticeOp(key=key, is_in_view=is_in_view))
+        if reply is None:
+            raise Disconnected("the bus is away")
+        return _decode_notice(reply)
 
 
 async def list_others(home: str, name: str) -> list[ListedAgent] | None:
@@ -288,7 +318,10 @@ async def _open(home: str, watcher: "_Watcher") -> Wire | None:
 class _Watcher:
     """One connection to the bus: it asks, or follows one agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, take_record: TakeRecord = lambda record: None) -> None:
+        self._take_record = take_record
+        self._view_number = 0
+        """The number of the request that has opened the view."""
         self._numbers = count(1)
         self._open: dict[int, asyncio.Future[msgspec.Raw]] = {}
         """The requests without a reply, by number."""
@@ -302,6 +335,7 @@ class _Watcher:
             return
         after = _decode_events(newest).last
         await self.ask(wire, EventsOp(types=_FOLLOWED_TYPES, agents=(name,), after=after, follow=True))
+        await self.ask(wire, ViewOp())  # An older daemon refuses it, and there are no records then.
         while True:
             self._has_news.clear()  # Before the request: an event during it causes another request.
             listed = await self.ask(wire, ListOp(agent=name))
@@ -322,25 +356,34 @@ class _Watcher:
         except TimeoutError:
             return False
 
-    async def ask(self, wire: Wire, request: Op) -> msgspec.Raw | None:
+    async def ask(self, wire: Wire, request: Op, *, limit_s: float | None = _SILENCE_S) -> msgspec.Raw | None:
         """Return the result of a request; None if it was refused, got no reply or the connection is lost."""
         if self._is_lost:
             return None
         number = next(self._numbers)
+        if isinstance(request, ViewOp):
+            self._view_number = number
         reply: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         self._open[number] = reply
         wire.write(op_to_json(number, request))
         try:
-            async with asyncio.timeout(_SILENCE_S):
+            async with asyncio.timeout(limit_s):
                 return await reply
         except (ConnectionError, TimeoutError):
             return None
 
     def on_line(self, line: ReplyLine) -> None:
-        """Handle a line of the bus: an event, or the reply to a request."""
+        """Handle a line of the bus: an event, a record of the view, or the reply to a request."""
+        if line.push == "view":
+            is_snapshot = bytes(line.changes) == b"null"
+            self._take(line.snapshot if is_snapshot else line.changes, is_snapshot=is_snapshot)
+            return
         if line.push:
             self._has_news.set()
             return
+        if line.req == self._view_number and not line.error:
+            # Here and not in `run`: changes may follow in the same block of data.
+            self._take(line.ok, is_snapshot=True)
         reply = self._open.pop(line.req, None)
         if reply is None or reply.done():  # A cancelled request is done.
             return
@@ -348,6 +391,10 @@ class _Watcher:
             reply.set_exception(ConnectionError(line.error))
         else:
             reply.set_result(line.ok)
+
+    def _take(self, raw: msgspec.Raw, *, is_snapshot: bool) -> None:
+        with suppress(msgspec.DecodeError):  # The daemon has another version, with another format.
+            self._take_record(_decode_snapshot(raw) if is_snapshot else _decode_changes(raw))
 
     def on_lost(self, wire: Wire) -> None:
         """Handle the end of the connection."""

@@ -12,7 +12,7 @@ from wcwidth import wcwidth
 from palaver.app.attach import agent_size, has_bar
 from palaver.app.attach.console import AgentChoice, Console, LookBack, Mode
 from palaver.app.attach.editor import input_line, wrap
-from palaver.protocol.display import display_width, safe, truncate
+from palaver.protocol.display import display_width, need_words, safe, truncate
 from palaver.protocol.text import exact
 from palaver.terminal.emulator import Grid
 
@@ -66,6 +66,8 @@ class AgentStatus:
     """The other lanes of the agent: why each is closed; empty if it is open."""
     place: str = ""
     """Its role and folder."""
+    attention: int = 0
+    """What waits for the person on the whole bus: the entries of `pal pending`."""
 
 
 def place_of(role: str, folder: str, home: str) -> str:
@@ -143,6 +145,7 @@ def _flags(standing: AgentStatus) -> list[str]:
         "bus away" if standing.is_away else "",
         "paused" if standing.is_paused else "",
         "keyboard elsewhere" if standing.keyboard == "other" else "",
+        need_words(standing.attention) if not standing.is_away else "",
     ]
 
 

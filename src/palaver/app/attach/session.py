@@ -27,12 +27,12 @@ from palaver.app.attach.console import (
 from palaver.app.attach.link import (
     AttachedPage,
     AttachedWire,
+    BusWatch,
     HolderLink,
     call,
     has_terminal,
     list_others,
     send_line,
-    watch,
 )
 from palaver.app.attach.painter import IN, OwnTerminal, Painter, print_rows
 from palaver.app.attach.screen import (
@@ -48,8 +48,10 @@ from palaver.app.attach.screen import (
     plain,
     screen_rows,
 )
+from palaver.app.notices import Notices
 from palaver.errors import PalaverError
 from palaver.protocol.agent_socket import CONTROL, DATA, Frame, control_from_bytes, is_size
+from palaver.protocol.views import Changes, Snapshot
 from palaver.terminal.emulator import KEPT_MODES, Emulator, Keys
 from palaver.terminal.pty import Exit
 
@@ -172,7 +174,9 @@ class AttachSession:
         output = b""
         try:
             async with asyncio.TaskGroup() as tasks:
-                news = tasks.create_task(watch(self._home, self._console.name, self._on_page))
+                bus = BusWatch(self._home, self._console.name, self._on_page, self._on_record)
+                self._notices = Notices(bus, lambda text: self._own.write(text.encode()), self._notify)
+                news = tasks.create_task(bus.run())
                 self._link.start(attached.rest)
                 self._do(self._console.set_bare(is_bare=not has_bar(self._cols, self._rows)))
                 self._do(self._console.begin())
@@ -182,6 +186,7 @@ class AttachSession:
                     ending = await self._over
                 finally:
                     news.cancel()
+                    await self._notices.close()
                     for task in self._tasks:
                         task.cancel()
             output = self._final_output() if ending.exit is not None else b""
@@ -393,6 +398,12 @@ class AttachSession:
                 place=place_of(page.role, page.cwd or "", os.path.expanduser("~")),  # noqa: PTH111 - a text
             )
         self._painter.soon()
+
+    def _on_record(self, record: Snapshot | Changes) -> None:
+        if record.counts is not None:
+            self._standing = replace(self._standing, attention=record.counts.attention)
+            self._painter.soon()
+        self._notices.record(record, in_view=(f"agent/{self._console.name}",))
 
     def _final_output(self) -> bytes:
         """Return the final output of an agent that has ended; a full-screen program leaves nothing."""

@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from palaver.app.ui.app import TIMES_S, BusScreen
+from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import Result, pal_line
 from palaver.app.ui.rows import Lines, Rows
 from palaver.app.ui.store import SORTS
@@ -31,7 +31,6 @@ from palaver.app.ui.widgets import (
     TextRows,
     Window,
     fold_text,
-    now_ms,
     safe_content,
     safe_line,
 )
@@ -41,7 +40,6 @@ from palaver.protocol.views import AgentPage, AgentRow, AskAgent, Changes, Messa
 
 if TYPE_CHECKING:
     from textual.style import Style
-    from textual.timer import Timer
 
     from palaver.app.ui.app import PalaverApp
     from palaver.client.view_link import Record
@@ -151,8 +149,8 @@ class AgentRows:
         name = "  " * store.agent_list.depth(row.name) + row.name
         if below := store.agent_list.sub_agents(row.name):
             name += f" +{below}" if store.agent_list.is_folded(row.name) else " -"
-        line = Content.empty()
-        for at, (cell, wide) in enumerate(zip(agent_cells(row, now_ms(), name), self._widths, strict=False)):
+        line, now = Content.empty(), self._app.now_ms()
+        for at, (cell, wide) in enumerate(zip(agent_cells(row, now, name), self._widths, strict=False)):
             style = _STATE_STYLES.get(cell) if at == 2 else BOLD if at == 0 else None
             line += safe_content(_cell(safe_line(cell, is_ascii=is_ascii), wide), style)
         return line
@@ -236,12 +234,12 @@ class AgentActions(BusScreen):
     """Base of the two screens about agents: what a key does to the chosen agents."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "attach", show=False),
-        Binding("m", "message", show=False),
-        Binding("p", "act('pause')", show=False),
-        Binding("u", "act('unpause')", show=False),
-        Binding("x", "act('stop')", show=False),
-        Binding("t", "tag", show=False),
+        letter_key("a", "attach"),
+        letter_key("m", "message"),
+        letter_key("p", "act('pause')"),
+        letter_key("u", "act('unpause')"),
+        letter_key("x", "act('stop')"),
+        letter_key("t", "tag"),
     ]
 
     def chosen(self) -> list[str]:
@@ -334,13 +332,13 @@ class AgentsScreen(AgentActions):
         ("d", "show or hide agents that have left"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "launch", show=False),
-        Binding("slash", "filter", show=False),
-        Binding("s", "sort", show=False),
-        Binding("f", "fold", show=False),
-        Binding("F", "fold_all", show=False),
-        Binding("d", "departed", show=False),
-        Binding("asterisk", "select_all", show=False),
+        letter_key("n", "launch"),
+        letter_key("slash", "filter"),
+        letter_key("s", "sort"),
+        letter_key("f", "fold"),
+        letter_key("F", "fold_all"),
+        letter_key("d", "departed"),
+        letter_key("asterisk", "select_all"),
         Binding("escape", "clear", show=False),
     ]
 
@@ -481,8 +479,10 @@ class AgentsScreen(AgentActions):
         """Remove the selection, then the filter."""
         if self._selected:
             self._selected.clear()
-        else:
+        elif self.store.agent_list.words:
             self.store.agent_list.arrange(words="")
+        else:
+            self.ui.action_leave_past()
         self._draw()
 
 
@@ -515,7 +515,7 @@ class AgentScreen(AgentActions):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),
-        Binding("r", "reply", show=False),
+        letter_key("r", "reply"),
         Binding("tab", "part(1)", show=False, priority=True),
         Binding("shift+tab", "part(-1)", show=False, priority=True),
     ]
@@ -542,7 +542,8 @@ class AgentScreen(AgentActions):
         self.agent = name
         self._page: AgentPage | None = None
         self._shown_screen = ""
-        self._asking: Timer | None = None
+        self._is_asking = False
+        self._is_old = False
         self._is_peeking = False
         self._part = 0
 
@@ -565,8 +566,6 @@ class AgentScreen(AgentActions):
         """Read everything, and the live screen again while it is shown."""
         self.set_interval(_PEEK_S, self._peek_again)
         self._show_part(0)
-        self._draw_head()
-        self._ask()
         self._peek()
 
     def chosen(self) -> list[str]:
@@ -576,7 +575,10 @@ class AgentScreen(AgentActions):
     def changed(self, record: "Record") -> None:
         """Read again what a change concerns."""
         self._draw_head()
-        if not isinstance(record, Changes) or self._concerns(record):
+        if self._page is None and not self._is_asking:
+            self._is_asking = True
+            self._ask()
+        elif not isinstance(record, Changes) or self._concerns(record):
             self._ask_soon()
 
     def _concerns(self, changes: Changes) -> bool:
@@ -590,8 +592,10 @@ class AgentScreen(AgentActions):
         return any(self.agent in (event.sender, *event.to) for event in changes.events)
 
     def _ask_soon(self) -> None:
-        if self._asking is None:
-            self._asking = self.set_timer(_ASK_S, self._ask)
+        self._is_old = self._is_asking
+        if not self._is_asking:
+            self._is_asking = True
+            self.set_timer(_ASK_S, self._ask)
 
     @work(group="ask")
     async def _ask(self) -> None:
@@ -601,11 +605,14 @@ class AgentScreen(AgentActions):
             self.say(str(error), is_error=True)
             return
         finally:
-            self._asking = None  # A change during the question starts the next one.
+            self._is_asking = False
+            if self._is_old:  # something has changed during the question
+                self._ask_soon()
         self._page = page
         self._draw_head()
+        now = self.ui.now_ms()
         self.query_one("#queue", Rows).show(
-            _EntryLines([(str(row.seq), queue_line(row)) for row in page.queue], is_ascii=self.is_ascii),
+            _EntryLines([(str(row.seq), queue_line(row, now)) for row in page.queue], is_ascii=self.is_ascii),
             self.query_one("#queue", Rows).cursor_key,
         )
         messages = self.query_one("#messages", Rows)
@@ -625,7 +632,7 @@ class AgentScreen(AgentActions):
         if row is None:
             text = Content(f"{self.agent}: no such agent any more")
         else:
-            text = agent_head(row, self._page, is_ascii=self.is_ascii)
+            text = agent_head(row, self._page, self.ui.now_ms(), is_ascii=self.is_ascii)
         self.query_one("#head", Static).update(text)
 
     def _peek_again(self) -> None:
@@ -752,10 +759,10 @@ _ENTRY_LINES: Final = 6
 """Lines of an entry that are shown in a list; Enter shows the rest."""
 
 
-def agent_head(row: AgentRow, page: AgentPage | None, *, is_ascii: bool) -> Content:
+def agent_head(row: AgentRow, page: AgentPage | None, now: int, *, is_ascii: bool) -> Content:
     """Return the first lines about an agent."""
     parts = [row.harness, row.role, f"tag {row.tag}" if row.tag else "", state_word(row)]
-    parts += [f"for {ago(now_ms() - row.since)}", row.doing]
+    parts += [f"for {ago(now - row.since)}", row.doing]
     parts += [f"waits for {row.waits_for}" if row.waits_for else ""]
     where = [f"room {', '.join(row.rooms)}" if row.rooms else "", row.folder]
     where += [f"{page.queue_total} waiting" if page is not None and page.queue_total else ""]
@@ -765,9 +772,9 @@ def agent_head(row: AgentRow, page: AgentPage | None, *, is_ascii: bool) -> Cont
     return first + Content("\n") + second if second else first
 
 
-def queue_line(row: WaitingMessage) -> str:
+def queue_line(row: WaitingMessage, now: int) -> str:
     """Return a waiting message with the reason."""
-    age = ago(now_ms() - row.ts)
+    age = ago(now - row.ts)
     return f"#{row.seq} {row.state} {age} from {row.sender}: {row.text}\nwhy: {row.reason.text}"
 
 

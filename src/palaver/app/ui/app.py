@@ -12,8 +12,10 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, TextArea
 
 from palaver.app.ui.commands import PalCommand, Result, needs_terminal, pal_line
 from palaver.app.ui.store import Store
@@ -29,6 +31,7 @@ from palaver.app.ui.widgets import (
     TopLine,
     Window,
     command_words,
+    now_ms,
     safe_line,
 )
 from palaver.errors import PalaverError
@@ -37,7 +40,9 @@ from palaver.protocol.views import (
     AgentsPage,
     AnyAsk,
     AskAgents,
+    AskAttention,
     AskPast,
+    AttentionPage,
     Changes,
     Snapshot,
     ViewValue,
@@ -96,12 +101,36 @@ _KEYS: Final = (
 )
 
 
+def letter_key(keys: str, action: str) -> Binding:
+    """Bind letters so that the next key already meets what the first one opens, however fast it comes.
+
+    While the person types a text, these keys belong to the text.
+    """
+    return Binding(keys, action, show=False, priority=True)
+
+
+_LETTERS: Final = frozenset({"slash", "asterisk", "question_mark", "colon", "space"})
+
+
+def _letter_actions(classes: Sequence[type]) -> frozenset[str]:
+    """Return the actions of all letter keys of these classes."""
+    bindings = (
+        one for cls in classes for one in cls.__dict__.get("BINDINGS", ()) if isinstance(one, Binding)
+    )
+    return frozenset(
+        binding.action.partition("(")[0]
+        for binding in bindings
+        if binding.priority and any(len(key) == 1 or key in _LETTERS for key in binding.key.split(","))
+    )
+
+
 class BusScreen(Screen[None]):
     """Base of all screens: top line, names of the screens, the content, the command line, the last line."""
 
     KEY: ClassVar[str] = ""
     """The key of the screen in `SCREENS`."""
-    TITLE_TEXT: ClassVar[str] = ""
+    NAME: ClassVar[str] = ""
+    """The name of a screen that is not in `SCREENS`."""
     KEYS_LINE: ClassVar[str] = "? keys  : command  q quit"
     """The keys in the last line."""
     KEYS: ClassVar[Sequence[tuple[str, str]]] = ()
@@ -111,6 +140,8 @@ class BusScreen(Screen[None]):
     BusScreen { layout: vertical; }
     BusScreen.-low ScreenNames { display: none; }
     BusScreen > .content { width: 1fr; height: 1fr; }
+    BusScreen.-low Composer { padding: 0; }
+    BusScreen.-low Composer > Static, BusScreen.-low MessageArea { max-height: 1; }
     BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
     BusScreen.-past.-ascii { border: ascii ansi_yellow; }
     BusScreen.-past.-low { border: none; }
@@ -118,6 +149,16 @@ class BusScreen(Screen[None]):
 
     is_ready = False
     """Whether all parts of the screen are there."""
+    _letter_actions: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        """Note which actions belong to letter keys."""
+        super().__init_subclass__()
+        cls._letter_actions = _letter_actions(cls.__mro__)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave letter keys to the text that the person types."""
+        return not (action in self._letter_actions and self.ui.is_typing)
 
     @property
     def ui(self) -> "PalaverApp":
@@ -125,6 +166,11 @@ class BusScreen(Screen[None]):
         app = self.app
         assert isinstance(app, PalaverApp)
         return app
+
+    @property
+    def screen_name(self) -> str:
+        """The name of the screen."""
+        return SCREENS[self.KEY][2] if self.KEY in SCREENS else self.NAME
 
     @property
     def store(self) -> Store:
@@ -159,15 +205,14 @@ class BusScreen(Screen[None]):
         """Set up the content."""
         self.is_ready = True
         self.opened()
-        self.on_screen_resume()
 
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
         self.query_one(TopLine).refresh_counts()
-        self._draw_frame()
+        self.draw_frame()
         self.changed(record)
 
-    def _draw_frame(self) -> None:
+    def draw_frame(self) -> None:
         """Draw a frame around a screen that shows the past."""
         self.set_class(self.is_ascii, "-ascii")
         self.set_class(bool(self.store.at), "-past")
@@ -218,15 +263,29 @@ class BusScreen(Screen[None]):
         self.ui.send_composed(event.composer, event.argv)
 
 
+class TerminalDriver(LinuxDriver):
+    """The terminal of the person. Bytes that are not UTF-8 are dropped; they do not end the dashboard."""
+
+    def run_input_thread(self) -> None:
+        """Read keys until the end."""
+        while not self.exit_event.is_set():
+            try:
+                super().run_input_thread()
+            except UnicodeDecodeError:
+                continue
+            except OSError:  # the terminal was closed: the hangup signal ends the dashboard
+                return
+
+
 class PalaverApp(App[int]):
     """The dashboard of one bus."""
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, f"open_screen('{key}')", name, show=False) for key, (_, _, name) in SCREENS.items()),
-        Binding("question_mark", "keys", "Keys", show=False),
-        Binding("colon", "command", "Command", show=False),
-        Binding("q", "quit", "Quit", show=False),
+        *(letter_key(key, f"open_screen('{key}')") for key in SCREENS),
+        letter_key("question_mark", "keys"),
+        letter_key("colon", "command"),
+        letter_key("q", "leave"),
         Binding("left", "step_past(-1)", "Step back", show=False),
         Binding("right", "step_past(1)", "Step forward", show=False),
         Binding("left_square_bracket", "step_past(-100)", "Step far back", show=False),
@@ -242,11 +301,15 @@ class PalaverApp(App[int]):
         *,
         is_ascii: bool = False,
         first: str = "1",
+        room: str = "",
         drawn: Callable[[], None] = lambda: None,
         driver: type[Driver] | None = None,
     ) -> None:
-        """`first` is the key of the first screen. `drawn` is called once that shows the bus."""
-        super().__init__(driver_class=driver)
+        """`first` is the key of the first screen. With `room` there is only the chat of that room.
+
+        `drawn` is called once the first screen shows the bus.
+        """
+        super().__init__(driver_class=driver or TerminalDriver)
         self.theme = _THEME
         self.link = link
         self.commands = commands
@@ -256,6 +319,7 @@ class PalaverApp(App[int]):
         """The bus at a seq, while the person looks at the past."""
         self.last_record: Record | None = None
         self._first = first
+        self._room = room
         self._drawn: Callable[[], None] | None = drawn
         self._screens: dict[str, BusScreen] = {}
         self._past_target = 0
@@ -267,7 +331,7 @@ class PalaverApp(App[int]):
 
     def now_ms(self) -> int:
         """Return the time of the shown bus in Unix milliseconds."""
-        return self.past.now if self.past is not None else time.time_ns() // 1_000_000
+        return self.past.now if self.past is not None else now_ms()
 
     def on_mount(self) -> None:
         """Open the first screen and follow the bus."""
@@ -291,21 +355,22 @@ class PalaverApp(App[int]):
         self.open_screen(key)
 
     def open_screen(self, key: str) -> BusScreen | None:
-        """Show one of the screens and return it; None if it cannot be shown."""
-        shown = self.bus_screen
-        if shown is not None and key == shown.KEY and self.screen is shown:
-            return shown
+        """Show one of the screens and return it; None in a chat, which has one screen."""
+        if self._room:
+            from palaver.app.ui.talk import RoomTalk  # only for `pal chat`
+
+            if self.bus_screen is None:
+                self.push_screen(RoomTalk(self._room))
+            return None
         if key not in self._screens:
-            module, name, title = SCREENS[key]
-            try:
-                found = importlib.import_module(f"palaver.app.ui.{module}")
-            except ModuleNotFoundError:
-                if shown is not None:
-                    shown.say(f"the screen {title} is not there", is_error=True)
-                return None
-            self._screens[key] = getattr(found, name)()
+            module, name, _ = SCREENS[key]
+            self._screens[key] = getattr(importlib.import_module(f"palaver.app.ui.{module}"), name)()
             self.install_screen(self._screens[key], f"screen-{key}")
         screen = self._screens[key]
+        while len(self.screen_stack) > 2:  # one opened agent, above the list of agents
+            self.pop_screen()
+        if self.screen is screen:
+            return screen
         if len(self.screen_stack) > 1:
             self.switch_screen(screen)
         else:
@@ -322,17 +387,30 @@ class PalaverApp(App[int]):
     def action_keys(self) -> None:
         """Show the keys of the screen."""
         if (screen := self.bus_screen) is not None:
-            self.push_screen(
-                KeysHelp(f"Keys of {SCREENS[screen.KEY][2]}", (*screen.keys_of_screen(), *_KEYS))
-            )
+            self.push_screen(KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *_KEYS)))
 
     def action_command(self) -> None:
         """Open the command line."""
         if (screen := self.bus_screen) is not None and self.screen is screen:
             screen.query_one(CommandLine).open()
 
-    async def action_quit(self) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave letter keys to a text that the person types, and to a window."""
+        if action in _APP_LETTERS:
+            return not self.is_typing and not isinstance(self.screen, ModalScreen)
+        return True
+
+    @property
+    def is_typing(self) -> bool:
+        """Whether the person types a text."""
+        return isinstance(self.focused, Input | TextArea)
+
+    def action_leave(self) -> None:
         """End the dashboard. Nothing else ends."""
+        self.exit(0)
+
+    async def action_quit(self) -> None:
+        """End the dashboard from anywhere."""
         self.exit(0)
 
     # The bus
@@ -347,6 +425,8 @@ class PalaverApp(App[int]):
         self.present.apply(record)
         if self.past is None:
             self._show(record)
+        elif (screen := self.bus_screen) is not None and screen.is_ready:
+            screen.draw_frame()
         if isinstance(record, Snapshot) and self._drawn is not None:
             self.call_after_refresh(self._drawn)
             self._drawn = None
@@ -357,8 +437,11 @@ class PalaverApp(App[int]):
         for screen in self.screen_stack:
             if isinstance(screen, BusScreen) and screen.is_ready:
                 screen.take(record)
-        if isinstance(record, Snapshot) and record.agents_total > len(record.agents):
-            self._load_agents(record.agents[-1].name if record.agents else "")
+        if isinstance(record, Snapshot):
+            if record.agents_total > len(record.agents):
+                self._load_agents(record.agents[-1].name if record.agents else "")
+            if record.counts.attention > len(record.attention):
+                self._load_attention()
 
     async def ask(self, question: AnyAsk, answer: type[T]) -> T:
         """Return one page of the shown bus: now, or in the past."""
@@ -372,7 +455,9 @@ class PalaverApp(App[int]):
         if self.past is None:
             return ""
         then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
-        return f"past #{self.past.at}  {then}  Left, Right step  Esc now"
+        count = self.present.counts.attention
+        waiting = f"  now {count} need you" if count else ""
+        return f"past #{self.past.at}  {then}  Left, Right step  Esc now{waiting}"
 
     @work(exclusive=True, group="past")
     async def show_past(self, seq: int) -> None:
@@ -405,6 +490,21 @@ class PalaverApp(App[int]):
             self.say("this is the bus now")
             self._show(self.present.as_snapshot())
 
+    @work(exclusive=True, group="attention")
+    async def _load_attention(self) -> None:
+        """Read the entries that the snapshot left out."""
+        store = self.store
+        try:
+            page = await self.ask(AskAttention(), AttentionPage)
+        except PalaverError:
+            return  # The bus is away: the next snapshot starts it again.
+        store.add_attention(page)
+        self._draw_again()
+
+    def _draw_again(self) -> None:
+        if (screen := self.bus_screen) is not None and screen.is_ready:
+            screen.take(Changes(after=self.store.seq, seq=self.store.seq))
+
     @work(exclusive=True, group="agents")
     async def _load_agents(self, after: str) -> None:
         """Read the agents that the snapshot left out, page by page."""
@@ -417,8 +517,7 @@ class PalaverApp(App[int]):
             if store is not self.store:
                 return
             store.add_agents(page)
-            if (screen := self.bus_screen) is not None and screen.is_ready:
-                screen.take(Changes(after=self.store.seq, seq=self.store.seq))
+            self._draw_again()
             if not page.has_more or not page.rows:
                 return
             after = page.rows[-1].name
@@ -502,8 +601,15 @@ class PalaverApp(App[int]):
     @work(group="send")
     async def send_composed(self, composer: Composer, argv: Sequence[str]) -> None:
         """Send a message from a composer."""
-        result = await self.run_pal(argv)
+        composer.is_sending = True
+        try:
+            result = await self.run_pal(argv)
+        finally:
+            composer.is_sending = False
         if result.is_done:
             composer.sent()
         else:
             composer.keep(result.sentence)
+
+
+_APP_LETTERS: Final = _letter_actions((PalaverApp,))

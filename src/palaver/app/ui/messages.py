@@ -103,46 +103,6 @@ def short_time(ms: int, now_ms: int) -> str:
     return time.strftime("%m-%d %H:%M" if then[0] == now[0] else "%Y-%m-%d", then)
 
 
-class LaidLines:
-    """A text as rows, laid out again when the width changes."""
-
-    def __init__(self, lay_out: Callable[[int], Sequence[Content]]) -> None:
-        """`lay_out` returns the lines for a width."""
-        self._lay_out = lay_out
-        self._width = 80
-        self._lines: Sequence[Content] | None = None
-
-    @property
-    def total(self) -> int:
-        """The number of lines."""
-        return len(self._laid(self._width))
-
-    def row(self, index: int, width: int) -> Content | None:
-        """Return a line."""
-        lines = self._laid(width)
-        return lines[index] if index < len(lines) else None
-
-    def want(self, first: int, last: int) -> None:
-        """Do nothing: the text is there."""
-
-    def key(self, index: int) -> str:
-        """Return the number of a line."""
-        return str(index)
-
-    def find(self, key: str) -> int:
-        """Return the line of a number, or -1."""
-        return int(key) if key.isdecimal() and int(key) < self.total else -1
-
-    def forget(self) -> None:
-        """Lay everything out again: the text has changed."""
-        self._lines = None
-
-    def _laid(self, width: int) -> Sequence[Content]:
-        if self._lines is None or width != self._width:
-            self._width, self._lines = width, self._lay_out(width)
-        return self._lines
-
-
 # --------------------
 # One conversation in a list.
 
@@ -332,11 +292,8 @@ class MessageLines:
 
     def row(self, index: int, width: int) -> Content | None:
         """Return a line."""
-        self.set_width(width)
         at = self._at(index)
-        if at is None:
-            return None
-        return self._lines[at][index - self._starts[at]]
+        return None if at is None else self._lines[at][index - self._starts[at]]
 
     def key(self, index: int) -> str:
         """Return the seq of the message that a line belongs to."""
@@ -362,7 +319,7 @@ class MessageLines:
         low, high = self._at(max(first, 0)), self._at(min(last, self.total - 1))
         return self.rows[low : high + 1] if low is not None and high is not None else ()
 
-    def set_width(self, width: int) -> None:
+    def fit(self, width: int) -> None:
         """Lay everything out again if the width has changed."""
         if width != self.width:
             self.width = width

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from textual import work
+from textual import events, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 
-from palaver.app.ui.app import TIMES_S, BusScreen
+from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import pal_line
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import (
@@ -21,8 +21,8 @@ from palaver.app.ui.widgets import (
     Question,
     TextRows,
     Window,
-    now_ms,
     safe_content,
+    window_css,
 )
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, truncate
@@ -68,7 +68,7 @@ class AttentionRows:
     def row(self, index: int, width: int) -> Content | None:
         """Return the kind, age, agent and text of an entry."""
         entry = self._app.store.attention[self.key(index)]
-        return attention_line(entry, now_ms(), is_ascii=self._app.is_ascii)
+        return attention_line(entry, self._app.now_ms(), is_ascii=self._app.is_ascii)
 
     def want(self, first: int, last: int) -> None:
         """Do nothing: all entries are there."""
@@ -109,6 +109,24 @@ _OVER: Final = (
 )
 
 
+class EntryWindow(Window):
+    """One entry, with the keys of its actions."""
+
+    DEFAULT_CSS = window_css("EntryWindow")
+
+    def __init__(self, title: str, text: str, key: str) -> None:
+        super().__init__(title, text)
+        self._key = key
+
+    def on_key(self, event: events.Key) -> None:
+        """Close the window and do what the key does."""
+        if event.character is not None and event.character in _KEYS_OF.values():
+            event.stop()
+            self.dismiss(False)
+            screen = next(one for one in self.app.screen_stack if isinstance(one, NowScreen))
+            screen.act_on(self._key, event.character)
+
+
 class NowScreen(BusScreen):
     """What waits for the person."""
 
@@ -126,12 +144,12 @@ class NowScreen(BusScreen):
         ("c", "clear the dead letters"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "answer('approve')", show=False),
-        Binding("x", "answer('deny')", show=False),
-        Binding("r", "reply", show=False),
-        Binding("t", "attach", show=False),
+        letter_key("a", "answer('approve')"),
+        letter_key("x", "answer('deny')"),
+        letter_key("r", "reply"),
+        letter_key("t", "attach"),
         *(
-            Binding(_KEYS_OF[word], f"act('{word}')", show=False)
+            letter_key(_KEYS_OF[word], f"act('{word}')")
             for word in ("release", "redeliver", "takeover", "kick", "clear")
         ),
     ]
@@ -208,8 +226,25 @@ class NowScreen(BusScreen):
         try:
             text = await self._whole(entry)
         except PalaverError as error:
-            text = f"{detail_text(entry)}\n\n{error}"
-        self.ui.push_screen(Window(f"{entry.kind}: {entry.who}", text))
+            text = f"{entry.what}\n\n{error}"
+        keys = f"{detail_text(entry, is_short=True)}"
+        self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry.key))
+
+    def act_on(self, key: str, press: str) -> None:
+        """Do what a key does, for an entry that was shown in a window."""
+        at = self.store.attention_list.find(key)
+        if at < 0:
+            self.say("this entry has ended meanwhile", is_error=True)
+            return
+        self.rows.move_to(at)
+        if press in "ax":
+            self.action_answer("approve" if press == "a" else "deny")
+        elif press == "r":
+            self.action_reply()
+        elif press == "t":
+            self.action_attach()
+        else:
+            self.action_act(next(word for word, one in _KEYS_OF.items() if one == press))
 
     async def _whole(self, entry: Attention) -> str:
         """Return everything about an entry. A message to the person counts as read then."""
@@ -217,11 +252,11 @@ class NowScreen(BusScreen):
         if entry.kind == AttentionKind.PERMISSION:
             return permission_text(await link.ask(AskPermission(id=entry.id, at=at), PermissionPage))
         if not entry.seq:
-            return detail_text(entry)
+            return entry.what
         page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
         if entry.kind == AttentionKind.REQUEST and not at:
             await link.acknowledge([entry.seq])
-        return f"{message_text(page.message)}\n\n{detail_text(entry, is_short=True)}"
+        return message_text(page.message)
 
     def action_answer(self, word: str) -> None:
         """Approve or deny the permission request with the cursor."""
@@ -275,8 +310,8 @@ class NowScreen(BusScreen):
         try:
             text = await self._whole(entry)
         except PalaverError:
-            text = detail_text(entry)
-        await self._ask_and_run(entry, f"{action.word}?", text, action.command)
+            text = entry.what
+        await self._ask_and_run(entry, f"{action.word}?", f"{text}\n\n{entry.why}", action.command)
 
     async def _ask_and_run(self, entry: Attention, title: str, text: str, argv: Sequence[str]) -> None:
         question = Question(title, text, pal_line(argv))
@@ -295,7 +330,7 @@ def detail_text(entry: Attention, *, is_short: bool = False) -> str:
     lines.append(entry.why)
     lines += [f"to {', '.join(entry.to)}"] if entry.to and not is_short else []
     lines += [
-        f"{_KEYS_OF.get(action.word, ':')}  {action.word}  $ {pal_line(action.command)}"
+        f"{_KEYS_OF.get(action.word, ':'):<6} {action.word:<9} $ {pal_line(action.command)}"
         for action in entry.actions
     ]
     return "\n".join(lines)
@@ -303,7 +338,7 @@ def detail_text(entry: Attention, *, is_short: bool = False) -> str:
 
 def permission_text(page: PermissionPage) -> str:
     """Return a whole permission request: every character that an approval allows is visible."""
-    head = f"{page.agent} asks to use {page.tool}: {exact(page.text)}"
+    head = f"{page.agent} asks: {exact(page.text)}"
     whole = "\n".join(map(exact, page.input.split("\n")))
     return "\n\n".join((head, whole, f"request {page.id}, digest {page.digest}"))
 

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from palaver.app.ui.app import BusScreen
+from palaver.app.ui.app import BusScreen, letter_key
 from palaver.app.ui.log import BadLine, EventRows, Jump, parse_jump, seq_of
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import Prompt
@@ -36,7 +36,7 @@ class PastScreen(BusScreen):
         ("[, ]", "on every screen: 100 events back, 100 forward"),
         ("Esc", "on every screen: back to now"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "go", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [letter_key("t", "go")]
     DEFAULT_CSS = """
     PastScreen #past-hint { height: auto; width: 1fr; text-style: bold; }
     PastScreen.-low #past-hint { display: none; }

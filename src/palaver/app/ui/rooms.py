@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
-import msgspec
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -11,12 +10,13 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.timer import Timer
 
-from palaver.app.ui.app import BusScreen
+from palaver.app.ui.app import BusScreen, letter_key
 from palaver.app.ui.messages import NARROW, Look, look_of, wrapped
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import Composer, OutgoingText
 from palaver.errors import PalaverError
 from palaver.protocol.display import safe
+from palaver.protocol.message import handoff_parts
 from palaver.protocol.views import (
     AskRoom,
     AskRooms,
@@ -41,14 +41,6 @@ _Item = TypeVar("_Item")
 # A room as lines. Pure.
 
 _INDENT: Final = 2
-_LABELS: Final = {
-    "status": "Status",
-    "next_action": "Next",
-    "artifacts": "Artifacts",
-    "open_questions": "Questions",
-    "do_not": "Do not",
-}
-"""The parts of a handoff in the order in which they are read."""
 
 
 def time_left(until_ms: int, now_ms: int) -> str:
@@ -60,15 +52,15 @@ def time_left(until_ms: int, now_ms: int) -> str:
     return f"{text} left" if seconds > 0 else f"over for {text}"
 
 
-def stick_text(row: RoomRow, look: Look, now_ms: int) -> str:
+def stick_text(row: RoomRow, look: Look, now_ms: int, *, with_time: bool = True) -> str:
     """Return who has the stick of a room, and for how long."""
     if row.stick == "closed":
         return "the room is closed"
     if row.owner:
-        left = f", lease {time_left(row.lease_until, now_ms)}" if row.lease_until else ""
+        left = f", lease {time_left(row.lease_until, now_ms)}" if row.lease_until and with_time else ""
         return f"{look.name(row.owner)} has the stick{left}"
     if row.reserved_for:
-        left = f", {time_left(row.claim_until, now_ms)} to take it" if row.claim_until else ""
+        left = f", {time_left(row.claim_until, now_ms)} to take it" if row.claim_until and with_time else ""
         return f"reserved for {look.name(row.reserved_for)}{left}"
     return "the stick is free"
 
@@ -84,12 +76,12 @@ def room_line(row: RoomRow, look: Look, width: int, now_ms: int) -> Content:
     """Return a room in one line of a list."""
     here = f"  {row.present:,} of {row.members:,} here"
     stick = f"  {stick_text(row, look, now_ms)}"
-    return Content.assemble((safe(row.name or row.id), "bold"), here, (stick, "dim")).truncate(width)
+    return Content.assemble((safe(row.name or row.id), "bold"), here, (stick, "dim")).truncate(width, ellipsis=True)
 
 
 def member_line(member: RoomMember, look: Look, width: int) -> Content:
     """Return a member in one line: what it does in the room, and its state."""
-    notes = [member.state if member.is_present else "away"]
+    notes = [(member.state or "here") if member.is_present else "away"]
     if member.is_owner:
         notes.insert(0, "has the stick")
     elif member.place:
@@ -102,29 +94,6 @@ def member_line(member: RoomMember, look: Look, width: int) -> Content:
     return Content.assemble("  ", (look.name(member.name), "bold"), f"  {text}").truncate(width)
 
 
-def handoff_texts(handoff: Mapping[str, object]) -> Iterator[str]:
-    """Yield the parts of a handoff, each with its label. Nothing is left out."""
-    known = [key for key in _LABELS if handoff.get(key) not in (None, [], "")]
-    for key in (*known, *(key for key in handoff if key not in _LABELS)):
-        value = handoff[key]
-        parts = value if isinstance(value, list) else [value]
-        for part in parts:
-            yield f"{_LABELS.get(key, key)}: {_artifact(part) if key == 'artifacts' else _text(part)}"
-
-
-def _artifact(part: object) -> str:
-    if not isinstance(part, Mapping) or not isinstance(part.get("path"), str):
-        return _text(part)
-    rest = {key: value for key, value in part.items() if key not in ("path", "lines")}
-    lines = part.get("lines")
-    at = f":{', '.join(map(_text, lines)) if isinstance(lines, list) else _text(lines)}" if lines else ""
-    return f"{part['path']}{at}{f' {_text(rest)}' if rest else ''}"
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
 class RoomLines:
     """One room as rows. Members are drawn when they are shown: a room may have thousands."""
 
@@ -135,7 +104,7 @@ class RoomLines:
         self._width = 0
         self._head: Sequence[Content] = ()
         self._tail: Sequence[Content] = ()
-        self.set_width(80)
+        self.fit(80)
 
     @property
     def total(self) -> int:
@@ -144,7 +113,6 @@ class RoomLines:
 
     def row(self, index: int, width: int) -> Content | None:
         """Return a line."""
-        self.set_width(width)
         if index == 1:
             turn = f", turn {self.page.turn}" if self.page.turn else ""
             return Content(f"{stick_text(self.page.row, self._look, self._now_ms())}{turn}").truncate(width)
@@ -171,9 +139,9 @@ class RoomLines:
         """Show a newer state of the room."""
         self.page = page
         width, self._width = self._width, 0
-        self.set_width(width)
+        self.fit(width)
 
-    def set_width(self, width: int) -> None:
+    def fit(self, width: int) -> None:
         """Lay the texts out again if the width has changed."""
         if width != self._width:
             self._width = width
@@ -198,8 +166,9 @@ class RoomLines:
         state = "  waits for the next owner" if is_open else ""
         head = f"#{one.seq} {self._look.clock(one.ts)} {self._look.name(one.sender)}{to}{state}"
         yield from wrapped(head, width, _INDENT, "bold")
-        for text in handoff_texts(one.handoff):
-            yield from wrapped(text, width, 2 * _INDENT)
+        for label, parts in handoff_parts(one.handoff):
+            for part in parts:
+                yield from wrapped(f"{label}: {part}", width, 2 * _INDENT)
 
     def _task(self, one: RoomTask, width: int) -> Iterator[Content]:
         who = f", {self._look.name(one.assignee)}" if one.assignee else ""
@@ -275,8 +244,8 @@ class RoomsScreen(BusScreen):
         ("Esc", "back to the list"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "write", show=False),
-        Binding("m", "messages", show=False),
+        letter_key("n", "write"),
+        letter_key("m", "messages"),
         Binding("escape", "back", show=False),
     ]
     DEFAULT_CSS = """
@@ -292,6 +261,7 @@ class RoomsScreen(BusScreen):
         super().__init__()
         self._room = ""
         self._timer: Timer | None = None
+        self._is_ticking = False
 
     def compose_content(self) -> ComposeResult:
         """Build the list, the room and the composer."""
@@ -305,7 +275,13 @@ class RoomsScreen(BusScreen):
     def opened(self) -> None:
         """Read the rooms, and let the time of leases run down while the screen is shown."""
         self._timer = self.set_interval(1, self._tick)
+        self._is_ticking = True
         self.rooms.focus()
+
+    @property
+    def is_ticking(self) -> bool:
+        """Whether the times are drawn every second."""
+        return self._is_ticking
 
     @property
     def rooms(self) -> Rows:
@@ -338,12 +314,14 @@ class RoomsScreen(BusScreen):
     def _resumed(self) -> None:
         if self._timer is not None:
             self._timer.resume()
+            self._is_ticking = True
             self._read_rooms()
 
     @on(events.ScreenSuspend)
     def _suspended(self) -> None:
         if self._timer is not None:
             self._timer.pause()
+            self._is_ticking = False
 
     def on_resize(self, event: events.Resize) -> None:
         """Show one part at a time in a narrow terminal."""

@@ -20,13 +20,10 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 def main(home: str, words: list[str], environ: MutableMapping[str, str]) -> int:
     """Run the dashboard, or with `__chat --room ROOM` the chat of a room. Return the exit status."""
-    gc.disable()
-    if words[:1] == ["__chat"]:
-        return _chat(home, words[-1], environ)
+    room = words[-1] if words[:1] == ["__chat"] else ""
     if "--plain" in words or not _has_screen(environ):
-        from palaver.app.ui.plain import run_plain  # only for this form
-
-        return run_plain(home)
+        return _run_in_lines(home, room, environ)
+    gc.disable()
     environ["TEXTUAL_FPS"] = _FRAMES
     environ["TEXTUAL_ANIMATIONS"] = "none"
     if environ.get("NO_COLOR") == "":
@@ -37,15 +34,18 @@ def main(home: str, words: list[str], environ: MutableMapping[str, str]) -> int:
     from palaver.client.view_link import ViewLink
 
     is_ascii = not has_utf8(environ, is_utf8_mode=bool(sys.flags.utf8_mode))
-    app = PalaverApp(ViewLink(home), PalCommand(home, environ), is_ascii=is_ascii, drawn=_collect_garbage)
-    return run(app)
+    link, commands = ViewLink(home), PalCommand(home, environ)
+    return run(PalaverApp(link, commands, is_ascii=is_ascii, room=room, drawn=_collect_garbage))
 
 
-def _chat(home: str, room: str, environ: MutableMapping[str, str]) -> int:
-    from palaver.app.chat import chat  # only for this verb
+def _run_in_lines(home: str, room: str, environ: MutableMapping[str, str]) -> int:
+    if room:
+        from palaver.app.chat import chat  # only without a screen
 
-    gc.enable()
-    return chat(home, room, environ)
+        return chat(home, room, environ)
+    from palaver.app.ui.plain import run_plain  # only for this form
+
+    return run_plain(home, environ)
 
 
 def run(app: "PalaverApp") -> int:

@@ -11,6 +11,7 @@ from palaver.protocol.views import (
     AgentRow,
     AgentsPage,
     Attention,
+    AttentionPage,
     Changes,
     ConversationRow,
     Counts,
@@ -290,6 +291,12 @@ class Store:
         if known is None or known.seq < row.seq:
             self.talks[row.key] = row
             self.talk_list.put(row.key, (-row.seq,))
+
+    def add_attention(self, page: AttentionPage) -> None:
+        """Add the entries that the snapshot left out."""
+        for entry in page.entries:
+            self.attention[entry.key] = entry
+            self.attention_list.put(entry.key, (entry.since,))
 
     def names(self) -> list[str]:
         """Return the names of all agents that have not left."""

@@ -1,57 +1,45 @@
 """The screen Talk: conversations on the left, messages on the right. Also the chat of one room."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from textual import events, on, work
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.suggester import Suggester
 from textual.timer import Timer
 from textual.widgets import Static
 
-from palaver.app.ui.app import BusScreen
-from palaver.app.ui.messages import (
-    NARROW,
-    LaidLines,
-    Look,
-    MessageLines,
-    ledger_lines,
-    look_of,
-    quoted,
-    talk_line,
-)
+from palaver.app.chat import HELP, LATELY, ChatCommand, ChatText, no_command, parse_line
+from palaver.app.ui.app import letter_key
+from palaver.app.ui.messages import NARROW, look_of, quoted, talk_line
+from palaver.app.ui.reading import MessagesScreen
+from palaver.app.ui.rooms import member_line, stick_text
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.store import SortedKeys
-from palaver.app.ui.widgets import Composer, OutgoingText, Prompt, Window, safe_line
+from palaver.app.ui.widgets import Composer, MessageArea, OutgoingText, Prompt, Window, safe_line
 from palaver.errors import PalaverError
 from palaver.protocol.agent_text import is_system_name
 from palaver.protocol.query import GENERAL
 from palaver.protocol.views import (
     AskConversations,
-    AskLedger,
-    AskMessages,
+    AskRoom,
     Changes,
     ConversationKind,
     ConversationRow,
     ConversationsPage,
-    LedgerPage,
     MessageRow,
-    MessagesPage,
-    Snapshot,
+    RoomPage,
 )
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
     from palaver.client.view_link import Record
 
-PAGE: Final = 60
-"""Messages that are read at once."""
-_NEAR: Final = 30
-"""Lines from an end at which more messages are read."""
 _PAUSE_S: Final = 0.15
 """How long the cursor must rest on a conversation before it is shown: passing over one does not read it."""
 
@@ -176,251 +164,7 @@ class TargetSuggester(Suggester):
 
 
 # --------------------
-# The ledger of one message.
-
-
-class LedgerWindow(Window):
-    """A message and every step of its delivery, kept current while it is open."""
-
-    def __init__(self, page: LedgerPage, ui: "PalaverApp") -> None:
-        super().__init__(f"Message #{page.message.seq}", "", line=f"pal receipts {page.message.seq}")
-        self._page = page
-        self._ui = ui
-
-    @property
-    def seq(self) -> int:
-        """The message."""
-        return self._page.message.seq
-
-    def compose(self) -> ComposeResult:
-        """Build the window."""
-        with Vertical():
-            yield Static(safe_line(f"{self._title}   {self._line}"), markup=False)
-            yield Rows(LaidLines(self._lines), has_cursor=False)
-            yield Static(self._keys, markup=False)
-
-    def update_page(self, page: LedgerPage) -> None:
-        """Show a newer state."""
-        self._page = page
-        rows = self.query_one(Rows)
-        assert isinstance(rows.source, LaidLines)
-        rows.source.forget()
-        rows.refresh_rows()
-
-    def _lines(self, width: int) -> list[Content]:
-        return ledger_lines(self._page, look_of(self._ui), exact_time, width)
-
-
-def exact_time(ms: int) -> str:
-    """Return a time with milliseconds, in local time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000)) + f".{ms % 1000:03}"
-
-
-# --------------------
-# Messages of one conversation. The screen of all conversations and the chat of one room use it.
-
-
-class MessagesScreen(BusScreen):
-    """Base of the screens that show messages: reads pages, keeps marks current, acknowledges."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._opened = ""
-        self._has_beside = False
-        self._jobs: list[tuple[AskMessages, Callable[[MessagesPage], None]]] = []
-        self._is_loading = False
-        self._stale: set[int] = set()
-        """Messages whose marks have changed since they were read."""
-        self._is_marking = False
-        self._seen: set[int] = set()
-        self._shown = (0, -1)
-        self._lines = MessageLines(Look(me="human", is_ascii=True, clock=str))
-
-    # What is shown
-
-    @property
-    def messages(self) -> Rows:
-        """The list of messages."""
-        return self.query_one("#messages", Rows)
-
-    @property
-    def message(self) -> MessageRow | None:
-        """The message with the cursor."""
-        return self._lines.message(self.messages.cursor_key)
-
-    def show_conversation(self, key: str, seq: int = 0) -> None:
-        """Show the newest messages of a conversation, or those around one message."""
-        self._opened = key
-        self._jobs.clear()
-        self._stale.clear()
-        self._is_marking = False
-        self._lines = MessageLines(look_of(self.ui), max(self.messages.size.width - 2, 20))
-        self._lines.wanted = self._want
-        self.messages.show(self._lines)
-        if not key:
-            self.messages.say_if_empty("")
-            return
-        self.messages.say_if_empty("reading ...")
-        before = seq + 1 if seq else 0
-        self._ask(self._question(before=before), lambda page: self._take_first(page, seq))
-
-    def _question(self, before: int = 0, after: int = 0, limit: int = PAGE) -> AskMessages:
-        return AskMessages(
-            conversation=self._opened, before=before, after=after, beside=self._has_beside, limit=limit
-        )
-
-    def _ask(self, question: AskMessages, take: Callable[[MessagesPage], None]) -> None:
-        if all(question != waiting for waiting, _ in self._jobs):
-            self._jobs.append((question, take))
-            if not self._is_loading:
-                self._is_loading = True
-                self._load()
-
-    @work(group="messages")
-    async def _load(self) -> None:
-        """Ask one question after the other. Answers about a conversation that was left are dropped."""
-        try:
-            while self._jobs:
-                job = self._jobs[0]
-                page = await self.ui.ask(job[0], MessagesPage)
-                if self._jobs[:1] == [job]:
-                    del self._jobs[0]
-                    job[1](page)
-        except PalaverError as error:
-            self._jobs.clear()
-            self._is_marking = False
-            self.messages.say_if_empty(f"cannot be read: {error}")
-        finally:
-            self._is_loading = False
-
-    def _take_first(self, page: MessagesPage, seq: int) -> None:
-        self._lines.replace(page.rows, has_older=page.has_more, has_newer=seq > 0)
-        self.messages.say_if_empty("no messages yet")
-        self.messages.show(self._lines, str(seq) if seq and self._lines.find(str(seq)) >= 0 else "")
-
-    def _take_older(self, page: MessagesPage) -> None:
-        self._lines.prepend(page.rows, has_older=page.has_more)
-        self.messages.refresh_rows()
-
-    def _take_newer(self, page: MessagesPage) -> None:
-        self._lines.append(page.rows, has_newer=page.has_more)
-        self.messages.refresh_rows()
-        self._read_newer()
-
-    def _read_newer(self) -> None:
-        """Read messages that came after the loaded ones."""
-        talk = self.store.talks.get(self._opened)
-        last = self._lines.rows[-1].seq if self._lines.rows else 0
-        if (
-            self._opened
-            and not self._lines.has_newer
-            and (self._has_beside or talk is None or talk.seq > last)
-        ):
-            self._ask(self._question(after=last) if last else self._question(), self._take_newer)
-
-    # Changes
-
-    def catch_up(self) -> None:
-        """Read what has changed while this screen was not shown."""
-        self._stale.update(row.seq for row in self._lines.rows)
-        self._read_newer()
-        self.messages.refresh_rows()
-
-    def take_changes(self, record: Changes) -> None:
-        """Read what a record has changed in the shown conversation."""
-        if any(row.key == self._opened for row in record.talks) or (self._has_beside and record.events):
-            self._read_newer()
-        if record.moved or record.agents:
-            names = {row.name for row in record.agents}
-            first, last = self._shown
-            self._stale.update(record.moved)
-            self._stale.update(row.seq for row in self._lines.between(first, last) if _waits_for(row, names))
-            self._refresh_marks()
-
-    def _refresh_marks(self) -> None:
-        """Read visible messages again whose marks have changed. Others are read when they are shown."""
-        first, last = self._shown
-        visible = [row.seq for row in self._lines.between(first, last)]
-        asked = self._stale.intersection(visible)
-        if not asked or self._is_marking:
-            return
-        self._is_marking = True
-        self._stale -= asked
-        low, high = min(asked), max(asked)
-        count = sum(low <= seq <= high for seq in visible)
-
-        def take(page: MessagesPage) -> None:
-            self._is_marking = False
-            if self._lines.update(page.rows):
-                self.messages.refresh_rows()
-            self._refresh_marks()
-
-        self._ask(self._question(after=low - 1, limit=count), take)
-
-    def _want(self, first: int, last: int) -> None:
-        """Read more near an end, refresh marks, and acknowledge what is shown."""
-        self._shown = (first, last)
-        if self._lines.has_older and first < _NEAR:
-            self._ask(self._question(before=self._lines.rows[0].seq), self._take_older)
-        if self._lines.has_newer and last > self._lines.total - _NEAR:
-            self._ask(self._question(after=self._lines.rows[-1].seq), self._take_newer)
-        self._refresh_marks()
-        self._acknowledge()
-
-    def _acknowledge(self) -> None:
-        """Mark messages to the person that are on the screen as seen; never in the past."""
-        if self.store.at or not self.is_current or not self.messages.size.height or not self.messages.display:
-            return
-        shown = self._lines.between(*self._shown)
-        seqs = [row.seq for row in shown if row.is_unread and row.seq not in self._seen]
-        if seqs:
-            self._seen.update(seqs)
-            self._send_seen(seqs)
-
-    @work(group="seen")
-    async def _send_seen(self, seqs: Sequence[int]) -> None:
-        try:
-            await self.ui.link.acknowledge(seqs)
-        except PalaverError:
-            self._seen.difference_update(seqs)  # again when they are drawn again
-
-    # The ledger and replies
-
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
-        """Show the ledger of a message."""
-        if event.rows is self.messages:
-            event.stop()
-            self.show_ledger(event.key)
-
-    @work(group="ledger", exclusive=True)
-    async def show_ledger(self, key: str) -> None:
-        """Show each step of the delivery of a message."""
-        try:
-            page = await self.ui.ask(AskLedger(message=key), LedgerPage)
-        except PalaverError as error:
-            self.say(str(error), is_error=True)
-            return
-        window = self.app.screen
-        if isinstance(window, LedgerWindow):
-            window.update_page(page)
-        else:
-            self.app.push_screen(LedgerWindow(page, self.ui))
-
-    def refresh_ledger(self, record: Changes) -> None:
-        """Keep an open ledger current."""
-        window = self.app.screen
-        if isinstance(window, LedgerWindow) and window.seq in record.moved:
-            self.show_ledger(str(window.seq))
-
-    def open_composer(self, draft: OutgoingText, text: str = "") -> None:
-        """Start a message. The message that it answers stays visible above it."""
-        if self.ui.may_act():
-            self.query_one(Composer).open(draft, text)
-            self.call_after_refresh(self.messages.reveal)
-
-
-def _waits_for(row: MessageRow, names: set[str]) -> bool:
-    return any(mark.reason is not None and mark.name in names for mark in row.marks)
+# The screen of all conversations.
 
 
 class TalkScreen(MessagesScreen):
@@ -443,12 +187,12 @@ class TalkScreen(MessagesScreen):
         ("Ctrl+J", "while writing: start a new line; Enter sends"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "reply(False)", show=False),
-        Binding("Q", "reply(True)", show=False),
-        Binding("n", "write", show=False),
-        Binding("N", "write_new", show=False),
-        Binding("a", "beside", show=False),
-        Binding("slash", "find", show=False),
+        letter_key("r", "reply(False)"),
+        letter_key("Q", "reply(True)"),
+        letter_key("n", "write"),
+        letter_key("N", "write_new"),
+        letter_key("a", "beside"),
+        letter_key("slash", "find"),
         Binding("escape", "back", show=False),
     ]
     DEFAULT_CSS = """
@@ -496,7 +240,7 @@ class TalkScreen(MessagesScreen):
 
     def changed(self, record: "Record") -> None:
         """Draw what has changed."""
-        if isinstance(record, Snapshot):
+        if self.is_new(record):
             self.talk_rows.restart()
             self.talks.refresh_rows()
             if self._opened:
@@ -508,12 +252,6 @@ class TalkScreen(MessagesScreen):
             self._show_first()
             self.take_changes(record)
             self.refresh_ledger(record)
-
-    @on(events.ScreenResume)
-    def _resumed(self) -> None:
-        """Read what has changed while another screen or window was shown."""
-        if self.is_ready and self._opened:
-            self.catch_up()
 
     def on_resize(self, event: events.Resize) -> None:
         """Show one part at a time in a narrow terminal."""
@@ -653,3 +391,216 @@ class TalkScreen(MessagesScreen):
     def _targets(self) -> Iterable[str]:
         yield from (f"@{name}" for name in ("all", "workers", *self.store.names()))
         yield from (row.key for row in self.store.talks.values() if row.kind == ConversationKind.ROOM)
+
+
+# --------------------
+# `pal chat`: the messages of one room, with a line that is always open.
+
+CHAT_KEYS: Final = (
+    ("Enter", "send the line; in the messages: show each step of a delivery"),
+    ("Esc", "go to the messages, to read, choose and answer one; Tab or typing returns to the line"),
+    ("r, Q", "in the messages: reply, or reply with a quote"),
+    ("Up, Down", "in the line: bring back earlier lines"),
+    ("Tab", "in the line: complete an @name"),
+    ("Ctrl+J", "start a new line in the text"),
+    ("Ctrl+P, Ctrl+T", "the next priority, the next intent"),
+    ("Ctrl+D", "in an empty line: leave the chat"),
+)
+
+
+class ChatComposer(Composer):
+    """The line of a chat: it stays open, and knows the lines that were sent before."""
+
+    DEFAULT_CSS = "ChatComposer { display: block; padding: 0; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "earlier(-1)", show=False, priority=True),
+        Binding("down", "earlier(1)", show=False, priority=True),
+        Binding("ctrl+d", "leave", show=False, priority=True),
+    ]
+
+    class Line(Message):
+        """A line was entered."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, names: Callable[[], Sequence[str]], room: str) -> None:
+        super().__init__(names)
+        self._room = room
+        self._lines: list[str] = []
+        self._position = 0
+
+    def on_mount(self) -> None:
+        """Write to the room."""
+        self.open(OutgoingText(room=self._room))
+
+    def sent(self) -> None:
+        """Forget the text, and write to the room again."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Start a new line to the room."""
+        self.area.load_text("")
+        self.open(OutgoingText(room=self._room))
+
+    def action_cancel(self) -> None:
+        """Leave a reply, or go to the messages."""
+        if self.draft.reply_to:
+            self.open(OutgoingText(room=self._room))
+        else:
+            self.post_message(self.Left())
+
+    def action_earlier(self, step: int) -> None:
+        """Bring back an earlier line; in a text of several lines, move the cursor."""
+        if "\n" in self.area.text:
+            self.area.move_cursor_relative(rows=step)
+        elif self._lines:
+            self._position = max(0, min(self._position + step, len(self._lines)))
+            text = self._lines[self._position] if self._position < len(self._lines) else ""
+            self.area.load_text(text)
+            self.area.move_cursor(self.area.document.end)
+
+    def action_leave(self) -> None:
+        """Leave the chat if nothing is typed, otherwise delete a character."""
+        if self.area.text:
+            self.area.action_delete_right()
+        else:
+            self.app.exit(0)
+
+    def on_message_area_submitted(self, event: MessageArea.Submitted) -> None:
+        """Report the line."""
+        event.stop()
+        event.prevent_default()  # the base would send it as it is
+        if (text := self.area.text.strip()) and not self.is_sending:
+            if self._lines[-1:] != [text]:
+                self._lines = [*self._lines, text][-_LIMIT_LINES:]
+            self._position = len(self._lines)
+            self.post_message(self.Line(text))
+
+
+_LIMIT_LINES: Final = 200
+
+
+class RoomTalk(MessagesScreen):
+    """The chat of one room."""
+
+    NAME = "Chat"
+    KEYS_LINE = "Enter send  Esc messages  /help commands  Ctrl+D leave"
+    KEYS = CHAT_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        letter_key("r", "reply(False)"),
+        letter_key("Q", "reply(True)"),
+        Binding("tab,shift+tab,escape", "write", show=False),
+        letter_key("slash", "command_line"),
+    ]
+    DEFAULT_CSS = """
+    RoomTalk ScreenNames { display: none; }
+    RoomTalk #room-title { height: 1; width: 1fr; text-style: bold; }
+    RoomTalk.-low #room-title { display: none; }
+    RoomTalk.-low StatusLine { display: none; }
+    """
+
+    def __init__(self, room: str) -> None:
+        super().__init__()
+        self._room = room
+        self._page: RoomPage | None = None
+
+    def compose_content(self) -> ComposeResult:
+        """Build the messages and the line."""
+        yield Static("", markup=False, id="room-title")
+        yield Rows(self._lines, follows=True, id="messages")
+        yield ChatComposer(self._names, self._room)
+
+    def opened(self) -> None:
+        """Let the person write at once, also before the bus has answered."""
+        self.query_one(ChatComposer).area.focus()
+
+    def changed(self, record: "Record") -> None:
+        """Draw what has changed."""
+        if self.is_new(record):
+            self.show_conversation(f"#{self._room}")
+            self._read_room()
+        elif isinstance(record, Changes):
+            self.take_changes(record)
+            self.refresh_ledger(record)
+            if self._room in record.rooms or self._has_member(record):
+                self._read_room()
+
+    def _has_member(self, record: Changes) -> bool:
+        members = {member.name for member in self._page.members} if self._page is not None else set()
+        return any(row.name in members for row in record.agents)
+
+    def _names(self) -> list[str]:
+        return [member.name for member in self._page.members] if self._page is not None else []
+
+    @work(group="room", exclusive=True)
+    async def _read_room(self) -> None:
+        try:
+            self._page = await self.ui.ask(AskRoom(id=self._room), RoomPage)
+        except PalaverError as error:
+            self.say(str(error), is_error=True)
+            return
+        row, look = self._page.row, look_of(self.ui)
+        beside = "  with what members write elsewhere (/all)" if self._has_beside else ""
+        stick = stick_text(row, look, self.ui.now_ms(), with_time=False)
+        title = f"{row.name or row.id}  {stick}  {row.present:,} of {row.members:,} here{beside}"
+        self.query_one("#room-title", Static).update(Content(safe_line(title, is_ascii=self.is_ascii)))
+
+    # Lines
+
+    def on_composer_left(self, event: Composer.Left) -> None:
+        """Go to the messages."""
+        event.stop()
+        self.messages.focus()
+
+    def action_write(self) -> None:
+        """Return to the line."""
+        self.query_one(ChatComposer).area.focus()
+
+    def action_command_line(self) -> None:
+        """Return to the line and begin a command."""
+        composer = self.query_one(ChatComposer)
+        composer.area.insert("/")
+        composer.area.focus()
+
+    def action_reply(self, is_quoting: bool) -> None:
+        """Reply to the message with the cursor."""
+        if (row := self.message) is not None:
+            self.open_composer(reply_to(row, self.store.me), quoted(row.text) if is_quoting else "")
+
+    def on_chat_composer_line(self, event: ChatComposer.Line) -> None:
+        """Send a line, or carry out a command."""
+        event.stop()
+        composer = self.query_one(ChatComposer)
+        match parse_line(event.text):
+            case ChatText() as text:
+                self.ui.send_composed(composer, self._argv(text, composer.draft))
+            case ChatCommand(word=word):
+                composer.clear()
+                self._do(word)
+
+    def _argv(self, text: ChatText, draft: OutgoingText) -> list[str]:
+        targets = tuple(f"@{name}" for name in text.to) or draft.targets
+        priority = "interrupt" if text.is_interrupt else draft.priority
+        return replace(draft, targets=targets, room=self._room, priority=priority).argv(text.text)
+
+    def _do(self, word: str) -> None:
+        if word == "/quit":
+            self.app.exit(0)
+        elif word == "/who":
+            members = self._page.members if self._page is not None else ()
+            look = look_of(self.ui)
+            text = "\n".join(member_line(one, look, 200).plain.strip() for one in members)
+            self.app.push_screen(Window(f"Members of {self._room}", text or "The room has no members."))
+        elif word == "/events":
+            self.ui.show_output(["pal", "events", "--room", self._room, "--last", str(LATELY)])
+        elif word == "/all":
+            self._has_beside = not self._has_beside
+            self.show_conversation(f"#{self._room}")
+            self._read_room()
+        elif word == "/help":
+            keys = "\n".join(f"{key:<15} {meaning}" for key, meaning in CHAT_KEYS)
+            self.app.push_screen(Window("Chat", "\n".join((*HELP, "", keys))))
+        else:
+            self.say(no_command(word), is_error=True)

@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from palaver.app.ui.rows import Lines, Rows
-from palaver.protocol.display import safe
+from palaver.protocol.display import safe, truncate
 
 if TYPE_CHECKING:
     from palaver.app.ui.store import Store
@@ -130,7 +130,21 @@ def top_text(store: "Store", width: int) -> str:
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
     )
-    return next((form for form in forms if len(form) <= width), forms[-1])
+    text = next((form for form in forms if len(form) <= width), forms[-1])
+    newest = _newest(store)
+    return truncate(f"{text} | {newest}", width) if newest and width - len(text) >= _LEAST_NEWEST else text
+
+
+_LEAST_NEWEST: Final = 18
+"""Columns that the newest entry needs to say anything."""
+
+
+def _newest(store: "Store") -> str:
+    """Return the newest entry that waits for the person, so that it is seen on every screen."""
+    if store.at or store.is_away or not len(store.attention_list):
+        return ""
+    entry = store.attention[store.attention_list.key(len(store.attention_list) - 1)]
+    return safe_line(f"{entry.who}: {entry.what}")
 
 
 class TopLine(Widget):
@@ -295,10 +309,15 @@ _SMALL: Final = (50, 14)
 """A terminal with fewer columns or lines has windows without a frame."""
 
 
+def window_css(name: str) -> str:
+    """Return the look of a class of windows."""
+    return _WINDOW_CSS.format(name=name)
+
+
 class Window(ModalScreen[bool]):
     """A window with a title, a text that can be scrolled, and a line of keys. Escape closes it."""
 
-    DEFAULT_CSS = _WINDOW_CSS.format(name="Window")
+    DEFAULT_CSS = window_css("Window")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "close", "Close", show=False),
     ]
@@ -328,21 +347,24 @@ class Window(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Choose the frame, and let the text be scrolled."""
         self.set_class(self.is_ascii, "-ascii")
+        for rows in self.query(TextRows):
+            if rows.text != self._text:  # it has changed since the parts were built
+                rows.show_text(self._text)
         self.query_one(Rows).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
-        edges = 2 if is_small else 6 + 2 * bool(self._line)
-        self.query_one(TextRows).styles.max_height = max(
-            event.size.height - edges - (0 if is_small else 2), 1
-        )
+        edges = (2 if is_small else 8) + bool(self._line)
+        for rows in self.query(TextRows):
+            rows.styles.max_height = max(event.size.height - edges, 1)
 
     def show_text(self, text: str) -> None:
         """Show another text."""
         self._text = text
-        self.query_one(TextRows).show_text(text)
+        for rows in self.query(TextRows):
+            rows.show_text(text)
 
     def action_close(self) -> None:
         """Close it without doing anything."""
@@ -352,7 +374,7 @@ class Window(ModalScreen[bool]):
 class Question(Window):
     """Shows a whole text and the command that follows, and asks yes or no. Only `y` means yes."""
 
-    DEFAULT_CSS = _WINDOW_CSS.format(name="Question")
+    DEFAULT_CSS = window_css("Question")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "agree", "Yes", show=False),
         Binding("n,escape,q", "close", "No", show=False),
@@ -378,7 +400,7 @@ class Question(Window):
 class KeysHelp(Window):
     """The keys of a screen."""
 
-    DEFAULT_CSS = _WINDOW_CSS.format(name="KeysHelp")
+    DEFAULT_CSS = window_css("KeysHelp")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", show=False)]
 
     def __init__(self, title: str, keys: Iterable[tuple[str, str]]) -> None:
@@ -405,8 +427,7 @@ class Prompt(Widget):
     """A labelled line at the bottom: a filter, a command, a value. Escape cancels it."""
 
     DEFAULT_CSS = """
-    Prompt { height: 1; width: 1fr; layout: horizontal; dock: bottom; display: none; }
-    Prompt.-open { display: block; }
+    Prompt { height: 1; width: 1fr; layout: horizontal; dock: bottom; }
     Prompt > Static { width: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
@@ -427,6 +448,7 @@ class Prompt(Widget):
 
     def __init__(self, label: str, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.display = False
         self._label = label
         self._focused_before: Widget | None = None
 
@@ -443,24 +465,23 @@ class Prompt(Widget):
     @property
     def is_open(self) -> bool:
         """Whether the line is shown."""
-        return self.has_class("-open")
+        return self.display
 
     def open(self, text: str = "", label: str | None = None) -> None:
         """Show the line and let the person type."""
         if label is not None:
             self.query_one(Static).update(Content(label))
         self._focused_before = self.screen.focused
-        self.add_class("-open")
+        self.display = True
         with self.prevent(Input.Changed):
             self.input.value = text
         self.input.cursor_position = len(text)
-        self.input.focus()
+        self.screen.set_focus(self.input)  # at once: the next key belongs to this line
 
     def close(self) -> None:
         """Hide the line and return the focus."""
-        self.remove_class("-open")
-        if self._focused_before is not None and self._focused_before.is_attached:
-            self._focused_before.focus()
+        before, self.display = self._focused_before, False
+        self.screen.set_focus(before if before is not None and before.is_attached else None)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Report typed text."""
@@ -580,8 +601,7 @@ class Composer(Widget):
     """Writes a message below the list, so that the message it answers stays visible."""
 
     DEFAULT_CSS = """
-    Composer { height: auto; width: 1fr; dock: bottom; display: none; layout: vertical; padding: 0 0 1 0; }
-    Composer.-open { display: block; }
+    Composer { height: auto; width: 1fr; dock: bottom; layout: vertical; padding: 0 0 1 0; }
     Composer > Static { height: auto; max-height: 2; width: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -604,10 +624,18 @@ class Composer(Widget):
     def __init__(self, names: Callable[[], Sequence[str]], id: str | None = None) -> None:
         """`names` returns the names that can be completed."""
         super().__init__(id=id)
+        self.display = False
         self._names = names
         self._draft = OutgoingText()
         self._hint = ""
         self._focused_before: Widget | None = None
+        self.is_sending = False
+        """Whether a message was given away and its result is not known yet."""
+
+    @property
+    def draft(self) -> OutgoingText:
+        """Where the message goes, and what it answers."""
+        return self._draft
 
     def compose(self) -> ComposeResult:
         """Build the head and the text."""
@@ -622,7 +650,7 @@ class Composer(Widget):
     @property
     def is_open(self) -> bool:
         """Whether a message is being written."""
-        return self.has_class("-open")
+        return self.display
 
     def open(self, draft: OutgoingText, text: str = "") -> None:
         """Start a message. A text that was not sent yet is kept if it has the same recipients."""
@@ -632,9 +660,9 @@ class Composer(Widget):
         self._hint = ""
         if not self.is_open:
             self._focused_before = self.screen.focused
-        self.add_class("-open")
+        self.display = True
         self._draw_head()
-        self.area.focus()
+        self.screen.set_focus(self.area)  # at once: the next key belongs to the message
 
     def sent(self) -> None:
         """Forget the text and close: it was sent."""
@@ -645,7 +673,7 @@ class Composer(Widget):
         """Keep the text after a refusal, and show it."""
         self._hint = f"not sent: {why}"
         self._draw_head()
-        self.area.focus()
+        self.screen.set_focus(self.area)
 
     def action_cancel(self) -> None:
         """Close; the text is kept until another message is started."""
@@ -666,7 +694,8 @@ class Composer(Widget):
         """Have the message sent, if there is a text."""
         event.stop()
         text = self.area.text.strip("\n")
-        if text.strip():
+        if text.strip() and not self.is_sending:
+            self.is_sending = True
             self.post_message(self.Ready(self, self._draft.argv(text)))
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:
@@ -683,13 +712,13 @@ class Composer(Widget):
         self._draw_head()
 
     def _close(self) -> None:
-        self.remove_class("-open")
-        if self._focused_before is not None and self._focused_before.is_attached:
-            self._focused_before.focus()
+        before, self.display = self._focused_before, False
+        self.screen.set_focus(before if before is not None and before.is_attached else None)
 
     def _draw_head(self) -> None:
         draft, is_ascii = self._draft, bool(getattr(self.app, "is_ascii", False))
-        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or "everyone"
+        everyone = "all participants" if draft.thread else "everyone"
+        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or everyone
         parts = [f"to {where}"]
         parts += [f"thread {draft.thread}"] if draft.thread else []
         parts += [f"reply to #{draft.reply_to}"] if draft.reply_to else []

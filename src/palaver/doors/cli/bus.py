@@ -28,7 +28,7 @@ from palaver.protocol.requests import ChangeSetting
 from palaver.protocol.settings_file import with_setting
 from palaver.protocol.text import exact
 from palaver.protocol.views import WaitReason
-from palaver.services.metrics import MetricFamily, MetricKind, Sample
+from palaver.services.metrics import STARTED, MetricFamily, MetricKind, Sample
 from palaver.services.results import TerminalView, WaitingMail
 from palaver.services.services import DOWN
 from palaver.services.views import agent_view, daemon_view, explain_gate, replaced_log, terminal_view
@@ -289,9 +289,9 @@ async def _show_stats(call: Call) -> int:
     if call.is_json:
         await call.say_json(numbers)
         return 0
-    await call.say(f"in the last {ago(numbers.now - numbers.since)}, or now:")
-    for family in numbers.families:
-        await call.say_lines(map(call.safe, _metric_lines(family)))
+    await call.say(f"counted over the last {ago(numbers.now - numbers.since)}, or as of now:")
+    lines = [line for family in numbers.families for line in _metric_lines(family)]
+    await call.say_lines([call.safe(line) for line in lines])
     return 0
 
 
@@ -300,8 +300,8 @@ _SHARES: Final = (50, 95)
 
 
 def _metric_lines(family: MetricFamily) -> list[str]:
-    """Return one kind of numbers as lines: its meaning, then each number with its labels."""
-    if not family.samples or not any(sample.value or sample.buckets for sample in family.samples):
+    """Return one kind of numbers as lines: its meaning, then each number; no lines if all numbers are 0."""
+    if family.name == STARTED or not any(sample.value or sample.count for sample in family.samples):
         return []
     shown = [(", ".join(sample.labels.values()), _metric_text(family, sample)) for sample in family.samples]
     if len(shown) == 1 and not shown[0][0]:
@@ -312,7 +312,7 @@ def _metric_lines(family: MetricFamily) -> list[str]:
 
 def _metric_text(family: MetricFamily, sample: Sample) -> str:
     if family.kind is not MetricKind.HISTOGRAM:
-        return f"{sample.value:g}" if sample.value % 1 else f"{sample.value:.0f}"
+        return f"{sample.value * 1000:.1f} ms" if family.name.endswith("_seconds") else f"{sample.value:.0f}"
     if not sample.count:
         return "none"
     shares = ", ".join(f"{share} % within {_within(family, sample, share)}" for share in _SHARES)
@@ -633,4 +633,6 @@ def _check_doors(call: Call) -> list[Finding]:
         if door.trouble:
             advice = f"'pal up --{kind.key} HOST:PORT' chooses another address, --no-{kind.key} disables it"
             found.append((False, door.trouble, advice))
+    if trouble := call.services.metrics.export_trouble:
+        found.append((False, trouble, "'pal config set otel_endpoint' changes the address"))
     return found

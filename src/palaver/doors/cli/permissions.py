@@ -184,7 +184,7 @@ def _view(one: Pending) -> dict[str, object]:
 
 def _attention_json(call: Call, entry: Attention) -> dict[str, object]:
     """Return an entry for JSON output, in the form of a permission request."""
-    agent = call.services.broker.directory.get(entry.who)
+    agent = call.services.broker.directory.get(entry.who) if not entry.seq else None
     view: dict[str, object] = {
         "id": None,
         "agent": entry.who,

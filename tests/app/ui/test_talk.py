@@ -1,0 +1,394 @@
+"""The screen Talk and the chat of a room, on a bus in memory."""
+
+import pytest
+from tests.app.ui.fake_bus import FakeBus, settle, shown, status, waiting
+from tests.app.ui.fake_link import entry
+from textual.widgets import Input
+
+from palaver.app.ui.commands import Result
+from palaver.app.ui.reading import PAGE, LedgerWindow
+from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, draft_for, reply_to
+from palaver.app.ui.widgets import Composer, TextRows, Window
+from palaver.protocol.views import AskMessages, Changes, ConversationRow, MessageRow
+
+WIDE = (120, 30)
+NOVA = "@human@nova"
+
+
+def talking() -> FakeBus:
+    bus = FakeBus()
+    bus.say("#shop", 3, "the parser test is red", sender="luna", room="shop")
+    bus.say(NOVA, 5, "which port?", to=["@human"], intent="request", is_unread=True)
+    bus.room("shop", "luna", "nova")
+    return bus
+
+
+async def test_newest_conversation_is_shown_and_its_messages_are_acknowledged() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: bus.link.seen)
+        talks, messages = shown(app, "#talks"), shown(app, "#messages")
+
+    assert talks.splitlines()[0].startswith("> @human@nova (1 new)  nova: which")
+    assert "nova → you new  #5  request" in messages
+    assert bus.link.seen == [5]
+
+
+async def test_passing_over_a_conversation_does_not_read_it() -> None:
+    bus = talking()
+    bus.say("thread/x", 9, "newest")
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "newest" in shown(app, "#messages"))
+        await pilot.press("down", "down")
+        await settle(pilot, lambda: "parser" in shown(app, "#messages"))
+
+    assert bus.link.seen == []
+
+
+async def test_every_recipient_that_waits_has_its_reason() -> None:
+    bus = talking()
+    bus.say(NOVA, 6, "use 80", sender="human", to=["@nova"], marks=waiting("nova"))
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
+        messages = shown(app, "#messages")
+
+    assert "○ waiting: nova: nova has not called pal recv" in messages
+
+
+async def test_new_message_appears_and_changed_marks_are_drawn() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        bus.say(NOVA, 6, "use 80", sender="human", marks=waiting("nova"))
+        bus.changed(5, NOVA)
+        await settle(pilot, lambda: "○ waiting" in shown(app, "#messages"))
+        bus.talks[NOVA][1:] = []
+        bus.say(NOVA, 6, "use 80", sender="human", marks=[{"name": "nova", "state": "seen"}])
+        bus.changed(6, NOVA, moved=[6])
+        await settle(pilot, lambda: "✓ seen: nova" in shown(app, "#messages"))
+        messages = shown(app, "#messages")
+
+    assert messages.count("use 80") == 1
+
+
+async def test_older_messages_are_read_when_they_are_needed() -> None:
+    bus = FakeBus()
+    for seq in range(1, 301):
+        bus.say("#shop", seq, f"text {seq}")
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "text 300" in shown(app, "#messages"))
+        assert len(bus.asked(AskMessages)) == 1
+        await pilot.press("enter")
+        for _ in range(12):
+            await pilot.press("home")
+            await pilot.pause()
+        await settle(pilot, lambda: "text 1\n" in shown(app, "#messages"))
+
+    assert len(bus.asked(AskMessages)) == 300 // PAGE
+
+
+async def test_enter_shows_the_ledger_and_keeps_it_current() -> None:
+    bus = talking()
+    bus.say(NOVA, 6, "use 80", sender="human", marks=waiting("nova"))
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
+        await pilot.press("enter", "enter")
+        await settle(pilot, lambda: isinstance(app.screen, LedgerWindow))
+        first = app.screen.query_one(TextRows).text
+        bus.talks[NOVA][1:] = []
+        bus.say(NOVA, 6, "use 80", sender="human", marks=[{"name": "nova", "state": "seen"}])
+        bus.changed(6, NOVA, moved=[6])
+        await settle(pilot, lambda: "✓ seen" in app.screen.query_one(TextRows).text)
+        await pilot.press("escape")
+        await settle(pilot, lambda: isinstance(app.screen, TalkScreen))
+
+    assert "Why: nova has not called pal recv [not_fetched]" in first
+    assert "Next: nova calls pal recv" in first
+
+
+@pytest.mark.parametrize("size", [(120, 30), (80, 24), (40, 10), (20, 6)])
+async def test_reply_box_leaves_its_message_visible(size: tuple[int, int]) -> None:
+    bus = talking()
+    for seq in range(10, 40):
+        bus.say(NOVA, seq, f"text {seq}", to=["@human"])
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("enter")
+        await settle(pilot, lambda: "text 39" in shown(app, "#messages"))
+        await pilot.press("up", "up", "r")
+        await settle(pilot, lambda: app.screen.query_one(Composer).is_open)
+        await settle(pilot, lambda: "#37" in shown(app, "#messages"))
+        composer = app.screen.query_one(Composer)
+        messages = app.screen.query_one("#messages")
+        overlap = messages.region.intersection(composer.region)
+        await pilot.press(*"yes", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert overlap.area == 0
+    assert bus.commands.ran == [["pal", "send", "@nova", "--reply-to", "37", "--", "yes"]]
+
+
+async def test_quote_is_put_into_the_reply() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        await pilot.press("Q")
+        await settle(pilot, lambda: app.screen.query_one(Composer).is_open)
+        text = app.screen.query_one(Composer).area.text
+
+    assert text == "> which port?\n"
+
+
+async def test_refused_message_keeps_its_text() -> None:
+    bus = talking()
+    bus.commands.result = Result(1, "", "pal: no such agent: nova")
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        await pilot.press("r", *"hello", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await settle(pilot, lambda: not app.screen.query_one(Composer).is_sending)
+        text, said = app.screen.query_one(Composer).area.text, status(app)
+
+    assert text == "hello"
+    assert "no such agent: nova" in said
+
+
+async def test_new_message_asks_for_recipients_and_completes_them() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        await pilot.press("N", *"lu")
+        await settle(pilot, lambda: app.screen.query_one("#recipients Input", Input).value == "@lu")
+        await pilot.pause()
+        await pilot.press("right")
+        await settle(pilot, lambda: app.screen.query_one("#recipients Input", Input).value == "@luna")
+        await pilot.press("enter", *"hi", "ctrl+t", "ctrl+p", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran == [
+        ["pal", "send", "@luna", "--priority", "interrupt", "--intent", "request", "--", "hi"]
+    ]
+
+
+async def test_narrow_terminal_shows_one_part_at_a_time() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=(60, 20)) as pilot:
+        await settle(pilot, lambda: "which port" in shown(app, "#talks"))
+        assert bus.link.seen == []
+        await pilot.press("enter")
+        await settle(pilot, lambda: bus.link.seen == [5])
+        is_list_shown = app.screen.query_one("#talks").display
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.screen.query_one("#talks").display)
+
+    assert not is_list_shown
+
+
+async def test_conversations_are_found_by_a_text() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        await pilot.press("slash", *"shop", "enter")
+        await settle(pilot, lambda: "nova" not in shown(app, "#talks"))
+        found = shown(app, "#talks")
+        await pilot.press("escape")
+        await settle(pilot, lambda: "nova" in shown(app, "#talks"))
+
+    assert "#shop" in found
+
+
+async def test_request_is_in_the_top_line_while_another_conversation_is_open() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        asks = entry("request/9", who="kira", what="may I push?")
+        bus.link.push(Changes(after=10, seq=11, attention=(asks,)))
+        await settle(pilot, lambda: "kira: may I push?" in shown(app, "TopLine"))
+
+
+async def test_hostile_texts_stay_texts() -> None:
+    bus = FakeBus()
+    bus.say("@human@x", 5, "[red]x[/red] \x1b[2J <img src=x onerror=y> \u202eabc " + "y" * 500, sender="<b>")
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "[red]x[/red]" in shown(app, "#messages"))
+        messages = shown(app, "#messages")
+
+    assert "␛[2J" in messages
+    assert "\\u202e" in messages
+    assert "\x1b" not in messages
+
+
+def test_drafts_go_to_everyone_in_a_conversation() -> None:
+    def row(key: str, kind: str) -> ConversationRow:
+        return ConversationRow(key=key, kind=kind, title=key, seq=1, ts=1)
+
+    assert draft_for(row("#general", "all"), "human").argv("x") == ["pal", "send", "@all", "--", "x"]
+    assert draft_for(row("#shop", "room"), "human").argv("x") == ["pal", "send", "--room", "shop", "--", "x"]
+    assert draft_for(row("thread/pr 1", "thread"), "human").argv("x") == [
+        "pal",
+        "send",
+        "--thread",
+        "pr 1",
+        "--",
+        "x",
+    ]
+    assert draft_for(row("@human@nova", "pair"), "human").targets == ("@nova",)
+    assert draft_for(row("@luna@nova", "pair"), "human").targets == ("@luna", "@nova")
+
+
+def test_reply_goes_to_the_sender_or_to_the_recipients_of_ones_own() -> None:
+    theirs = MessageRow(seq=4, id="i", ts=1, sender="luna", text="a\nb", room="shop", thread="t")
+    own = MessageRow(seq=5, id="i", ts=1, sender="human", text="x", to=("@nova", "@kira"))
+    system = MessageRow(seq=6, id="i", ts=1, sender="[pal-events]", text="x")
+
+    assert reply_to(theirs, "human").argv("x") == [
+        *("pal", "send", "@luna", "--room", "shop", "--thread", "t", "--reply-to", "4", "--", "x")
+    ]
+    assert reply_to(theirs, "human").quote == "a"
+    assert reply_to(own, "human").targets == ("@nova", "@kira")
+    assert reply_to(system, "human").targets == ()
+
+
+# The chat of one room
+
+
+def chatting() -> FakeBus:
+    bus = talking()
+    bus.start()
+    return bus
+
+
+async def test_chat_sends_lines_to_the_room_or_to_named_members() -> None:
+    bus = chatting()
+    app = bus.app(room="shop")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: "parser test" in shown(app, "#messages"))
+        await settle(pilot, lambda: "2 of 2 here" in shown(app, "#room-title"))
+        for line in ("hello", "!@luna stop", "//etc"):
+            await pilot.press(*line, "enter")
+            await settle(pilot, lambda: app.screen.query_one(ChatComposer).area.text == "")
+
+    assert bus.commands.ran == [
+        ["pal", "send", "--room", "shop", "--", "hello"],
+        ["pal", "send", "@luna", "--room", "shop", "--priority", "interrupt", "--", "stop"],
+        ["pal", "send", "--room", "shop", "--", "/etc"],
+    ]
+
+
+async def test_chat_keeps_a_refused_line_and_brings_back_earlier_ones() -> None:
+    bus = chatting()
+    app = bus.app(room="shop")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: "parser test" in shown(app, "#messages"))
+        await pilot.press(*"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        composer = app.screen.query_one(ChatComposer)
+        await settle(pilot, lambda: not composer.area.text)
+        bus.commands.result = Result(1, "", "pal: no such member: nobody")
+        await pilot.press(*"@nobody x", "enter")
+        await settle(pilot, lambda: len(bus.commands.ran) == 2)
+        await settle(pilot, lambda: not composer.is_sending)
+        kept = composer.area.text
+        await pilot.press("up", "up")
+        earlier = composer.area.text
+
+    assert kept == "@nobody x"
+    assert earlier == "one"
+
+
+async def test_chat_commands_do_what_they_say() -> None:
+    bus = chatting()
+    app = bus.app(room="shop")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: "2 of 2 here" in shown(app, "#room-title"))
+        await pilot.press(*"/who", "enter")
+        await settle(pilot, lambda: isinstance(app.screen, Window))
+        who = app.screen.query_one(TextRows).text
+        await pilot.press("escape")
+        await settle(pilot, lambda: isinstance(app.screen, RoomTalk))
+        await pilot.press(*"/all", "enter")
+        await settle(pilot, lambda: bus.asked(AskMessages)[-1].beside)  # type: ignore[union-attr]
+        await pilot.press(*"/nothing", "enter")
+        await settle(pilot, lambda: "/nothing is not a command" in status(app))
+        await pilot.press(*"/quit", "enter")
+        await pilot.pause()
+
+    assert who.splitlines() == ["luna  idle", "nova  idle"]
+    assert bus.commands.ran == []
+    assert app.return_value == 0
+
+
+async def test_chat_answers_a_chosen_message_and_completes_members() -> None:
+    bus = chatting()
+    app = bus.app(room="shop")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: "2 of 2 here" in shown(app, "#room-title"))
+        await pilot.press(*"@no", "tab", *"hi", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.focused is app.screen.query_one("#messages"))
+        await pilot.press("r", *"ok", "enter")
+        await settle(pilot, lambda: len(bus.commands.ran) == 2)
+
+    assert bus.commands.ran[0] == ["pal", "send", "@nova", "--room", "shop", "--", "hi"]
+    assert bus.commands.ran[1] == ["pal", "send", "@luna", "--room", "shop", "--reply-to", "3", "--", "ok"]
+
+
+async def test_ctrl_d_leaves_only_with_an_empty_line() -> None:
+    bus = chatting()
+    app = bus.app(room="shop")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot, lambda: "parser test" in shown(app, "#messages"))
+        await pilot.press("x", "ctrl+d")
+        assert app.is_running
+        await pilot.press("backspace", "ctrl+d")
+        await pilot.pause()
+
+    assert app.return_value == 0

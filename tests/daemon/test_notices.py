@@ -1,0 +1,108 @@
+"""Notices of real daemons: 'pal notify' in terminals of a person, once for each event."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.app.person import Person, persons
+from tests.daemon.stage import Home, Shell, run_as_person, wait_until
+from tests.daemon.wires import LinesWire
+
+BELL = b"\a"
+HINT = b"sending notices"
+
+
+@pytest.fixture
+def bus(home: Home) -> Home:
+    home.start_daemon()
+    return home
+
+
+@pytest.fixture
+def people(bus: Home) -> Iterator[list[Person]]:
+    with persons(bus) as here:
+        yield here
+
+
+def notifier(bus: Home, people: list[Person]) -> Person:
+    """Let a person run 'pal notify' in a new terminal, and wait until it follows the bus."""
+    person = Person(bus)
+    people.append(person)
+    person.run("pal notify")
+    person.until(HINT)
+    return person
+
+
+def joined(bus: Home, name: str) -> Shell:
+    shell = bus.shell()
+    shell.ok("join", "--name", name)
+    shell.ok("status", "set", "active")
+    return shell
+
+
+def told(people: list[Person], text: bytes) -> int:
+    """Return how often a text is in any terminal now."""
+    for person in people:
+        person.drain()
+    return sum(person.shown.count(text) for person in people)
+
+
+def test_two_terminals_send_one_notice_of_an_event(bus: Home, people: list[Person]) -> None:
+    nova, luna = joined(bus, "nova"), joined(bus, "luna")
+    notifier(bus, people)
+    notifier(bus, people)
+
+    nova.ok("send", "@human", "--intent", "request", "--", "SECRET")
+    wait_until(lambda: told(people, BELL) == 1)
+    # If another terminal also told of the first event, its bell would come before those of the next ones.
+    nova.ok("status", "set", "blocked", "--detail", "a question")
+    luna.ok("status", "set", "idle")
+    wait_until(lambda: told(people, BELL) == 2)
+
+    assert told(people, b"nova asks you") == 1
+    assert told(people, b"nova is blocked; luna has finished") == 1
+    assert told(people, b"SECRET") == 0
+
+
+def test_notice_continues_after_the_bus_was_restarted(bus: Home, people: list[Person]) -> None:
+    nova = joined(bus, "nova")
+    person = notifier(bus, people)
+    bus.ok("down")
+    bus.ok("up")
+
+    nova.ok("status", "set", "idle")
+
+    person.until(b"nova has finished")
+
+
+def test_command_and_text_follow_the_settings(bus: Home, people: list[Person]) -> None:
+    target = bus.path.parent / "told"
+    for key, value in (("notify", "osc777"), ("notify_command", f"tee -a {target}"), ("notify_text", "1")):
+        assert run_as_person(bus, "config", "set", key, value).status == 0
+    nova = joined(bus, "nova")
+    person = notifier(bus, people)
+
+    nova.ok("send", "@human", "--intent", "request", "--", "which colour?")
+
+    person.until(b"which colour?")
+    person.until(b"\x1b]777;notify;Palaver;nova asks you")
+
+
+def test_missing_command_is_reported_once(bus: Home, people: list[Person]) -> None:
+    assert run_as_person(bus, "config", "set", "notify_command", "/does/not/exist").status == 0
+    nova = joined(bus, "nova")
+    person = notifier(bus, people)
+
+    nova.ok("status", "set", "idle")
+
+    person.until(b"notify_command cannot be started")
+    assert person.shown.count(BELL) == 1
+
+
+def test_agent_gets_and_takes_no_notices(bus: Home) -> None:
+    nova = joined(bus, "nova")
+
+    refused = nova.pal("notify")
+
+    assert (refused.status, "only a person gets notices" in refused.err) == (1, True)
+    with LinesWire(bus.path) as wire:
+        assert wire.ask("notice", key="request/1@1")["error"] == "not_allowed"
