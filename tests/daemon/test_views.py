@@ -4,17 +4,21 @@ import asyncio
 import random
 import shlex
 import sys
+from collections.abc import Collection, Iterator
 
-from tests.daemon.stage import Home, run_script_as_person, write_settings
+from tests.daemon.stage import Home, JsonLine, run_script_as_person
+from tests.doors.web.client import PageClient, bus_with_page
 from tests.limits import LIMIT_S
 
 import palaver
+from palaver.app.ui.messages import Look, ledger_lines
 from palaver.client.view_link import ViewLink
 from palaver.errors import PalaverError
 from palaver.protocol.views import AskLedger, LedgerPage
 
 MESSAGES = 500
 AT_ONCE = 20
+LOOK = Look(me="nobody", is_ascii=True, clock=str)
 
 _READ_AS_PERSON = """
 import asyncio, sys
@@ -65,17 +69,17 @@ async def test_agent_may_open_a_view_and_is_not_the_person(bus: Home) -> None:
     assert getattr(snapshot, "me", "") == "script"
 
 
-async def test_ledger_of_a_view_equals_the_receipts_of_the_command(home: Home) -> None:
-    write_settings(home, brake_per_minute=150)
-    home.start_daemon()
-    chance = random.Random(16)
-    seqs = await _send_some(home, chance)
-    link = ViewLink(str(home.path))
+async def test_ledgers_of_both_views_equal_the_receipts_of_the_command() -> None:
+    with bus_with_page(brake_per_minute=150) as home:
+        chance = random.Random(16)
+        seqs = await _send_some(home, chance)
+        link, page = ViewLink(str(home.path)), PageClient(home)
+        await asyncio.to_thread(page.sign_in)
 
-    for begin in range(0, len(seqs), AT_ONCE):
-        some = seqs[begin : begin + AT_ONCE]
-        await asyncio.gather(*(_compare(home, link, seq) for seq in some))
-    await link.close()
+        for begin in range(0, len(seqs), AT_ONCE):
+            some = seqs[begin : begin + AT_ONCE]
+            await asyncio.gather(*(_compare(home, link, page, seq) for seq in some))
+        await link.close()
 
     assert len(seqs) >= MESSAGES
 
@@ -112,13 +116,35 @@ async def _send_some(home: Home, chance: random.Random) -> list[int]:
     return seqs
 
 
-async def _compare(home: Home, link: ViewLink, seq: int) -> None:
+async def _compare(home: Home, link: ViewLink, page: PageClient, seq: int) -> None:
     """Compare until both were made within the same second: a reason can contain a duration."""
     async with asyncio.timeout(LIMIT_S):
         while True:
             before = await link.ask(AskLedger(message=str(seq)), LedgerPage)
             printed = await asyncio.to_thread(home.ok, "receipts", str(seq), "--json")
+            on_page = await asyncio.to_thread(page.ask, what="ledger", message=str(seq))
             after = await link.ask(AskLedger(message=str(seq)), LedgerPage)
             if bytes(before.receipts) == bytes(after.receipts):
                 break
     assert bytes(after.receipts).decode() + "\n" == printed.out
+    assert on_page["receipts"] == printed.json
+    assert _drawn(after) == list(_expected(printed.json, {step.reason for step in after.steps}))
+
+
+def _drawn(page: LedgerPage) -> list[str]:
+    """Return the lines of the ledger in the dashboard, without the message and the steps."""
+    lines = [line.plain for line in ledger_lines(page, LOOK, lambda ms: "STEP", 10_000)]
+    begin = next(at for at, line in enumerate(lines) if line.startswith("STEP  stored by "))
+    return [line for line in lines[begin + 1 :] if line and not line.startswith("  STEP")]
+
+
+def _expected(printed: JsonLine, in_steps: Collection[str]) -> Iterator[str]:
+    """Yield the line of each recipient, and why it waits or has ended, unless a step says that."""
+    for receipt in printed["receipts"]:
+        session = f" (session {receipt['session']})" if "session" in receipt else ""
+        yield f"{receipt['name']}{session}  {LOOK.mark(receipt['state'])}"
+        if wait := receipt.get("wait"):
+            yield f"  Why: {wait['text']} [{wait['code']}]"
+            yield f"  Next: {wait['moves']}"
+        elif receipt.get("reason", "") not in in_steps:
+            yield f"  Why: {receipt['reason']}"

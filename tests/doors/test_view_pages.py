@@ -251,6 +251,19 @@ async def test_ledger_has_every_step(parts: ViewParts, luna: Caller, nova: Calle
     ]
 
 
+async def test_ledger_names_the_person_that_released_a_message(parts: ViewParts, luna: Caller) -> None:
+    sent = await parts.bus.send(luna, "once more", "@nova")
+    released = DeliveryReport(
+        agent="nova", messages=(sent.seq,), state=State.SUBMITTED, reason="typed by the person"
+    )
+    await parts.broker.submit(HUMAN, ReportDelivery(report=released))
+
+    page = await ask(parts, AskLedger(message=str(sent.seq)))
+
+    assert isinstance(page, LedgerPage)
+    assert (page.steps[-1].name, page.steps[-1].by) == ("nova", "human")
+
+
 # Permissions
 
 

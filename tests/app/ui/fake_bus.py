@@ -133,7 +133,7 @@ class FakeBus:
             for row in rows:
                 if str(row.seq) == question.message:
                     steps = (LedgerStep(seq=row.seq, ts=row.ts, name="", state="queued", by=row.sender),)
-                    return LedgerPage(seq=self.last, message=row, receipts=msgspec.Raw(b"{}"), steps=steps)
+                    return LedgerPage(seq=self.last, message=row, receipts=_receipts(row), steps=steps)
         raise NotFound("no such message")
 
     def _rooms(self, question: AskRooms) -> ViewValue:
@@ -199,3 +199,9 @@ def shown(app: PalaverApp, widget: str) -> str:
     """Return the text of one widget of the shown screen."""
     assert app.bus_screen is not None
     return "\n".join(lines_of(app.bus_screen.query_one(widget)))
+
+
+def _receipts(row: MessageRow) -> msgspec.Raw:
+    """Return the receipts of a message, which its marks are a part of."""
+    receipts = [{"name": mark.name, "state": mark.state, "wait": mark.reason} for mark in row.marks]
+    return msgspec.Raw(msgspec.json.encode({"seq": row.seq, "receipts": receipts}))

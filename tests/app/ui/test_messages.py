@@ -96,15 +96,20 @@ def test_every_line_of_a_message_fits(text: str, width: int) -> None:
 
 
 def test_ledger_shows_each_step_with_time_lane_evidence_and_reason() -> None:
-    message = _message(
-        5, marks=[Mark(name="nova", state="seen"), Mark(name="kira", state="queued", reason=BUSY)]
-    )
+    receipts = {
+        "receipts": [
+            {"name": "nova", "state": "seen"},
+            {"name": "kira", "state": "queued", "wait": BUSY},
+            {"name": "kira", "session": "mon", "state": "refused", "reason": "it has no session"},
+        ]
+    }
     steps = (
         LedgerStep(seq=5, ts=1, name="nova", state="queued"),
         LedgerStep(seq=6, ts=2, name="kira", state="held", reason="3 messages in 10 s", by="system"),
         LedgerStep(seq=7, ts=3, name="nova", state="seen", lane="codex", grade="transcript"),
     )
-    page = LedgerPage(seq=7, message=message, receipts=msgspec.Raw(b"{}"), steps=steps)
+    raw = msgspec.Raw(msgspec.json.encode(receipts))
+    page = LedgerPage(seq=7, message=_message(5), receipts=raw, steps=steps)
 
     lines = _texts(ledger_lines(page, LOOK, lambda ms: f"t{ms}", 80))
 
@@ -118,7 +123,21 @@ def test_ledger_shows_each_step_with_time_lane_evidence_and_reason() -> None:
         "  Why: kira is busy [busy]",
         "  Next: It is delivered when kira is idle.",
         "",
+        "kira (session mon)  ✗ refused",
+        "  Why: it has no session",
+        "",
     ]
+
+
+def test_ledger_of_a_message_to_thousands_counts_the_others() -> None:
+    receipts = {"receipts": [{"name": f"a{number}", "state": "seen"} for number in range(3000)]}
+    raw = msgspec.Raw(msgspec.json.encode(receipts))
+    page = LedgerPage(seq=7, message=_message(5), receipts=raw)
+
+    lines = _texts(ledger_lines(page, LOOK, str, 80))
+
+    assert "a499  ✓ seen" in lines
+    assert lines[-1] == "and 2,500 more; `pal receipts 5` prints all"
 
 
 def test_quote_is_short() -> None:

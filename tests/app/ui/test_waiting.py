@@ -44,14 +44,24 @@ def request(sender: Shell, text: str) -> int:
     return int(sender.ok("send", "@human", "--intent", "request", "--json", "--", text).json["seq"])
 
 
+def marked_line(person: ScreenPerson) -> str:
+    """Return the line with the cursor."""
+    return next((line for line in person.lines if line.startswith(">")), "")
+
+
+def move_down(person: ScreenPerson) -> None:
+    """Move the cursor to the next entry."""
+    before = marked_line(person)
+    person.press(b"\x1b[B")
+    person.sees_that(lambda: marked_line(person) != before, "the cursor on the next entry")
+
+
 def to_entry(person: ScreenPerson, text: str) -> None:
-    """Move the cursor to the entry with a text."""
+    """Move the cursor down to the entry with a text."""
     for _ in range(10):
-        marked = [line for line in person.lines if line.startswith(">")]
-        if any(text in line for line in marked):
+        if text in marked_line(person):
             return
-        person.press(b"\x1b[B")
-        person.sees_that(lambda: [one for one in person.lines if one.startswith(">")] != marked, "a move")
+        move_down(person)
     pytest.fail(f"no entry has {text} in:\n{person.text}")
 
 

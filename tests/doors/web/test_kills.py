@@ -124,17 +124,19 @@ async def test_both_views_have_no_gap_and_no_repeat_while_the_daemon_is_killed(b
                 sent.extend((one.seq, text) for one, text in zip(done, texts, strict=True))
             sent.append(((await luna.send("@luna", "the end")).seq, "the end"))
 
+    async def wait_for(count: int) -> None:
+        """Wait until this number of messages is sent, and both views have shown them."""
+        await asyncio.to_thread(wait_until, lambda: len(sent) >= count)
+        seq = sent[count - 1][0]
+        await asyncio.to_thread(wait_until, lambda: min(plain.last, page.last) >= seq)
+
     sending = asyncio.create_task(send_on())
     for _ in range(KILLS):
-        goal = len(sent) + 20
-        await asyncio.to_thread(wait_until, lambda goal=goal: len(sent) >= goal)
-        seq = sent[goal - 1][0]
-        await asyncio.to_thread(wait_until, lambda seq=seq: min(plain.last, page.last) >= seq)
+        await wait_for(len(sent) + 20)
         await asyncio.to_thread(bus.kill)
     is_over = True
     await sending
-    end = sent[-1][0]
-    await asyncio.to_thread(wait_until, lambda: min(plain.last, page.last) >= end)
+    await wait_for(len(sent))
     page.close()
     plain.close()
 

@@ -14,7 +14,8 @@ import msgspec
 from textual.content import Content
 
 from palaver.protocol.display import safe
-from palaver.protocol.views import ConversationRow, LedgerPage, LedgerStep, Mark, MessageRow
+from palaver.protocol.paths import mailbox_of, readable_mailbox
+from palaver.protocol.views import ConversationRow, LedgerPage, LedgerStep, Mark, MessageRow, WaitReason
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
@@ -23,6 +24,8 @@ LIMIT_NAMES: Final = 4
 """Recipients that a line names before it counts the others."""
 LIMIT_WAITING: Final = 4
 """Recipients whose reason a list shows; the ledger shows all."""
+LIMIT_RECIPIENTS: Final = 500
+"""Recipients that the ledger of a message shows."""
 LIMIT_LOADED: Final = 500
 """Messages of a conversation that are kept; those farthest from the reader are dropped and read again."""
 
@@ -218,30 +221,51 @@ def ledger_lines(
         else:  # the message itself
             lines += wrapped(f"{exact_clock(step.ts)}  stored by {look.name(step.by)}", width)
             lines.append(Content(""))
-    marks = {mark.name: mark for mark in page.message.marks}
-    for name in dict.fromkeys([*marks, *steps]):
-        lines += _recipient_lines(name, marks.get(name), steps.get(name, ()), look, exact_clock, width)
-    if not marks and not steps:
+    receipts = msgspec.json.decode(page.receipts, type=_Receipts).receipts
+    for receipt in receipts[:LIMIT_RECIPIENTS]:
+        lines += _recipient_lines(receipt, steps.get(receipt.readable, ()), look, exact_clock, width)
+    if not receipts:
         lines += wrapped("It has no recipients.", width)
+    if (more := len(receipts) - LIMIT_RECIPIENTS) > 0:
+        lines += wrapped(f"and {more:,} more; `pal receipts {page.message.seq}` prints all", width)
     return lines
 
 
+class _Receipt(msgspec.Struct, frozen=True):
+    """The parts of a receipt that the ledger draws."""
+
+    name: str
+    state: str
+    session: str = ""
+    reason: str = ""
+    wait: WaitReason | None = None
+
+    @property
+    def readable(self) -> str:
+        return readable_mailbox(mailbox_of(self.name, self.session)) if self.session else self.name
+
+
+class _Receipts(msgspec.Struct, frozen=True):
+    receipts: tuple[_Receipt, ...] = ()
+
+
 def _recipient_lines(
-    name: str,
-    mark: Mark | None,
+    receipt: _Receipt,
     steps: Sequence[LedgerStep],
     look: Look,
     exact_clock: Callable[[int], str],
     width: int,
 ) -> Iterator[Content]:
-    state = mark.state if mark is not None else steps[-1].state
-    yield from Content.assemble((look.name(name), "bold"), f"  {look.mark(state)}").wrap(width)
+    head = (look.name(receipt.readable), "bold")
+    yield from Content.assemble(head, f"  {look.mark(receipt.state)}").wrap(width)
     for step in steps:
         yield from wrapped(step_text(step, look, exact_clock), width, _INDENT)
-    if mark is not None and mark.reason is not None:
-        yield from wrapped(f"Why: {mark.reason.text} [{mark.reason.code}]", width, _INDENT, "italic")
-        if mark.reason.moves:
-            yield from wrapped(f"Next: {mark.reason.moves}", width, _INDENT, "italic")
+    if (wait := receipt.wait) is not None:
+        yield from wrapped(f"Why: {wait.text} [{wait.code}]", width, _INDENT, "italic")
+        if wait.moves:
+            yield from wrapped(f"Next: {wait.moves}", width, _INDENT, "italic")
+    elif receipt.reason and not any(step.reason == receipt.reason for step in steps):
+        yield from wrapped(f"Why: {receipt.reason}", width, _INDENT, "italic")
     yield Content("")
 
 

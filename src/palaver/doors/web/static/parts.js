@@ -92,6 +92,8 @@ export function message(row) {
   ];
 }
 
+const LIMIT_ROWS = 100; // of receipts and of steps: a message can have thousands
+
 // The ledger of one message: its receipts, and every step with time, lane, evidence and reason.
 export async function ledger(app, seq) {
   const body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ledger" }, "Loading…");
@@ -99,17 +101,19 @@ export async function ledger(app, seq) {
   try {
     const page = await app.ask({ what: "ledger", message: String(seq) });
     const receipts = page.receipts?.receipts ?? [];
+    const steps = page.steps ?? [];
+    const more = (all) => all.length > LIMIT_ROWS ? el("p", {}, `and ${all.length - LIMIT_ROWS} more; `, code(`pal receipts ${seq}`), " prints all") : null;
     fill(body,
       el("div", { class: "message" }, message({ ...page.message, marks: [] })),
       el("h3", {}, "Receipts"),
-      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.map((one) => [
-        name(one.agent ?? one.name), one.state, [one.lane, one.grade].filter(Boolean).join(", "),
+      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.slice(0, LIMIT_ROWS).map((one) => [
+        [name(one.agent ?? one.name), one.session ? ` (session ${oneLine(one.session)})` : ""], one.state, [one.lane, one.grade].filter(Boolean).join(", "),
         one.wait?.text ?? one.reason ?? "", one.wait?.moves ?? "",
-      ])) : el("p", {}, "No recipients."),
+      ])) : el("p", {}, "No recipients."), more(receipts),
       el("h3", {}, "Steps"),
-      table(["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"], (page.steps ?? []).map((step) => [
+      table(["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"], steps.slice(-LIMIT_ROWS).map((step) => [
         time(step.ts), `#${step.seq}`, step.name ? name(step.name) : "all", step.state, step.lane ?? "", step.grade ?? "", step.reason ?? "",
-      ])));
+      ])), more(steps));
   } catch (error) {
     fill(body, oneLine(error.message));
   }
