@@ -10,8 +10,8 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.fakes import FakeClock, open_memory, opened_bus
 
 from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, HttpGate
-from palaver.doors.http.webhooks import HttpReply, Webhooks
-from palaver.doors.tcp_door import Address, allowed_names
+from palaver.doors.http.webhooks import Webhooks
+from palaver.doors.tcp_door import Address, HttpReply, allowed_names
 from palaver.identity.accounts import FILE_NAME, Token, TokenBook, WebhookBook
 from palaver.services.paths import PathService
 from palaver.services.queries import Queries

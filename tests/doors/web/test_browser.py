@@ -104,6 +104,17 @@ def test_every_screen_is_accessible(stage: Stage, scheme: Any, size: tuple[int, 
             page.goto(address_of(stage.home) + "/#/now")
 
 
+def test_only_now_is_read_aloud_and_notices_are_off(stage: Stage) -> None:
+    page = stage.page
+
+    for screen in SCREENS:
+        stage.open(screen)
+        live = page.locator("[aria-live], [role=alert], [role=status], [role=log]")
+        assert live.count() == (1 if screen == "Now" else 0), screen
+
+    expect(page.get_by_role("button", name="Notices off")).to_have_attribute("aria-pressed", "false")
+
+
 def test_foreign_text_is_text_everywhere(stage: Stage) -> None:
     page = stage.page
     for screen in ("Now", "Talk", "Log"):

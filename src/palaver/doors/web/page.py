@@ -18,7 +18,7 @@ import msgspec
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import Receive, Scope, Send
 
-from palaver.doors.http.webhooks import HttpReply
+from palaver.doors.tcp_door import HttpReply
 from palaver.doors.web.acts import Acts, AnyAct
 from palaver.errors import (
     BadRequest,

@@ -78,7 +78,7 @@ export function open(app) {
     fill(detail,
       el("h2", {}, name(entry.who), ` ${TITLES[entry.kind] ?? entry.kind}`),
       el("p", { class: "why" }, entry.why),
-      facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", entry.seq ? `#${entry.seq}` : ""]]),
+      facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", isAboutMessage(entry) ? `#${entry.seq}` : ""]]),
       el("div", { class: "text boxed" }, entry.kind === "permission" ? exact(entry.what) : entry.what), permission,
       el("p", { class: "buttons" }, actions(entry, result, permission)), result, composer?.root,
       entry.actions?.length ? [el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command))))] : null);
@@ -102,7 +102,7 @@ export function open(app) {
     } else if (entry.kind === "stick" && entry.room) {
       made.push(button("Show room", () => app.go("rooms", entry.room)));
     }
-    if (entry.seq) made.push(button("Ledger", () => ledger(app, entry.seq)));
+    if (isAboutMessage(entry)) made.push(button("Ledger", () => ledger(app, entry.seq)));
     return made;
   }
 
@@ -153,6 +153,8 @@ export function open(app) {
     ],
   };
 }
+
+const isAboutMessage = (entry) => Boolean(entry.seq) && ["request", "held", "unconfirmed", "dead"].includes(entry.kind);
 
 function firstSteps() {
   return el("section", { class: "boxed", "aria-label": "First steps" },
