@@ -4,14 +4,18 @@ import json
 import re
 import socket
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.app.person import Person
 from tests.bridges.stage import BadServer, Bridge, close_all, register
 from tests.daemon.stage import Home, Result, new_home, run_as_person
+from tests.doors.web.client import PageClient
 from tests.harness.transcript_samples import SESSIONS, install_samples
+from tests.limits import LIMIT_S
 from tests.path_broker import write_source
 
 from palaver.doors.cli.run import HANDLERS, TABLE
@@ -87,6 +91,28 @@ def bridged(home: Home) -> Result:
     bridge.until("ended")
     close_all()
     return Result(status, "".join(f"{json.dumps(line)}\n" for line in bridge.heard), "")
+
+
+def browsing(home: Home) -> Result:
+    """Sign a browser in, and return what `pal web` has printed."""
+    run_as_person(home, "up", "--http", "127.0.0.1:0")
+    terminal = Person(home, cols=400)
+    try:
+        terminal.run("pal web --json")
+        terminal.until(b'"expires"')
+        terminal.until(b"}")
+        (code,) = re.findall(r'"code":"(\w+)"', terminal.shown.decode())
+        client = PageClient(home)
+        with ThreadPoolExecutor(1) as threads:
+            posting = threads.submit(client.post, "/api/sign-in", {"code": code})
+            terminal.until(b"[y/N] ")
+            terminal.press(b"y\r")
+            posting.result(LIMIT_S)
+        terminal.until(b"status 0")
+    finally:
+        terminal.close()
+    found = re.findall(r"\{.*\}", terminal.shown.decode())
+    return Result(0, "".join(f"{line}\n" for line in found), "")
 
 
 def play(home: Home) -> Iterator[tuple[str, Result]]:
@@ -201,6 +227,9 @@ def play(home: Home) -> Iterator[tuple[str, Result]]:
     yield person(f"webhook add shop --secret-file {secret}")
     yield script("webhook list")
     yield person("webhook rm ci")
+    yield "web", browsing(home)
+    yield script("web list")
+    yield person("web revoke all")
     yield other("room leave")
     yield agent("room join")
     nova.ok("room", "join")

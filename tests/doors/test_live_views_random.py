@@ -118,7 +118,7 @@ class Chance:
         room = rooms[0]
         if room.owner:
             owner = next(one for one in self._agents if one.name == room.owner)
-            handoff = {"status": "done", "next_action": "review"}
+            handoff: dict[str, object] = {"status": "done", "next_action": "review"}
             request = ReleaseStick(room=room.id, turn=room.turn, lease=room.lease, handoff=handoff)
             await broker.submit(owner, request)
         elif self._random.random() < 0.2:

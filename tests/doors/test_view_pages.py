@@ -279,7 +279,7 @@ async def test_room_page_has_members_stick_handoffs_notes_and_tasks(
     (room,) = read_open_rooms(parts.queries.rows)
     await parts.broker.submit(luna, Claim(room=room.id))
     (room,) = read_open_rooms(parts.queries.rows)
-    handoff = {"status": "tests pass", "next_action": "review"}
+    handoff: dict[str, object] = {"status": "tests pass", "next_action": "review"}
     parts.member_presence.waiting.add((room.id, "nova"))
     await parts.broker.submit(
         luna, ReleaseStick(room=room.id, turn=room.turn, lease=room.lease, handoff=handoff)

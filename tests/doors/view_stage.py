@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 from tests.doors.parts import Links, Parts
-from tests.fakes import OpenLog, Ring, opened_bus
+from tests.fakes import FakeMemberPresence, OpenLog, Ring, opened_bus
 from tests.limits import LIMIT_S
 
 from palaver.config import Settings
 from palaver.domain.stick import Policy
+from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.views import AgentRow, Attention, Changes, ConversationRow, Counts, Snapshot
-from palaver.services.live_views import LiveViews, View, ViewRecord
+from palaver.services.live_views import LiveViews, OpenView, ViewRecord, ViewSources
 
 EPOCH = "abc"
 
@@ -63,20 +64,42 @@ class SeenLinks(Links):
         self.changed(name)
 
 
+class SeenMembers(FakeMemberPresence):
+    """Presence and waits in rooms, which are reported to views."""
+
+    def __init__(self, present: set[str]) -> None:
+        super().__init__(present)
+        self.wait_changed: Callable[[str, str], None] = lambda room, name: None
+
+    def wait(self, room: str, name: str) -> None:
+        """Let a member wait for the stick."""
+        self.waiting.add((room, name))
+        self.wait_changed(room, name)
+
+
 class ViewParts(Parts):
     """The parts of a daemon, with views."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]  # those of the base class
         self.timers = Timers(self)
-        self.version = "1.2.3"
-        self.member_presence = self.bus.member_presence
-        self.rooms = SimpleNamespace(policy=Policy())
+        self.member_presence = SeenMembers(self.bus.present)
         self.presence: SeenLinks = SeenLinks(self.bus.present)
         self.slow: list[str] = []
-        self.metrics = SimpleNamespace(count_slow_follower=self.slow.append)
         self.views = LiveViews(
-            lambda: self.services,
+            ViewSources(
+                queries=self.queries,
+                directory=self.broker.directory,
+                delivery=self.delivery,
+                presence=cast("Presence", self.presence),
+                members=cast("MemberPresenceBook", self.member_presence),
+                permissions=self.permissions,
+                policy=Policy(),
+                settings=lambda: self.settings,
+                clock=self.clock,
+                version="1.2.3",
+                count_slow=self.slow.append,
+            ),
             epoch=f"{self.queries.device}-{EPOCH}",
             call_later=self.timers.call_later,
             spawn=self.tasks.create_task,
@@ -99,13 +122,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def take(view: View) -> Snapshot | Changes:
+async def take(view: OpenView) -> Snapshot | Changes:
     """Wait for the next record of a view."""
     async with asyncio.timeout(LIMIT_S):
         return decode(await anext(view))
 
 
-async def take_until(parts: ViewParts, view: View, seq: int) -> list[Snapshot | Changes]:
+async def take_until(parts: ViewParts, view: OpenView, seq: int) -> list[Snapshot | Changes]:
     """Take the records of a view up to a seq, and let time pass for them."""
     found: list[Snapshot | Changes] = []
     while not found or found[-1].seq < seq:
@@ -113,7 +136,7 @@ async def take_until(parts: ViewParts, view: View, seq: int) -> list[Snapshot | 
     return found
 
 
-async def take_in_time(parts: ViewParts, view: View) -> Snapshot | Changes:
+async def take_in_time(parts: ViewParts, view: OpenView) -> Snapshot | Changes:
     """Take the next record of a view, and let time pass until it is there."""
     async with asyncio.timeout(LIMIT_S):
         waiting = asyncio.ensure_future(anext(view))
@@ -129,7 +152,7 @@ def decode(record: ViewRecord) -> Snapshot | Changes:
 
 
 class Model:
-    """What a view knows: the snapshot, with every change applied. It checks that no event is missing."""
+    """The state of a view: the snapshot, with every change applied. It checks that no event is missing."""
 
     def __init__(self) -> None:
         self.seq = -1

@@ -57,8 +57,10 @@ BEHAVIOURS: Final[Mapping[str, str]] = {
     "reserved-type": "An envelope of a type of our own is refused.",
     "foreign-from": "An envelope in another's name is refused.",
     "foreign-type": "An envelope of a foreign type is kept and routed unread.",
+    "task-sentence": "A task is read as a sentence with its number.",
     # Delivery
     "receipt-rises": "A receipt rises from queued to seen, with its lane and its evidence.",
+    "receipt-reason": "A receipt that is not final says why it waits, and what would deliver it.",
     "take-once": "What was taken is not given again.",
     "peek-changes-nothing": "Looking at mail leaves it unread.",
     "store-and-forward": "A message to somebody who is away waits until it is back.",

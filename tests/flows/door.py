@@ -62,6 +62,8 @@ class Step:
     lane: str = ""
     grade: str = ""
     answer: int = 0
+    wait: str = ""
+    """The code and the sentence why it waits; empty if it does not."""
 
 
 class Seat(Protocol):

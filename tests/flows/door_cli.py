@@ -89,6 +89,7 @@ class CliSeat:
                 lane=line.get("lane", ""),
                 grade=line.get("grade", ""),
                 answer=line.get("answer", 0),
+                wait="{code}: {text}; {moves}".format(**line["wait"]) if "wait" in line else "",
             )
             for line in found["receipts"]
         ]

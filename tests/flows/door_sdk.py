@@ -88,7 +88,14 @@ class SdkSeat:
         except PalaverError as error:
             raise Refused(error.code, error.details) from error
         return [
-            Step(name=one.name, state=one.state, lane=one.lane, grade=one.grade, answer=one.answer)
+            Step(
+                name=one.name,
+                state=one.state,
+                lane=one.lane,
+                grade=one.grade,
+                answer=one.answer,
+                wait=f"{one.wait.code}: {one.wait.text}; {one.wait.moves}" if one.wait else "",
+            )
             for one in found
         ]
 

@@ -4,6 +4,8 @@ import pytest
 from tests.flows.behaviours import behaviour
 from tests.flows.door import Door, Refused, Seat
 
+from palaver.state.reasons import WAIT_CODES
+
 
 async def states(sender: Seat, message: int) -> list[tuple[str, str]]:
     return [(step.name, step.state) for step in await sender.receipts(str(message))]
@@ -22,6 +24,20 @@ async def test_receipt_rises_with_its_evidence(door: Door) -> None:
     assert [(step.name, step.state) for step in after] == [("nova", "seen"), ("kira", "queued")]
     assert (after[0].lane, after[0].grade) in (("recv", "flushed"), ("sdk", "acked"))
     assert len(await kira.take()) == 1
+
+
+@behaviour("receipt-reason")
+async def test_receipt_says_why_it_waits(door: Door) -> None:
+    luna, nova, _ = await door.join("luna"), await door.join("nova"), await door.join("kira")
+    sent = await luna.send(["@nova", "@kira"], "hello")
+    await nova.take()
+
+    seen, waiting = await luna.receipts(str(sent.seq))
+
+    assert seen.wait == ""
+    code, _, sentences = waiting.wait.partition(": ")
+    assert code in WAIT_CODES
+    assert all("kira" in sentence for sentence in sentences.split("; "))
 
 
 @behaviour("take-once")

@@ -315,6 +315,22 @@ async def test_envelope_with_a_foreign_sender_is_refused(door: Door) -> None:
     assert await nova.take() == []
 
 
+@behaviour("task-sentence", needs="put")
+async def test_task_is_read_as_a_sentence_with_its_number(door: Door) -> None:
+    luna, nova = await door.join("luna"), await door.join("nova")
+    created = palaver.Envelope.new("task.create", "luna", {"title": "Refactor auth"}, to=["nova"])
+    made = await luna.put(created)
+    completed = {"task_id": created.id, "summary": "tests pass"}
+    await luna.put(palaver.Envelope.new("task.complete", "luna", completed, to=["nova"]))
+
+    letters = await nova.take()
+
+    assert [letter.text for letter in letters] == [
+        f"task {made.seq}: Refactor auth",
+        f"task {made.seq} is completed: tests pass",
+    ]
+
+
 @behaviour("foreign-type", needs="put")
 async def test_envelope_of_a_foreign_type_is_stored_and_routed_unchanged(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")

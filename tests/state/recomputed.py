@@ -1,4 +1,4 @@
-"""Conversations and what waits for a person, recomputed from all events without the rows of their folds."""
+"""Conversations and attention, recomputed from all events without the rows of their folds."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -115,7 +115,7 @@ def _in_pages(rows: Rows) -> list[str]:
 
 
 def check_attention(rows: Rows, events: Sequence[Event]) -> None:
-    """Check the list of what waits for a person, as a whole and entry by entry."""
+    """Check the attention list, as a whole and entry by entry."""
     agents = read_agents(rows)
     facts = FakeFacts(events={event.seq: event for event in events}, known=agents)
     wanted = _attention(rows, events, agents)

@@ -16,6 +16,7 @@ from palaver.protocol.paths import (
     RouteResult,
     SubscriptionResult,
 )
+from palaver.protocol.views import WaitReason
 
 # --------------------
 # An agent on the bus, as other agents see it.
@@ -92,6 +93,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     is_implied: bool = msgspec.field(name="implied", default=False)
     """The reply did not name the message: it was the only open request."""
     by: str = ""
+    wait: WaitReason | None = None
+    """Why it is not seen yet; None if its state is final."""
 
 
 # --------------------

@@ -66,7 +66,7 @@ from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
-from palaver.services.live_views import LiveViews
+from palaver.services.live_views import LiveViews, ViewSources
 from palaver.services.metrics import Metrics, MetricSources
 from palaver.services.notices import NoticeBook
 from palaver.services.otel import OtelExport
@@ -659,7 +659,7 @@ class Daemon:
             hints=lambda name: hints_for(services, name),
             tasks=tasks,
         )
-        tickets = Tickets(self._clock)
+        tickets, permissions = Tickets(self._clock), PermissionBook()
         accounts = Accounts(
             tokens=middle.tokens,
             directory=broker.directory,
@@ -685,14 +685,6 @@ class Daemon:
         call_later = asyncio.get_running_loop().call_later
         past = PastViews(self._home, last=queries.last, tasks=tasks, call_later=call_later)
         closing.callback(past.close)
-        live = LiveViews(
-            lambda: services,
-            epoch=f"{queries.device}-{secrets.token_hex(8)}",
-            call_later=call_later,
-            spawn=tasks.create_task,
-            past=past.answer,
-        )
-        closing.callback(live.close)
         notices = NoticeBook(self._live, self._clock, call_later)
         closing.callback(notices.close)
         metrics = Metrics(
@@ -706,6 +698,26 @@ class Daemon:
                 count_waiting=middle.member_presence.count_waiting,
             )
         )
+        live = LiveViews(
+            ViewSources(
+                queries=queries,
+                directory=broker.directory,
+                delivery=delivery,
+                presence=agent_index.presence,
+                members=middle.member_presence,
+                permissions=permissions,
+                policy=self._policy,
+                settings=lambda: self._live.now,
+                clock=self._clock,
+                version=__version__,
+                count_slow=metrics.count_slow_follower,
+            ),
+            epoch=f"{queries.device}-{secrets.token_hex(8)}",
+            call_later=call_later,
+            spawn=tasks.create_task,
+            past=past.answer,
+        )
+        closing.callback(live.close)
         services = Services(
             daemon=DaemonParts(
                 home=self._home,
@@ -736,7 +748,7 @@ class Daemon:
                 conversations=conversations,
                 subagents=subagents,
                 transcripts=transcripts,
-                permissions=PermissionBook(),
+                permissions=permissions,
                 consumers=Consumers(self._home / "consumers"),
             ),
             live=live,

@@ -242,3 +242,16 @@ def _bind(address: Address) -> socket.socket:
     # Its connections inherit this. Otherwise the body of a response waits 40 ms for the receipt of its head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+# --------------------
+# A response that a part of the HTTP door makes itself.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpReply:
+    """A status and the fields of a JSON object."""
+
+    status: int
+    fields: dict[str, object]
+    headers: tuple[tuple[bytes, bytes], ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -113,9 +113,16 @@ def places_of(event: Event) -> frozenset[str]:
 
     Raw keys are shown nowhere.
     """
-    if not _is_shown(event):
+    body = event.body
+    if isinstance(body, MessageSent):
+        if body.raw is not None:
+            return frozenset()
+        names = body.delivered_to
+    elif is_envelope(event):
+        names = event.delivered_to
+    else:
         return frozenset()
-    agents = {f"@{name}" for name in _parties(event.to, _recipients_of(event))}
+    agents = {f"@{name}" for name in _parties(event.to, names)}
     return frozenset({*conversation_places(event), f"@{_fold(event.sender)}", *agents})
 
 
@@ -124,40 +131,34 @@ def conversation_places(event: Event) -> tuple[str, ...]:
 
     They are sorted.
     """
-    if not _is_shown(event):
-        return ()
-    body, names = event.body, _recipients_of(event)
-    find = _conversations if len(names) <= _LIMIT_REMEMBERED else _conversations.__wrapped__
+    body = event.body
     if isinstance(body, MessageSent):
-        shown = (body.channel or "", body.thread or "", body.room or "")
+        if body.raw is not None:
+            return ()
+        names, shown = body.delivered_to, (body.channel, body.thread, body.room)
+        find = _conversations if len(names) <= _LIMIT_REMEMBERED else _conversations.__wrapped__
         return find(event.sender, event.to, names, body.scope, shown)
-    return find(event.sender, event.to, names, None, _NOWHERE)
+    if not is_envelope(event):
+        return ()
+    # The payload of an envelope is its sender's, and could claim anything.
+    return _conversations.__wrapped__(event.sender, event.to, event.delivered_to, None, _NOWHERE)
 
 
-_NOWHERE: Final = ("", "", "")
+_NOWHERE: Final = (None, None, None)
 _LIMIT_REMEMBERED: Final = 8
 """The places of a message to more recipients than this are not remembered."""
 
 
-def _is_shown(event: Event) -> bool:
-    body = event.body
-    return body.raw is None if isinstance(body, MessageSent) else is_envelope(event)
-
-
-def _recipients_of(event: Event) -> tuple[str, ...]:
-    # The payload of an envelope is its sender's, and could claim anything.
-    return event.body.delivered_to if isinstance(event.body, MessageSent) else event.delivered_to
+_Shown: TypeAlias = tuple[str | None, str | None, str | None]
+"""The channel, the thread and the room of a message."""
 
 
 # Every message is folded into its conversations and indexed by them, and most have the same few.
 @lru_cache(maxsize=4096)
 def _conversations(
-    sender: str, to: tuple[str, ...], names: tuple[str, ...], scope: str | None, shown: tuple[str, str, str]
+    sender: str, to: tuple[str, ...], names: tuple[str, ...], scope: str | None, shown: _Shown
 ) -> tuple[str, ...]:
-    """Return the shared places of a message, or of an envelope if `scope` is None.
-
-    `shown` are its channel, its thread and its room.
-    """
+    """Return the shared places of a message, or of an envelope if `scope` is None."""
     channel, thread, room = shown
     found = {place for token in to if (place := _channel_of_token(token))}
     if channel:

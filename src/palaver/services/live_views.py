@@ -16,8 +16,11 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from palaver.clock import CallLater, Clock, Timer
+from palaver.config import Settings
+from palaver.domain.routing import Directory
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
 from palaver.errors import BadRequest, PalaverError, StorageFailed, Unavailable
+from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import (
@@ -28,6 +31,7 @@ from palaver.protocol.events import (
     State,
     TextRemoved,
 )
+from palaver.protocol.lanes import Delivering
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.views import (
@@ -43,9 +47,9 @@ from palaver.protocol.views import (
     ViewValue,
 )
 from palaver.services.past import Report
+from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.services import Services
-from palaver.services.view_pages import LogReader, ViewPages, event_row
+from palaver.services.view_pages import LastMessage, LogReader, ViewPages, event_row, last_message
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -59,14 +63,20 @@ MOST_A_SECOND: Final = 30
 """Changes that a view gets in a second."""
 LIMIT_CONTINUED: Final = 2000
 """Events that a snapshot of a continued view can have. If there are more, it has the newest ones instead."""
-_LIMIT_EVENTS: Final = 500
+FLOOD_A_SECOND: Final = 20
+"""Changes in a second while each has many events: a record costs more than its events."""
+_MANY_EVENTS: Final = 150
+_LIMIT_EVENTS: Final = 1000
 """Events in one record; further ones follow in the next."""
 _LIMIT_AGENTS: Final = 100
 """Agents in one record; further ones follow in the next."""
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
+_LIMIT_ROOMS: Final = 20
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
+_REMOVAL_MS: Final = 500
+"""Milliseconds between two looks at a message whose text is being removed: no event reports the end."""
 _STEP: Final = 20
 """Rows that are built before other callers can run."""
 _LONGEST_SLEEP_S: Final = 60.0
@@ -85,7 +95,7 @@ class ViewRecord:
     data: bytes
 
 
-class View:
+class OpenView:
     """The records of one open view. Iterate over it, and always close it.
 
     The next record is requested when the last one was written. At most 1 MiB waits in the meantime; then it
@@ -159,12 +169,30 @@ class View:
             self._hub.forget(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSources:
+    """The parts of the daemon that views are made from."""
+
+    queries: Queries
+    directory: Directory
+    delivery: Delivering
+    presence: Presence
+    members: MemberPresenceBook
+    permissions: PermissionBook
+    policy: Policy
+    settings: Callable[[], Settings]
+    clock: Clock
+    version: str
+    count_slow: Callable[[str], None]
+    """Counts a follower of this kind that reads too slowly."""
+
+
 class LiveViews:
     """The open views of one daemon. Without an open view it costs nothing."""
 
     def __init__(
         self,
-        services: Callable[[], Services],
+        sources: ViewSources,
         *,
         epoch: str,
         call_later: CallLater,
@@ -175,7 +203,7 @@ class LiveViews:
 
         `past` answers questions about a seq of the past.
         """
-        self._services = services
+        self._sources = sources
         self._call_later = call_later
         self._spawn = spawn
         self._epoch = epoch
@@ -183,18 +211,18 @@ class LiveViews:
         self._hub: _Hub | None = None
         self._is_closed = False
 
-    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> View:
+    def open(self, after: int = 0, epoch: str = "", *, me: str = HUMAN) -> OpenView:
         """Open a view. One that continues gives the seq and the epoch of its last record.
 
         The epoch begins with the id of the home: a seq of another home is ignored.
         """
         hub = self._hub
         if hub is None or hub.is_over:
-            hub = self._hub = _Hub(self._services(), self.facts, self._call_later)
+            hub = self._hub = _Hub(self._sources, self.facts, self._call_later)
             self._spawn(hub.run())
-        device = self._services().queries.device
+        device = self._sources.queries.device
         is_ours = not epoch or epoch.startswith(f"{device}-")
-        view = View(hub, me, after if is_ours else 0, epoch if is_ours else "")
+        view = OpenView(hub, me, after if is_ours else 0, epoch if is_ours else "")
         hub.views.add(view)
         if self._is_closed:
             view.close()
@@ -203,11 +231,11 @@ class LiveViews:
     @property
     def facts(self) -> "LiveFacts":
         """Time, presence and lanes as of now."""
-        return LiveFacts(self._services(), self._epoch)
+        return LiveFacts(self._sources, self._epoch)
 
     def pages(self) -> ViewPages:
         """Return the pages of the present."""
-        queries = self._services().queries
+        queries = self._sources.queries
         return ViewPages(queries.rows, LogReader(queries), self.facts)
 
     async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
@@ -217,7 +245,7 @@ class LiveViews:
         """
         if not question.at:
             return await self.pages().answer(question)
-        last = self._services().queries.last()
+        last = self._sources.queries.last()
         if question.at > last:
             raise BadRequest(f"there is no event #{question.at} yet; the last one is #{last}")
         if self._past is None:
@@ -239,59 +267,59 @@ class LiveViews:
 class LiveFacts:
     """The facts that a view of the present needs in addition to the rows."""
 
-    def __init__(self, services: Services, epoch: str) -> None:
-        self._services = services
+    def __init__(self, sources: ViewSources, epoch: str) -> None:
+        self._sources = sources
         self.epoch = epoch
 
     @property
     def device(self) -> str:
-        return self._services.queries.device
+        return self._sources.queries.device
 
     @property
     def version(self) -> str:
-        return self._services.daemon.version
+        return self._sources.version
 
     @property
     def now_ms(self) -> int:
-        return self._services.clock.now_ms()
+        return self._sources.clock.now_ms()
 
     @property
     def stale_after_ms(self) -> int:
-        return self._services.daemon.settings.stale_after_s * 1000
+        return self._sources.settings().stale_after_s * 1000
 
     @property
     def policy(self) -> Policy:
-        return self._services.rooms.policy
+        return self._sources.policy
 
     def is_present(self, name: str) -> bool:
-        return self._services.callers.presence.is_present(name)
+        return self._sources.presence.is_present(name)
 
     def agents(self) -> Iterable[Agent]:
-        return (agent for agent in self._services.broker.directory.all() if not agent.left)
+        return (agent for agent in self._sources.directory.all() if not agent.left)
 
     def count_agents(self) -> int:
-        return len(self._services.broker.directory)
+        return len(self._sources.directory)
 
     def text_of(self, seq: int) -> str:
-        event = self._services.queries.event(seq)
+        event = self._sources.queries.event(seq)
         return "" if event is None else beginning_of(event)
 
     def sender_of(self, seq: int) -> str:
-        event = self._services.queries.event(seq)
+        event = self._sources.queries.event(seq)
         return "" if event is None else event.sender
 
     def lease_until_ms(self, room: Room) -> int:
-        return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
+        return lease_until_ms(room, self.room(room.id, (room.owner,)), self.policy)
 
     def permission(self, id: str) -> bool:
-        return self._services.agents.permissions.get(id) is not None
+        return self._sources.permissions.get(id) is not None
 
     def request(self, id: str) -> PermissionPage | None:
-        found = self._services.agents.permissions.get(id)
+        found = self._sources.permissions.get(id)
         if found is None:
             return None
         return PermissionPage(
-            seq=self._services.queries.last(),
+            seq=self._sources.queries.last(),
             id=found.id,
             agent=found.agent,
             tool=found.tool,
@@ -312,15 +340,15 @@ class LiveFacts:
                 wakes_idle=ability.wakes_idle,
                 reaches_busy=ability.reaches_busy,
             )
-            for ability, level in self._services.delivery.lanes(name)
+            for ability, level in self._sources.delivery.lanes(name)
         ]
 
-    def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
-        return take_facts(self._services.callers.member_presence, self.now_ms, room.id, names)
+    def room(self, room: str, names: Iterable[str]) -> RoomFacts:
+        return take_facts(self._sources.members, self.now_ms, room, names)
 
 
 # --------------------
-# The hub: what has changed since the last record, and the record of it.
+# The hub: it collects everything that has changed since the last record, and makes the next one.
 
 
 _Key = TypeVar("_Key")
@@ -338,8 +366,6 @@ class _Changed:
         self.attention: dict[str, None] = {}
         self.moved: dict[int, None] = {}
         self.rooms: dict[str, None] = {}
-        self._talks_of: dict[tuple[object, ...], tuple[str, ...]] = {}
-        """The conversations of messages by the fields that decide: most messages are like the one before."""
 
     def __bool__(self) -> bool:
         return any((self.agents, self.counted, self.talks, self.attention, self.moved, self.rooms))
@@ -357,23 +383,7 @@ class _Changed:
     def note_message(self, event: Event, message: MessageSent) -> None:
         self.agents[event.sender] = None
         self.note_unread(message.delivered_to)
-        deciding = (
-            event.sender,
-            event.to,
-            event.imported,
-            message.delivered_to,
-            message.scope,
-            message.thread,
-            message.room,
-            message.channel,
-            message.raw is None,
-        )
-        talks = self._talks_of.get(deciding)
-        if talks is None:
-            if len(self._talks_of) >= _LIMIT_KEYS:
-                self._talks_of.clear()
-            talks = self._talks_of[deciding] = conversations_of(event)
-        self.talks.update(dict.fromkeys(talks))
+        self.talks.update(dict.fromkeys(conversations_of(event)))
         if answered := answered_seq(event):
             self.moved[answered] = None
 
@@ -397,12 +407,14 @@ class _Changed:
         if room := room_id_of(event):
             self.rooms[room] = None
             self.agents.update(dict.fromkeys(event.to))
-        if isinstance(event.body, TextRemoved):
-            seq = event.body.event
-            self.moved[seq] = None
-            self.attention.update((f"{kind}/{seq}", None) for kind in ("request", "held", "dead"))
-            if (removed := queries.event(seq)) is not None:
-                self.talks.update(dict.fromkeys(conversations_of(removed)))
+
+    def note_removed(self, seq: int, queries: Queries) -> None:
+        """Add everything that shows the text of a message."""
+        self.moved[seq] = None
+        self.attention.update((f"{kind}/{seq}", None) for kind in ("request", "held", "dead"))
+        if (event := queries.event(seq)) is not None:
+            self.agents[event.sender] = None
+            self.talks.update(dict.fromkeys(conversations_of(event)))
 
     def note_agent(self, name: str, rooms: Iterable[str]) -> None:
         """Add an agent whose presence, or whose time, has changed."""
@@ -523,17 +535,17 @@ def _may_begin(event: Event, key: str) -> bool:
 class _Hub:
     """Follows the log for all open views. One task, which ends with the last view."""
 
-    def __init__(self, services: Services, facts: LiveFacts, call_later: CallLater) -> None:
-        self.views: set[View] = set()
+    def __init__(self, sources: ViewSources, facts: LiveFacts, call_later: CallLater) -> None:
+        self.views: set[OpenView] = set()
         self.is_over = False
-        self._services = services
-        self._queries = services.queries
-        self._clock: Clock = services.clock
+        self._sources = sources
+        self._queries = sources.queries
+        self._clock = sources.clock
         self._facts = facts
-        self._pages = ViewPages(services.queries.rows, LogReader(services.queries), facts)
+        self._pages = ViewPages(sources.queries.rows, LogReader(sources.queries), facts)
         self._call_later = call_later
         self._wake = asyncio.Event()
-        self._asking: set[View] = set()
+        self._asking: set[OpenView] = set()
         self._changed = _Changed()
         self._seq = 0
         self._next_s = float("-inf")
@@ -543,22 +555,22 @@ class _Hub:
         self._states: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
         self._children: dict[str, set[str]] = {}
-        self._last: dict[str, Event | None] = {}
+        self._last: dict[str, LastMessage | None] = {}
         self._attention = _Entries()
         self._counts: Counts | None = None
 
     # Called by views and by the parts of the daemon
 
-    def want_snapshot(self, view: View) -> None:
+    def want_snapshot(self, view: OpenView) -> None:
         """Prepare a snapshot for a view."""
         self._asking.add(view)
         self._wake.set()
 
     def count_slow(self) -> None:
         """Count a view that reads too slowly."""
-        self._services.metrics.count_slow_follower("view")
+        self._sources.count_slow("view")
 
-    def forget(self, view: View) -> None:
+    def forget(self, view: OpenView) -> None:
         """Remove a closed view. The hub ends with the last one."""
         self.views.discard(view)
         self._asking.discard(view)
@@ -589,7 +601,7 @@ class _Hub:
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
         # A blocked agent is listed once: by its request, or as blocked.
-        pending = self._services.agents.permissions.get(id_)
+        pending = self._sources.permissions.get(id_)
         known = self._attention.get(f"permission/{id_}")
         for name in {pending.agent if pending else "", known.who if known else ""} - {""}:
             self._changed.attention[f"agent/{name}"] = None
@@ -604,9 +616,9 @@ class _Hub:
 
     async def run(self) -> None:
         """Serve the views until the last one is closed."""
-        presence, permissions = self._services.callers.presence, self._services.agents.permissions
+        presence, permissions = self._sources.presence, self._sources.permissions
         unsubscribe = self._queries.subscribe(lambda events: self._wake.set())
-        members = self._services.callers.member_presence
+        members = self._sources.members
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
         try:
@@ -633,7 +645,7 @@ class _Hub:
 
     async def _begin(self) -> None:
         self._seq = self._queries.last()
-        for at, agent in enumerate(self._services.broker.directory.all()):
+        for at, agent in enumerate(self._sources.directory.all()):
             await _let_others_run(at)
             self._count(agent)
             self._watch_agent(agent)
@@ -657,9 +669,11 @@ class _Hub:
         if wait_s > 0:
             self._wake_after(wait_s)
             return
-        self._next_s = self._clock.monotonic_s() + 1 / MOST_A_SECOND
+        begin_s = self._clock.monotonic_s()
+        self._next_s = begin_s + 1 / MOST_A_SECOND
         try:
-            await self._send_changes()
+            if await self._send_changes() >= _MANY_EVENTS:
+                self._next_s = begin_s + 1 / FLOOD_A_SECOND
         except StorageFailed as error:
             # Some events cannot be read. A new snapshot says that it does not continue.
             _logger.error("open views get a new snapshot: %s", error)
@@ -691,14 +705,23 @@ class _Hub:
 
     def _note_due(self) -> None:
         """Note agents that have become stale, and leases that are over."""
-        rows = self._queries.rows
         for kind, key in self._due.take(self._clock.now_ms()):
             if kind == "agent":
                 self._changed.note_agent(key, ())
-            elif (room := read_room(rows, key)) is not None:
+                if (agent := self._sources.directory.get(key)) is not None:
+                    self._watch_agent(agent)
+            elif kind == "text":
+                self._note_removed(*map(int, key.split("/")))
+            else:
                 self._changed.rooms[key] = None
                 self._changed.attention[f"stick/{key}"] = None
-                self._watch_room(room)
+
+    def _note_removed(self, seq: int, order: int) -> None:
+        """Read a message again whose text is being removed, until that is done; `order` is its seq."""
+        self._changed.note_removed(seq, self._queries)
+        self._last.clear()
+        if order > self._queries.redacted():
+            self._due.put(self._clock.now_ms() + _REMOVAL_MS, "text", f"{seq}/{order}")
 
     def _watch_agent(self, agent: Agent) -> None:
         limit_ms = self._facts.stale_after_ms
@@ -709,7 +732,7 @@ class _Hub:
 
     def _watch_room(self, room: Room) -> None:
         names = filter(None, (room.owner, room.reserved_for))
-        at_ms = outlook(room, self._facts.room(room, names), self._facts.policy).changes_ms
+        at_ms = outlook(room, self._facts.room(room.id, names), self._facts.policy).changes_ms
         if at_ms is not None:
             self._due.put(at_ms + 1, "room", room.id)
 
@@ -736,7 +759,7 @@ class _Hub:
         counts = self._current_counts()
         return msgspec.structs.replace(snapshot, seq=self._seq, attention=attention, counts=counts)
 
-    async def _continued(self, snapshot: Snapshot, view: View) -> ViewRecord:
+    async def _continued(self, snapshot: Snapshot, view: OpenView) -> ViewRecord:
         """Return the snapshot with the events after the view's last record, if there are not too many."""
         if view.is_continuing and view.after <= self._seq:
             missed = await self._events_after(view.after)
@@ -766,41 +789,51 @@ class _Hub:
 
     # Changes
 
-    async def _send_changes(self) -> None:
+    async def _send_changes(self) -> int:
+        """Send everything since the last record. Return the number of its events."""
         after = self._seq
         events, seq = await self._queries.next_events(after, _LIMIT_EVENTS)
+        newest: dict[str, Event] = {}
         rows: list[EventRow] = []
+        noted: set[tuple[object, ...]] = set()
         for at, event in enumerate(events):
             await _let_others_run(at)
-            self._note(event)
             rows.append(event_row(event))
+            # In a flood most messages are like the one before.
+            kind = _kind_of_message(event)
+            if kind is None or kind not in noted:
+                self._note(event)
+                noted.add(kind or ())
+        for event in events:
+            if isinstance(event.body, MessageSent):
+                newest[event.sender] = event
+        self._last.update((sender, last_message(event)) for sender, event in newest.items())
         changes = await self._changes(after, seq, rows)
         self._seq = seq
-        if _is_empty(changes):
-            return
-        record = ViewRecord(seq=seq, is_snapshot=False, data=_encode(changes))
-        for view in self.views:
-            if not view.is_behind:
-                view.put(record)
+        if not _is_empty(changes):
+            record = ViewRecord(seq=seq, is_snapshot=False, data=_encode(changes))
+            for view in self.views:
+                if not view.is_behind:
+                    view.put(record)
+        return len(events)
 
     def _note(self, event: Event) -> None:
         self._changed.note(event, self._queries)
         self._changed.attention.update(dict.fromkeys(self._attention.touched_by(event)))
-        if isinstance(event.body, MessageSent):
-            self._last[event.sender] = event
+        if isinstance(event.body, TextRemoved):
+            self._note_removed(event.body.event, event.seq)
         elif event.type in AGENT_TYPES:
-            agent = self._services.broker.directory.get(agent_of(event))
+            agent = self._sources.directory.get(agent_of(event))
             if agent is not None:
                 self._count(agent)
                 self._watch_agent(agent)
-        elif (room_id := room_id_of(event)) and (room := read_room(self._queries.rows, room_id)) is not None:
-            self._watch_room(room)
 
     async def _changes(self, after: int, seq: int, events: Iterable[EventRow]) -> Changes:
         agents = await self._agent_rows()
         talks = self._talk_rows()
         attention, settled = await self._attention_entries()
-        moved, rooms = _take(self._changed.moved, _LIMIT_EVENTS), _take(self._changed.rooms, _LIMIT_KEYS)
+        moved = _take(self._changed.moved, _LIMIT_EVENTS)
+        rooms = await self._room_ids()
         counts = self._current_counts()
         is_new = counts != self._counts
         self._counts = counts
@@ -823,13 +856,22 @@ class _Hub:
         rows = []
         for at, name in enumerate(dict.fromkeys(names)):
             await _let_others_run(at)
-            if self._services.broker.directory.get(name) is None:
+            if self._sources.directory.get(name) is None:
                 continue
             if name not in self._last:
                 self._last[name] = await self._pages.last_message(name)
             if (row := self._pages.agent_row(name, self._last[name])) is not None:
                 rows.append(row)
         return rows
+
+    async def _room_ids(self) -> list[str]:
+        """Return the changed rooms, and note when they change by time."""
+        ids = _take(self._changed.rooms, _LIMIT_ROOMS)
+        for id_ in ids:
+            await asyncio.sleep(0)  # A room can have many members.
+            if (room := read_room(self._queries.rows, id_)) is not None:
+                self._watch_room(room)
+        return ids
 
     def _talk_rows(self) -> list[ConversationRow]:
         rows, text_of = self._queries.rows, self._facts.text_of
@@ -872,6 +914,24 @@ class _Hub:
         agents = {state: number for state, number in self._numbers.items() if number}
         unread = count_unread(self._queries.rows)
         return Counts(agents=agents, attention=len(self._attention), unread=unread)
+
+
+def _kind_of_message(event: Event) -> tuple[object, ...] | None:
+    """Return the fields of a message that decide which rows it changes; None for other events."""
+    message = event.body
+    if not isinstance(message, MessageSent) or not _is_plain(message):
+        return None
+    return (
+        event.sender,
+        event.to,
+        event.imported,
+        message.delivered_to,
+        message.scope,
+        message.thread,
+        message.room,
+        message.channel,
+        message.raw is None,
+    )
 
 
 def _is_empty(changes: Changes) -> bool:

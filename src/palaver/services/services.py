@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
@@ -16,6 +16,7 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
 from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations
+from palaver.services.live_views import LiveViews
 from palaver.services.metrics import Metrics
 from palaver.services.notices import NoticeBook
 from palaver.services.paths import PathService
@@ -23,9 +24,6 @@ from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.turns import TurnService
-
-if TYPE_CHECKING:
-    from palaver.services.live_views import LiveViews  # it needs the services itself
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -129,7 +127,7 @@ class Services:
     callers: CallerBooks
     agents: AgentBooks
     cases: UseCases
-    live: "LiveViews"
+    live: LiveViews
     """The open views, and the pages that they show."""
 
     @property

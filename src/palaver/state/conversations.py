@@ -57,7 +57,7 @@ class _Talk(msgspec.Struct, frozen=True, array_like=True):
     unread: int
 
 
-class _Open(msgspec.Struct, frozen=True, array_like=True):
+class _OpenTalks(msgspec.Struct, frozen=True, array_like=True):
     """The conversations of a message of the person, and whether it counts as unread now."""
 
     talks: tuple[str, ...]
@@ -65,7 +65,7 @@ class _Open(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decode_talk: Final = msgspec.json.Decoder(_Talk).decode
-_decode_open: Final = msgspec.json.Decoder(_Open).decode
+_decode_open: Final = msgspec.json.Decoder(_OpenTalks).decode
 
 
 def conversations_of(event: Event) -> tuple[str, ...]:
@@ -194,10 +194,11 @@ def talk_changes(rows: Rows, event: Event, changes: Sequence[Change]) -> list[Ch
         is_of_person = HUMAN in event.delivered_to
     else:
         return []
-    talks, found = conversations_of(event), list[Change]()
+    talks = conversations_of(event)
+    if not is_of_person:  # As most messages on a busy bus.
+        return [change for key in talks for change in _newest(rows, event, key, 0)]
     steps = dict.fromkeys(talks, 0)
-    if is_of_person:
-        found = _opened(rows, event, talks, changes, steps)
+    found = _opened(rows, event, talks, changes, steps)
     for key, step in steps.items():
         found += _newest(rows, event, key, step) if key in talks else _stepped(rows, key, step)
     return found
@@ -245,14 +246,16 @@ def _opened(
     for key, value in moved.items():
         seq = seq_of_mail_key(key)
         row = rows.get(TALK_OPEN, f"{seq:015d}")
-        old = _Open(tuple(talks) if seq == event.seq else (), False) if row is None else _decode_open(row)
+        old = (
+            _OpenTalks(tuple(talks) if seq == event.seq else (), False) if row is None else _decode_open(row)
+        )
         is_unread = value is not None and _is_unread(key, value)
         for talk in old.talks:
             steps[talk] = steps.get(talk, 0) + is_unread - old.is_unread
         # An unconfirmed message may be queued again, and is unread then.
         is_open = value is not None or _becomes_unconfirmed(mail, seq)
         changes.append(
-            (TALK_OPEN, f"{seq:015d}", encode_row(_Open(old.talks, is_unread)) if is_open else None)
+            (TALK_OPEN, f"{seq:015d}", encode_row(_OpenTalks(old.talks, is_unread)) if is_open else None)
         )
     return changes
 

@@ -172,7 +172,7 @@ class WaitFacts(Protocol):
 
 
 def read_wait(rows: Rows, seq: int, mailbox: str, facts: WaitFacts) -> WaitReason | None:
-    """Return why one copy of a message is not seen yet; None if its state is final, or if there is none.
+    """Return why one copy of a message is not seen yet; None if its state is final, or if it does not exist.
 
     `mailbox` is an agent, the person, or a session as `agent+session`.
     """

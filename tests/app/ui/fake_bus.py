@@ -1,4 +1,4 @@
-"""A bus of conversations, rooms and events for the screens, held in memory. It answers questions like a daemon."""
+"""A bus in memory for the screens: it answers questions about conversations, rooms and events."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -81,7 +81,7 @@ class FakeBus:
 
     def room(self, room_id: str, *members: str, **fields: object) -> None:
         """Add a room."""
-        base = {"id": room_id, "name": room_id, "path": f"/work/{room_id}", "stick": "idle", **fields}
+        base = {"id": room_id, "name": room_id, "path": f"/home/ada/{room_id}", "stick": "idle", **fields}
         row = msgspec.convert({**base, "members": len(members), "present": len(members)}, RoomRow)
         found = tuple(RoomMember(name=name, state="idle", is_present=True) for name in members)
         self.rooms[room_id] = RoomPage(seq=self.last, row=row, members=found)

@@ -170,5 +170,5 @@ def test_changed_marks_and_another_width_lay_messages_out_again() -> None:
     assert not lines.update([_message(2)])
     assert (lines.total, lines.find("2")) == (7, 4)
 
-    lines.row(0, 11)
+    lines.fit(11)
     assert lines.total > 7

@@ -10,8 +10,8 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.fakes import FakeClock, open_memory, opened_bus
 
 from palaver.doors.http.app import LIMIT_BODY_BYTES, TOKEN, HttpGate
-from palaver.doors.http.webhooks import HttpReply, Webhooks
-from palaver.doors.tcp_door import Address, allowed_names
+from palaver.doors.http.webhooks import Webhooks
+from palaver.doors.tcp_door import Address, HttpReply, allowed_names
 from palaver.identity.accounts import FILE_NAME, Token, TokenBook, WebhookBook
 from palaver.services.paths import PathService
 from palaver.services.queries import Queries
@@ -107,7 +107,9 @@ def visit(inside: Inside, tmp_path: Path, secret: str, webhooks: Webhooks) -> Vi
         "authorization": f"Bearer {secret}",
         "content-type": "application/json; charset=utf-8",
     }
-    return Visit(HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside, webhooks, NoPage()), headers)
+    return Visit(
+        HttpGate(inside, TokenBook(tmp_path, FakeClock()), NAMES, inside, webhooks, NoPage()), headers
+    )
 
 
 async def test_token_is_accepted_and_identifies_the_caller(visit: Visit, inside: Inside) -> None:

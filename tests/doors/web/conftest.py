@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.daemon.stage import Home
-from tests.doors.web.stage import PageClient, bus_with_page
+from tests.doors.web.client import PageClient, bus_with_page
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.daemon.stage import Home, run_as_person, wait_until
 from tests.daemon.test_permissions import ask, decision, session
-from tests.doors.web.stage import PageClient, bus_with_page
+from tests.doors.web.client import PageClient, bus_with_page
 
 
 @pytest.fixture
@@ -38,7 +38,11 @@ def test_message_of_the_page_is_the_persons(bus: Home, signed_in: PageClient) ->
     assert sent.status_code == 200, sent.text
     seq = sent.json()["seq"]
     event = bus.ok("events", "--after", str(seq - 1), "--json", "--last", "1").lines[-1]
-    assert (event["from"], event["payload"]["text"], event["payload"]["intent"]) == ("human", "hello <b>", "request")
+    assert (event["from"], event["payload"]["text"], event["payload"]["intent"]) == (
+        "human",
+        "hello <b>",
+        "request",
+    )
     assert sent.json()["text"] == f"sent #{seq} to luna"
 
 

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.daemon.stage import Home, Shell, check_output, run_as_person
 from tests.daemon.test_permissions import ask, decision, session
-from tests.doors.web.stage import Watched, address_of, axe_source, bus_with_page, chromium, sign_in
+from tests.doors.web.client import address_of, bus_with_page
+from tests.doors.web.stage import Watched, axe_source, chromium, sign_in
 from tests.limits import LIMIT_S
 
 SCREENS = ("Now", "Agents", "Talk", "Rooms", "Log", "Past")
@@ -76,7 +77,7 @@ def _start_at_now(stage: Stage) -> None:
 
 
 def _problems(page: Page) -> list[Any]:
-    """Return the violations that axe finds. It is evaluated by the browser, outside the policy of the page."""
+    """Return the violations that axe finds. The policy of the page does not apply to it."""
     page.evaluate(axe_source())
     found = page.evaluate("async () => (await axe.run()).violations")
     return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
@@ -101,6 +102,17 @@ def test_every_screen_is_accessible(stage: Stage, scheme: Any, size: tuple[int, 
             assert _problems(page) == [], f"{screen}, opened"
             page.keyboard.press("Escape")
             page.goto(address_of(stage.home) + "/#/now")
+
+
+def test_only_now_is_read_aloud_and_notices_are_off(stage: Stage) -> None:
+    page = stage.page
+
+    for screen in SCREENS:
+        stage.open(screen)
+        live = page.locator("[aria-live], [role=alert], [role=status], [role=log]")
+        assert live.count() == (1 if screen == "Now" else 0), screen
+
+    expect(page.get_by_role("button", name="Notices off")).to_have_attribute("aria-pressed", "false")
 
 
 def test_foreign_text_is_text_everywhere(stage: Stage) -> None:
@@ -238,7 +250,9 @@ def test_long_lists_have_few_rows_in_the_document(stage: Stage) -> None:
     list_box = page.get_by_role("listbox", name="Events")
     for _ in range(30):
         list_box.evaluate("(box) => { box.scrollTop = 0; }")
-        page.wait_for_function("(box) => box.scrollTop > 0 || box.textContent.includes('#1 ')", arg=list_box.element_handle())
+        page.wait_for_function(
+            "(box) => box.scrollTop > 0 || box.textContent.includes('#1 ')", arg=list_box.element_handle()
+        )
         assert stage.rows() <= 300
     expect(page.get_by_text("#1 ").first).to_be_visible()
     page.get_by_label("Go to seq or time").fill("300")
@@ -311,7 +325,9 @@ def test_signed_out_page_shows_the_sign_in(stage: Stage, browser: Browser) -> No
         watched = Watched(page)
         sign_in(stage.home, page, "--read-only")
         expect(page.get_by_text("read-only")).to_be_visible()
-        id = page.evaluate("fetch('/api/session', {headers: {'X-Palaver': localStorage['palaver-key']}}).then(r => r.json())")["id"]
+        id = page.evaluate(
+            "fetch('/api/session', {headers: {'X-Palaver': localStorage['palaver-key']}}).then(r => r.json())"
+        )["id"]
 
         check_output(run_as_person(stage.home, "web", "revoke", id))
 

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from tests.app.person import Person
 from tests.daemon.stage import Home, run_as_person
-from tests.doors.web.stage import PageClient, bus_with_page, code_at, records_in
+from tests.doors.web.client import PageClient, bus_with_page, code_at, records_in
 from tests.limits import LIMIT_S
 
 from palaver.doors.web.page import FILES, POLICY
@@ -111,7 +111,9 @@ def test_request_that_another_page_could_send_is_refused(
 ) -> None:
     before = signed_in.home.texts()
 
-    answer = signed_in.post("/api/act", {"do": "send", "key": "0" * 32, "to": ["@all"], "text": "x"}, **headers)
+    answer = signed_in.post(
+        "/api/act", {"do": "send", "key": "0" * 32, "to": ["@all"], "text": "x"}, **headers
+    )
 
     assert answer.status_code == status
     assert signed_in.home.texts() == before
@@ -171,7 +173,9 @@ def test_session_is_no_token(signed_in: PageClient) -> None:
 def test_unknown_path_and_method_are_refused(
     signed_in: PageClient, method: str, path: str, status: int
 ) -> None:
-    answer = httpx2.request(method, signed_in.url + path, headers=signed_in.headers, cookies=signed_in.cookies)
+    answer = httpx2.request(
+        method, signed_in.url + path, headers=signed_in.headers, cookies=signed_in.cookies
+    )
 
     assert answer.status_code in (status, 401)
 
@@ -411,7 +415,7 @@ def _read_until(wire: socket.socket, last: int) -> Iterator[tuple[int, str, dict
             *parts, text = text.split(b"\n\n")
             for part in parts:
                 if b"data: " in part:
-                    for record in records_in(part.decode().split("\n") + [""]):
+                    for record in records_in([*part.decode().split("\n"), ""]):
                         yield record
                         if record[0] >= last:
                             return

@@ -31,7 +31,6 @@ from palaver.app.ui.widgets import (
     TextRows,
     Window,
     fold_text,
-    now_ms,
     safe_content,
     safe_line,
 )
@@ -150,8 +149,8 @@ class AgentRows:
         name = "  " * store.agent_list.depth(row.name) + row.name
         if below := store.agent_list.sub_agents(row.name):
             name += f" +{below}" if store.agent_list.is_folded(row.name) else " -"
-        line = Content.empty()
-        for at, (cell, wide) in enumerate(zip(agent_cells(row, now_ms(), name), self._widths, strict=False)):
+        line, now = Content.empty(), self._app.now_ms()
+        for at, (cell, wide) in enumerate(zip(agent_cells(row, now, name), self._widths, strict=False)):
             style = _STATE_STYLES.get(cell) if at == 2 else BOLD if at == 0 else None
             line += safe_content(_cell(safe_line(cell, is_ascii=is_ascii), wide), style)
         return line
@@ -480,8 +479,10 @@ class AgentsScreen(AgentActions):
         """Remove the selection, then the filter."""
         if self._selected:
             self._selected.clear()
-        else:
+        elif self.store.agent_list.words:
             self.store.agent_list.arrange(words="")
+        else:
+            self.ui.action_leave_past()
         self._draw()
 
 
@@ -613,8 +614,9 @@ class AgentScreen(AgentActions):
                 self._ask_soon()
         self._page = page
         self._draw_head()
+        now = self.ui.now_ms()
         self.query_one("#queue", Rows).show(
-            _EntryLines([(str(row.seq), queue_line(row)) for row in page.queue], is_ascii=self.is_ascii),
+            _EntryLines([(str(row.seq), queue_line(row, now)) for row in page.queue], is_ascii=self.is_ascii),
             self.query_one("#queue", Rows).cursor_key,
         )
         messages = self.query_one("#messages", Rows)
@@ -634,7 +636,7 @@ class AgentScreen(AgentActions):
         if row is None:
             text = Content(f"{self.agent}: no such agent any more")
         else:
-            text = agent_head(row, self._page, is_ascii=self.is_ascii)
+            text = agent_head(row, self._page, self.ui.now_ms(), is_ascii=self.is_ascii)
         self.query_one("#head", Static).update(text)
 
     def _peek_again(self) -> None:
@@ -761,10 +763,10 @@ _ENTRY_LINES: Final = 6
 """Lines of an entry that are shown in a list; Enter shows the rest."""
 
 
-def agent_head(row: AgentRow, page: AgentPage | None, *, is_ascii: bool) -> Content:
+def agent_head(row: AgentRow, page: AgentPage | None, now: int, *, is_ascii: bool) -> Content:
     """Return the first lines about an agent."""
     parts = [row.harness, row.role, f"tag {row.tag}" if row.tag else "", state_word(row)]
-    parts += [f"for {ago(now_ms() - row.since)}", row.doing]
+    parts += [f"for {ago(now - row.since)}", row.doing]
     parts += [f"waits for {row.waits_for}" if row.waits_for else ""]
     where = [f"room {', '.join(row.rooms)}" if row.rooms else "", row.folder]
     where += [f"{page.queue_total} waiting" if page is not None and page.queue_total else ""]
@@ -774,9 +776,9 @@ def agent_head(row: AgentRow, page: AgentPage | None, *, is_ascii: bool) -> Cont
     return first + Content("\n") + second if second else first
 
 
-def queue_line(row: WaitingMessage) -> str:
+def queue_line(row: WaitingMessage, now: int) -> str:
     """Return a waiting message with the reason."""
-    age = ago(now_ms() - row.ts)
+    age = ago(now - row.ts)
     return f"#{row.seq} {row.state} {age} from {row.sender}: {row.text}\nwhy: {row.reason.text}"
 
 

@@ -32,6 +32,7 @@ from palaver.app.ui.widgets import (
     TopLine,
     Window,
     command_words,
+    now_ms,
     safe_line,
 )
 from palaver.errors import PalaverError
@@ -94,7 +95,7 @@ _LOW: Final = 8
 _THEME: Final = "ansi-dark"
 """The theme with the colours of the terminal itself, which may be dark or light."""
 
-_KEYS: Final = (
+COMMON_KEYS: Final = (
     ("1 to 6", "Now, Agents, Talk, Rooms, Log, Past"),
     ("arrows, j, k", "move; PageUp, PageDown, Home, End too"),
     ("Tab", "go to the next part of the screen"),
@@ -144,6 +145,8 @@ class BusScreen(Screen[None]):
     BusScreen { layout: vertical; }
     BusScreen.-low ScreenNames { display: none; }
     BusScreen > .content { width: 1fr; height: 1fr; }
+    BusScreen.-low Composer { padding: 0; }
+    BusScreen.-low Composer > Static, BusScreen.-low MessageArea { max-height: 1; }
     BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
     BusScreen.-past.-ascii { border: ascii ansi_yellow; }
     BusScreen.-past.-low { border: none; }
@@ -331,7 +334,7 @@ class PalaverApp(App[int]):
 
         `drawn` is called once the first screen shows the bus.
         """
-        super().__init__(driver_class=driver or TerminalDriver)
+        super().__init__(driver_class=driver or TerminalDriver, ansi_color=True)
         self.theme = _THEME
         self.link = link
         self.commands = commands
@@ -356,7 +359,7 @@ class PalaverApp(App[int]):
 
     def now_ms(self) -> int:
         """Return the time of the shown bus in Unix milliseconds."""
-        return self.past.now if self.past is not None else time.time_ns() // 1_000_000
+        return self.past.now if self.past is not None else now_ms()
 
     def on_mount(self) -> None:
         """Open the first screen and follow the bus."""
@@ -380,27 +383,22 @@ class PalaverApp(App[int]):
         self.open_screen(key)
 
     def open_screen(self, key: str) -> BusScreen | None:
-        """Show one of the screens and return it; None if it cannot be shown."""
-        shown = self.bus_screen
+        """Show one of the screens and return it; None in a chat, which has one screen."""
         if self._room:
             from palaver.app.ui.talk import RoomTalk  # only for `pal chat`
 
-            if shown is None:
+            if self.bus_screen is None:
                 self.push_screen(RoomTalk(self._room))
-            return shown
-        if shown is not None and key == shown.KEY and self.screen is shown:
-            return shown
+            return None
         if key not in self._screens:
-            module, name, title = SCREENS[key]
-            try:
-                found = importlib.import_module(f"palaver.app.ui.{module}")
-            except ModuleNotFoundError:
-                if shown is not None:
-                    shown.say(f"the screen {title} is not there", is_error=True)
-                return None
-            self._screens[key] = getattr(found, name)()
+            module, name, _ = SCREENS[key]
+            self._screens[key] = getattr(importlib.import_module(f"palaver.app.ui.{module}"), name)()
             self.install_screen(self._screens[key], f"screen-{key}")
         screen = self._screens[key]
+        while len(self.screen_stack) > 2:  # one opened agent, above the list of agents
+            self.pop_screen()
+        if self.screen is screen:
+            return screen
         if len(self.screen_stack) > 1:
             self.switch_screen(screen)
         else:
@@ -417,7 +415,9 @@ class PalaverApp(App[int]):
     def action_keys(self) -> None:
         """Show the keys of the screen."""
         if (screen := self.bus_screen) is not None:
-            self.push_screen(KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *_KEYS)))
+            self.push_screen(
+                KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *COMMON_KEYS))
+            )
 
     def action_command(self) -> None:
         """Open the command line."""
@@ -490,10 +490,11 @@ class PalaverApp(App[int]):
         for screen in self.screen_stack:
             if isinstance(screen, BusScreen) and screen.is_ready:
                 screen.take(record)
-        if isinstance(record, Snapshot) and record.agents_total > len(record.agents):
-            self._load_agents(record.agents[-1].name if record.agents else "")
-        if isinstance(record, Snapshot) and record.counts.attention > len(record.attention):
-            self._load_attention()
+        if isinstance(record, Snapshot):
+            if record.agents_total > len(record.agents):
+                self._load_agents(record.agents[-1].name if record.agents else "")
+            if record.counts.attention > len(record.attention):
+                self._load_attention()
 
     async def ask(self, question: AnyAsk, answer: type[T]) -> T:
         """Return one page of the shown bus: now, or in the past."""
@@ -545,11 +546,12 @@ class PalaverApp(App[int]):
     @work(exclusive=True, group="attention")
     async def _load_attention(self) -> None:
         """Read the entries that the snapshot left out."""
+        store = self.store
         try:
-            store = self.store
-            store.add_attention(await self.ask(AskAttention(), AttentionPage))
+            page = await self.ask(AskAttention(), AttentionPage)
         except PalaverError:
             return  # The bus is away: the next snapshot starts it again.
+        store.add_attention(page)
         self._draw_again()
 
     def _draw_again(self) -> None:

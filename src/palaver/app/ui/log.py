@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -393,11 +394,6 @@ class EventRows(Rows):
         assert isinstance(screen, BusScreen)
         return screen.ui
 
-    @property
-    def event_log(self) -> WholeLog | FoundEvents | None:
-        """The shown events."""
-        return self.source if isinstance(self.source, WholeLog | FoundEvents) else None
-
     def show_whole(self, seq: int = 0) -> None:
         """Show every event, at a seq or at the end."""
         log = WholeLog(look_of(self.ui), self._ask)
@@ -438,7 +434,7 @@ class EventRows(Rows):
             self.source.grow()
 
     def _ask(self, question: AskLog) -> None:
-        self.run_worker(self._answer(question), group="log")
+        self.run_worker(partial(self._answer, question), group="log")
 
     async def _answer(self, question: AskLog) -> None:
         source = self.source
@@ -482,6 +478,7 @@ class LogScreen(BusScreen):
         super().__init__()
         self._filter = ""
         self._query = AskLog()
+        self._snapshot: Snapshot | None = None
 
     def compose_content(self) -> ComposeResult:
         """Build the list and its lines for typing."""
@@ -501,7 +498,8 @@ class LogScreen(BusScreen):
 
     def changed(self, record: "Record") -> None:
         """Add new events."""
-        if isinstance(record, Snapshot) or self.event_rows.event_log is None:
+        if isinstance(record, Snapshot) and record is not self._snapshot:
+            self._snapshot = record
             self._show()
         elif isinstance(record, Changes):
             self.event_rows.take_changes(record)

@@ -292,11 +292,8 @@ class MessageLines:
 
     def row(self, index: int, width: int) -> Content | None:
         """Return a line."""
-        self.set_width(width)
         at = self._at(index)
-        if at is None:
-            return None
-        return self._lines[at][index - self._starts[at]]
+        return None if at is None else self._lines[at][index - self._starts[at]]
 
     def key(self, index: int) -> str:
         """Return the seq of the message that a line belongs to."""
@@ -322,7 +319,7 @@ class MessageLines:
         low, high = self._at(max(first, 0)), self._at(min(last, self.total - 1))
         return self.rows[low : high + 1] if low is not None and high is not None else ()
 
-    def set_width(self, width: int) -> None:
+    def fit(self, width: int) -> None:
         """Lay everything out again if the width has changed."""
         if width != self.width:
             self.width = width

@@ -21,7 +21,6 @@ from palaver.app.ui.widgets import (
     Question,
     TextRows,
     Window,
-    now_ms,
     safe_content,
     window_css,
 )
@@ -69,7 +68,7 @@ class AttentionRows:
     def row(self, index: int, width: int) -> Content | None:
         """Return the kind, age, agent and text of an entry."""
         entry = self._app.store.attention[self.key(index)]
-        return attention_line(entry, now_ms(), is_ascii=self._app.is_ascii)
+        return attention_line(entry, self._app.now_ms(), is_ascii=self._app.is_ascii)
 
     def want(self, first: int, last: int) -> None:
         """Do nothing: all entries are there."""

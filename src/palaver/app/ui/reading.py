@@ -5,9 +5,9 @@ It reads pages when they are needed, keeps marks current, and acknowledges messa
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from textual import work
+from textual import events, on, work
 
 from palaver.app.ui.app import BusScreen
 from palaver.app.ui.messages import Look, MessageLines, ledger_lines, look_of
@@ -25,6 +25,7 @@ from palaver.protocol.views import (
     LedgerPage,
     MessageRow,
     MessagesPage,
+    Snapshot,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def exact_time(ms: int) -> str:
 class MessagesScreen(BusScreen):
     """Base of the screens that show messages: reads pages, keeps marks current, acknowledges."""
 
+    NO_MESSAGES: ClassVar[str] = "no messages yet"
+
     def __init__(self) -> None:
         super().__init__()
         self._opened = ""
@@ -80,6 +83,8 @@ class MessagesScreen(BusScreen):
         self._is_marking = False
         self._seen: set[int] = set()
         self._shown = (0, -1)
+        self._was_hidden = False
+        self._snapshot: Snapshot | None = None
         self._lines = MessageLines(Look(me="human", is_ascii=True, clock=str))
 
     # What is shown
@@ -106,7 +111,7 @@ class MessagesScreen(BusScreen):
         self._jobs.clear()
         self._stale.clear()
         self._is_marking = False
-        self._lines = MessageLines(look_of(self.ui), max(self.messages.size.width - 2, 20))
+        self._lines = MessageLines(look_of(self.ui))
         self._lines.wanted = self._want
         self.messages.show(self._lines)
         if not key:
@@ -147,7 +152,7 @@ class MessagesScreen(BusScreen):
 
     def _take_first(self, page: MessagesPage, seq: int) -> None:
         self._lines.replace(page.rows, has_older=page.has_more, has_newer=seq > 0)
-        self.messages.say_if_empty("no messages yet")
+        self.messages.say_if_empty(self.NO_MESSAGES)
         self.messages.show(self._lines, str(seq) if seq and self._lines.find(str(seq)) >= 0 else "")
 
     def _take_older(self, page: MessagesPage) -> None:
@@ -172,8 +177,25 @@ class MessagesScreen(BusScreen):
 
     # Changes
 
-    def catch_up(self) -> None:
-        """Read what has changed while this screen was not shown."""
+    def is_new(self, record: "Record") -> bool:
+        """Return whether a record is a snapshot that is not drawn yet; resuming shows the last one again."""
+        is_new = isinstance(record, Snapshot) and record is not self._snapshot
+        if isinstance(record, Snapshot):
+            self._snapshot = record
+        return is_new
+
+    @on(events.ScreenSuspend)
+    def _suspended(self) -> None:
+        self._was_hidden = True
+
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        """Read what has changed while another screen or window was shown."""
+        if self.is_ready and self._opened and self._was_hidden:
+            self._was_hidden = False
+            self._catch_up()
+
+    def _catch_up(self) -> None:
         self._stale.update(row.seq for row in self._lines.rows)
         self._read_newer()
         self.messages.refresh_rows()

@@ -76,7 +76,9 @@ def room_line(row: RoomRow, look: Look, width: int, now_ms: int) -> Content:
     """Return a room in one line of a list."""
     here = f"  {row.present:,} of {row.members:,} here"
     stick = f"  {stick_text(row, look, now_ms)}"
-    return Content.assemble((safe(row.name or row.id), "bold"), here, (stick, "dim")).truncate(width)
+    return Content.assemble((safe(row.name or row.id), "bold"), here, (stick, "dim")).truncate(
+        width, ellipsis=True
+    )
 
 
 def member_line(member: RoomMember, look: Look, width: int) -> Content:
@@ -104,7 +106,7 @@ class RoomLines:
         self._width = 0
         self._head: Sequence[Content] = ()
         self._tail: Sequence[Content] = ()
-        self.set_width(80)
+        self.fit(80)
 
     @property
     def total(self) -> int:
@@ -113,7 +115,6 @@ class RoomLines:
 
     def row(self, index: int, width: int) -> Content | None:
         """Return a line."""
-        self.set_width(width)
         if index == 1:
             turn = f", turn {self.page.turn}" if self.page.turn else ""
             return Content(f"{stick_text(self.page.row, self._look, self._now_ms())}{turn}").truncate(width)
@@ -140,9 +141,9 @@ class RoomLines:
         """Show a newer state of the room."""
         self.page = page
         width, self._width = self._width, 0
-        self.set_width(width)
+        self.fit(width)
 
-    def set_width(self, width: int) -> None:
+    def fit(self, width: int) -> None:
         """Lay the texts out again if the width has changed."""
         if width != self._width:
             self._width = width
@@ -262,6 +263,7 @@ class RoomsScreen(BusScreen):
         super().__init__()
         self._room = ""
         self._timer: Timer | None = None
+        self._is_ticking = False
 
     def compose_content(self) -> ComposeResult:
         """Build the list, the room and the composer."""
@@ -275,7 +277,13 @@ class RoomsScreen(BusScreen):
     def opened(self) -> None:
         """Read the rooms, and let the time of leases run down while the screen is shown."""
         self._timer = self.set_interval(1, self._tick)
+        self._is_ticking = True
         self.rooms.focus()
+
+    @property
+    def is_ticking(self) -> bool:
+        """Whether the times are drawn every second."""
+        return self._is_ticking
 
     @property
     def rooms(self) -> Rows:
@@ -308,12 +316,14 @@ class RoomsScreen(BusScreen):
     def _resumed(self) -> None:
         if self._timer is not None:
             self._timer.resume()
+            self._is_ticking = True
             self._read_rooms()
 
     @on(events.ScreenSuspend)
     def _suspended(self) -> None:
         if self._timer is not None:
             self._timer.pause()
+            self._is_ticking = False
 
     def on_resize(self, event: events.Resize) -> None:
         """Show one part at a time in a narrow terminal."""

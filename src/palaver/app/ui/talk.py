@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from textual import events, on, work
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -34,7 +34,6 @@ from palaver.protocol.views import (
     ConversationsPage,
     MessageRow,
     RoomPage,
-    Snapshot,
 )
 
 if TYPE_CHECKING:
@@ -241,7 +240,7 @@ class TalkScreen(MessagesScreen):
 
     def changed(self, record: "Record") -> None:
         """Draw what has changed."""
-        if isinstance(record, Snapshot):
+        if self.is_new(record):
             self.talk_rows.restart()
             self.talks.refresh_rows()
             if self._opened:
@@ -253,12 +252,6 @@ class TalkScreen(MessagesScreen):
             self._show_first()
             self.take_changes(record)
             self.refresh_ledger(record)
-
-    @on(events.ScreenResume)
-    def _resumed(self) -> None:
-        """Read what has changed while another screen or window was shown."""
-        if self.is_ready and self._opened:
-            self.catch_up()
 
     def on_resize(self, event: events.Resize) -> None:
         """Show one part at a time in a narrow terminal."""
@@ -405,7 +398,7 @@ class TalkScreen(MessagesScreen):
 
 CHAT_KEYS: Final = (
     ("Enter", "send the line; in the messages: show each step of a delivery"),
-    ("Esc", "go to the messages, to read, choose and answer one; Tab or typing returns to the line"),
+    ("Esc", "go to the messages, to read, choose and answer one; Esc or Tab returns"),
     ("r, Q", "in the messages: reply, or reply with a quote"),
     ("Up, Down", "in the line: bring back earlier lines"),
     ("Tab", "in the line: complete an @name"),
@@ -493,6 +486,7 @@ class RoomTalk(MessagesScreen):
     """The chat of one room."""
 
     NAME = "Chat"
+    NO_MESSAGES = "no messages yet; /help shows the commands"
     KEYS_LINE = "Enter send  Esc messages  /help commands  Ctrl+D leave"
     KEYS = CHAT_KEYS
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -520,13 +514,12 @@ class RoomTalk(MessagesScreen):
         yield ChatComposer(self._names, self._room)
 
     def opened(self) -> None:
-        """Show the newest messages."""
-        self.show_conversation(f"#{self._room}")
-        self._read_room()
+        """Let the person write at once, also before the bus has answered."""
+        self.query_one(ChatComposer).area.focus()
 
     def changed(self, record: "Record") -> None:
         """Draw what has changed."""
-        if isinstance(record, Snapshot):
+        if self.is_new(record):
             self.show_conversation(f"#{self._room}")
             self._read_room()
         elif isinstance(record, Changes):
@@ -534,11 +527,6 @@ class RoomTalk(MessagesScreen):
             self.refresh_ledger(record)
             if self._room in record.rooms or self._has_member(record):
                 self._read_room()
-
-    @on(events.ScreenResume)
-    def _resumed(self) -> None:
-        if self.is_ready:
-            self.catch_up()
 
     def _has_member(self, record: Changes) -> bool:
         members = {member.name for member in self._page.members} if self._page is not None else set()

@@ -347,19 +347,18 @@ class Window(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Choose the frame, and let the text be scrolled."""
         self.set_class(self.is_ascii, "-ascii")
-        rows = self.query_one(TextRows)
-        if rows.text != self._text:  # it has changed since the parts were built
-            rows.show_text(self._text)
-        rows.focus()
+        for rows in self.query(TextRows):
+            if rows.text != self._text:  # it has changed since the parts were built
+                rows.show_text(self._text)
+        self.query_one(Rows).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
-        edges = 2 if is_small else 6 + 2 * bool(self._line)
-        self.query_one(TextRows).styles.max_height = max(
-            event.size.height - edges - (0 if is_small else 2), 1
-        )
+        edges = (2 if is_small else 8) + bool(self._line)
+        for rows in self.query(TextRows):
+            rows.styles.max_height = max(event.size.height - edges, 1)
 
     def show_text(self, text: str) -> None:
         """Show another text."""
@@ -422,6 +421,7 @@ class LineInput(Input):
 
     def __init__(self, placeholder: str, id: str | None = None) -> None:
         super().__init__(placeholder=placeholder, id=id, select_on_focus=False, compact=True)
+        self.cursor_blink = False  # it would draw all the time
 
 
 class Prompt(Widget):
@@ -583,6 +583,7 @@ class MessageArea(TextArea):
 
     def __init__(self) -> None:
         super().__init__(soft_wrap=True, show_line_numbers=False, compact=True, highlight_cursor_line=False)
+        self.cursor_blink = False  # it would draw all the time
 
     def on_key(self, event: events.Key) -> None:
         """Take Enter, new lines and Tab before the editor does."""

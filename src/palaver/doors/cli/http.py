@@ -205,8 +205,8 @@ DOOR_COMMANDS: Final = (
             ("pal web list", "list signed-in browsers"),
         ),
         json=(
-            "first 'address', 'code' and 'expires'; after a sign-in one more object, with 'id' and "
-            "'read_only' of the session."
+            "for each code one object with 'address', 'code' and 'expires', whose 'event' is 'code'; after a "
+            "sign-in one with 'id' and 'read_only' of the session, whose 'event' is 'signed_in'."
         ),
         statuses=(
             (0, "The browser is signed in."),
@@ -543,7 +543,7 @@ def _check_at_terminal(call: Call) -> None:
 async def _show_code(call: Call, code: SignIn) -> None:
     address = _page_address(call)
     if call.is_json:
-        await call.say_json({"address": address, "code": code.code, "expires": code.end_ms})
+        await call.say_json({"event": "code", "address": address, "code": code.code, "expires": code.end_ms})
         return
     await call.say_lines(
         [
@@ -590,7 +590,7 @@ async def _let_in(call: Call, code: SignIn) -> int:
     grant, session = await call.services.callers.web.create(is_read_only=code.is_read_only)
     code.reply(grant)
     if call.is_json:
-        await call.say_json({"id": session.id, "read_only": session.is_read_only})
+        await call.say_json({"event": "signed_in", "id": session.id, "read_only": session.is_read_only})
     else:
         rights = "read-only; " if session.is_read_only else ""
         await call.say(f"signed in ({rights}'pal web revoke {session.id}' signs it out)")

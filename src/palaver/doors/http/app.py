@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palaver.doors.http.webhooks import HttpReply, Webhooks, is_webhook_target
-from palaver.doors.tcp_door import is_allowed_host, is_allowed_origin
+from palaver.doors.http.webhooks import Webhooks, is_webhook_target
+from palaver.doors.tcp_door import HttpReply, is_allowed_host, is_allowed_origin
 from palaver.doors.web.page import is_page_target
 from palaver.errors import PalaverError, WhoAreYou
 from palaver.harness.hooks import text_in

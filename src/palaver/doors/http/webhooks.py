@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import msgspec
 
 from palaver.clock import Clock
+from palaver.doors.tcp_door import HttpReply
 from palaver.errors import BadRequest, IdTaken, MessageTooLarge, PalaverError, RequestError, Unavailable
 from palaver.identity.accounts import RawHeaders, Webhook, WebhookBook, check_service, is_authentic
 from palaver.ids import derived_id
@@ -44,15 +45,6 @@ _PROOFS: Final = {
     "hmac-sha256": "sign the body with its secret, in the header X-Signature-256",
 }
 """What a request of each scheme needs. A refusal does not say which part of it is wrong."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpReply:
-    """A status and the fields of a JSON object."""
-
-    status: int
-    fields: dict[str, object]
-    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class WebhookRefusal(Exception):

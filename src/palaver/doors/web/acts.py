@@ -29,13 +29,13 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Names = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=500)]
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", forbid_unknown_fields=True):
+class PageAct(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", forbid_unknown_fields=True):
     """Base of all acts."""
 
     key: RequestKey
 
 
-class SendText(Act, frozen=True, kw_only=True, tag="send"):
+class SendText(PageAct, frozen=True, kw_only=True, tag="send"):
     """Send a message. A reply has `reply_to`; without recipients it goes to the author of that message."""
 
     text: str
@@ -46,19 +46,19 @@ class SendText(Act, frozen=True, kw_only=True, tag="send"):
     intent: str = ""
 
 
-class ReleaseMessage(Act, frozen=True, kw_only=True, tag="release"):
+class ReleaseMessage(PageAct, frozen=True, kw_only=True, tag="release"):
     """Release a held message."""
 
     message: Name
 
 
-class RedeliverMessage(Act, frozen=True, kw_only=True, tag="redeliver"):
+class RedeliverMessage(PageAct, frozen=True, kw_only=True, tag="redeliver"):
     """Queue a message again for recipients that may not have it."""
 
     message: Name
 
 
-class AnswerRequest(Act, frozen=True, kw_only=True, tag="answer"):
+class AnswerRequest(PageAct, frozen=True, kw_only=True, tag="answer"):
     """Approve or deny the permission request that was shown: `digest` is that of its whole input."""
 
     id: Name
@@ -66,32 +66,32 @@ class AnswerRequest(Act, frozen=True, kw_only=True, tag="answer"):
     is_allowed: bool
 
 
-class PauseAgents(Act, frozen=True, kw_only=True, tag="pause"):
+class PauseAgents(PageAct, frozen=True, kw_only=True, tag="pause"):
     """Deliver only interrupts to agents."""
 
     names: Names
 
 
-class UnpauseAgents(Act, frozen=True, kw_only=True, tag="unpause"):
+class UnpauseAgents(PageAct, frozen=True, kw_only=True, tag="unpause"):
     """Deliver all messages to agents again."""
 
     names: Names
 
 
-class StopAgents(Act, frozen=True, kw_only=True, tag="stop"):
+class StopAgents(PageAct, frozen=True, kw_only=True, tag="stop"):
     """End agents."""
 
     names: Names
 
 
-class TagAgents(Act, frozen=True, kw_only=True, tag="tag"):
+class TagAgents(PageAct, frozen=True, kw_only=True, tag="tag"):
     """Put agents into the group of a tag; an empty tag removes them from their group."""
 
     names: Names
     tag: str
 
 
-class MarkSeen(Act, frozen=True, kw_only=True, tag="seen"):
+class MarkSeen(PageAct, frozen=True, kw_only=True, tag="seen"):
     """Mark messages to the person as seen. Others are ignored."""
 
     messages: Annotated[tuple[Seq, ...], msgspec.Meta(min_length=1, max_length=500)]
@@ -156,7 +156,7 @@ class Acts:
             case MarkSeen():
                 return await self._mark_seen(act)
 
-    async def _submit(self, act: Act, request: Request, part: str = "") -> object:
+    async def _submit(self, act: PageAct, request: Request, part: str = "") -> object:
         """Submit one request of an act; `part` is what it is about, if there are several."""
         key = hashlib.sha256(bytes.fromhex(act.key) + part.encode("utf-8", "surrogatepass")).digest()[:16]
         return await self._services.broker.submit(PERSON, request, key=key)
@@ -218,11 +218,11 @@ class Acts:
         done = sum(one.is_done for one in results)
         return ActResult(text=f"{done} of {len(results)} done", results=results)
 
-    async def _pause(self, act: Act, name: str) -> str:
+    async def _pause(self, act: PageAct, name: str) -> str:
         await self._submit(act, Pause(name=name), name)
         return "is paused: it gets only interrupts"
 
-    async def _unpause(self, act: Act, name: str) -> str:
+    async def _unpause(self, act: PageAct, name: str) -> str:
         await self._submit(act, Unpause(name=name), name)
         return "is no longer paused: it gets all messages"
 

@@ -18,7 +18,7 @@ import msgspec
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import Receive, Scope, Send
 
-from palaver.doors.http.webhooks import HttpReply
+from palaver.doors.tcp_door import HttpReply
 from palaver.doors.web.acts import Acts, AnyAct
 from palaver.errors import (
     BadRequest,
@@ -33,7 +33,7 @@ from palaver.identity.web_sessions import CODE_S, WebSession
 from palaver.protocol.lines import error_object
 from palaver.protocol.message import HUMAN
 from palaver.protocol.views import AnyAsk
-from palaver.services.live_views import View, ViewRecord
+from palaver.services.live_views import OpenView, ViewRecord
 from palaver.services.services import Services
 
 # --------------------
@@ -443,7 +443,7 @@ def sse_event(record: ViewRecord) -> bytes:
 
 
 async def _follow(
-    view: View, receive: Receive, send: Send, ended: asyncio.Event, check: Callable[[], None]
+    view: OpenView, receive: Receive, send: Send, ended: asyncio.Event, check: Callable[[], None]
 ) -> None:
     """Send the records of a view until `ended`, or until the browser leaves. `check` may set `ended`."""
     headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), *SAFETY]
@@ -463,7 +463,7 @@ async def _follow(
         view.close()
 
 
-async def _write_records(view: View, send: Send, check: Callable[[], None]) -> None:
+async def _write_records(view: OpenView, send: Send, check: Callable[[], None]) -> None:
     following = asyncio.ensure_future(anext(view))
     try:
         while True:

@@ -18,6 +18,9 @@ export function open(app) {
   const result = outcome();
   let opened = "";
   let turn = 0;
+  let timer = null;
+  let isStale = false;
+  let isNew = false;
 
   const list = new FixedList("Agents", {
     class: "two",
@@ -50,14 +53,27 @@ export function open(app) {
     return found.sort((one, two) => by(one, two) || (place(one) < place(two) ? -1 : 1));
   }
 
+  // Thousands of agents that change all the time are sorted a few times a second.
+  function changed(change) {
+    if (!change.isAll && !change.agents?.length) return;
+    isStale ||= Boolean(change.isAll) || Boolean(change.agents?.some((row) => row.name === opened));
+    isNew ||= Boolean(change.isAll);
+    if (timer !== null) return;
+    const wait = app.store.agents.size > 500 ? 250 : 0;
+    timer = setTimeout(() => {
+      timer = null;
+      draw({ isAll: isNew, isStale });
+      isStale = isNew = false;
+    }, wait);
+  }
+
   function draw(change) {
-    if (change && !change.isAll && !change.agents?.length) return;
     const found = rows();
     list.set(found);
     fill(count, `${found.length} of ${Math.max(app.store.agentsTotal, app.store.agents.size)} agents`);
     drawBar();
     if (change?.isAll) load();
-    if (opened && (change?.isAll || change?.agents?.some((row) => row.name === opened))) show(opened, true);
+    if (opened && change?.isStale) show(opened, true);
   }
 
   async function load() {
@@ -152,7 +168,8 @@ export function open(app) {
   load();
   return {
     root, list, show, filter,
-    changed: draw,
+    changed,
+    close: () => clearTimeout(timer),
     keys: [
       ["Space", "select or unselect the agent", null],
       ["m", "message the selected agents", () => { if (app.canAct && selected().length) compose(selected()); }],

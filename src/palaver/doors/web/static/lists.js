@@ -213,7 +213,7 @@ export class PagedList extends KeyedList {
       return;
     }
     const follows = this.isAtEnd;
-    this.addBelow(fresh.slice(-LIMIT_ROWS));
+    this.addBelow(fresh.slice(-LIMIT_ROWS), follows);
     if (follows) this.toEnd();
     this.options.onShown?.(fresh);
   }
@@ -228,16 +228,16 @@ export class PagedList extends KeyedList {
     this.markCursor();
   }
 
-  addBelow(rows) {
+  addBelow(rows, isAtEnd = false) {
     this.body.querySelector(".empty")?.remove();
     this.rows.push(...rows);
     this.body.append(...rows.map((row) => this.node(row)));
     const over = this.rows.length - LIMIT_ROWS;
     if (over > 0) {
-      const before = this.root.scrollHeight;
+      const before = isAtEnd ? 0 : this.root.scrollHeight;
       for (const row of this.rows.splice(0, over)) this.drop(row);
       this.hasOlder = true;
-      this.root.scrollTop -= before - this.root.scrollHeight;
+      if (!isAtEnd) this.root.scrollTop -= before - this.root.scrollHeight;
     }
   }
 

@@ -4,7 +4,7 @@ import { el, fill, button, clock, code, oneLine } from "./dom.js";
 import * as api from "./api.js";
 import { Store } from "./store.js";
 import { Stream } from "./stream.js";
-import { tell, table } from "./parts.js";
+import { tell, table, reference } from "./parts.js";
 import * as now from "./now.js";
 import * as agents from "./agents.js";
 import * as talk from "./talk.js";
@@ -221,6 +221,7 @@ class App {
 
   showTime() {
     document.body.classList.toggle("in-past", this.past !== null);
+    reference.ts = this.pastTime;
     this.drawBanner();
     this.drawTop();
     this.again();
@@ -295,8 +296,8 @@ class App {
 // Sign-in
 
 function signIn(reason) {
-  const field = el("input", { type: "text", id: "code", autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: 12, required: true, autofocus: true });
-  const status = el("p", { class: "outcome", role: "alert" });
+  const field = el("input", { type: "text", id: "code", autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: 12, required: true, autofocus: true, "aria-describedby": "sign-in-status" });
+  const status = el("p", { class: "outcome", id: "sign-in-status" });
   const form = el("form", { class: "composer", onsubmit: async (event) => {
     event.preventDefault();
     send.disabled = true;

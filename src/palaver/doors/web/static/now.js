@@ -78,7 +78,7 @@ export function open(app) {
     fill(detail,
       el("h2", {}, name(entry.who), ` ${TITLES[entry.kind] ?? entry.kind}`),
       el("p", { class: "why" }, entry.why),
-      facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", entry.seq ? `#${entry.seq}` : ""]]),
+      facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", isAboutMessage(entry) ? `#${entry.seq}` : ""]]),
       el("div", { class: "text boxed" }, entry.kind === "permission" ? exact(entry.what) : entry.what), permission,
       el("p", { class: "buttons" }, actions(entry, result, permission)), result, composer?.root,
       entry.actions?.length ? [el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command))))] : null);
@@ -102,7 +102,7 @@ export function open(app) {
     } else if (entry.kind === "stick" && entry.room) {
       made.push(button("Show room", () => app.go("rooms", entry.room)));
     }
-    if (entry.seq) made.push(button("Ledger", () => ledger(app, entry.seq)));
+    if (isAboutMessage(entry)) made.push(button("Ledger", () => ledger(app, entry.seq)));
     return made;
   }
 
@@ -122,13 +122,29 @@ export function open(app) {
     }
   }
 
+  // A snapshot has the oldest entries only, if there are very many.
+  async function loadAll() {
+    const { store } = app;
+    if ((store.counts.attention ?? 0) <= store.attention.size) return;
+    try {
+      store.addAttention((await app.ask({ what: "attention" })).entries);
+    } catch {
+      // the next snapshot tries again
+    }
+  }
+
+  function changed(change) {
+    draw(change);
+    if (change.isAll) loadAll();
+  }
+
   const press = (selector) => detail.querySelector(selector)?.click();
   const root = el("div", { class: "split" },
     el("div", { class: "master" }, heading, live, hint, list.root), detail);
   draw();
+  loadAll();
   return {
-    root, list, show,
-    changed: draw,
+    root, list, show, changed,
     keys: [
       ["a", "approve the open request", () => press("[aria-keyshortcuts=a]")],
       ["x", "deny the open request", () => press("[aria-keyshortcuts=x]")],
@@ -137,6 +153,8 @@ export function open(app) {
     ],
   };
 }
+
+const isAboutMessage = (entry) => Boolean(entry.seq) && ["request", "held", "unconfirmed", "dead"].includes(entry.kind);
 
 function firstSteps() {
   return el("section", { class: "boxed", "aria-label": "First steps" },

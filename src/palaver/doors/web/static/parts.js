@@ -108,7 +108,7 @@ export async function ledger(app, seq) {
       ])) : el("p", {}, "No recipients."),
       el("h3", {}, "Steps"),
       table(["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"], (page.steps ?? []).map((step) => [
-        time(step.ts), `#${step.seq}`, name(step.name), step.state, step.lane ?? "", step.grade ?? "", step.reason ?? "",
+        time(step.ts), `#${step.seq}`, step.name ? name(step.name) : "all", step.state, step.lane ?? "", step.grade ?? "", step.reason ?? "",
       ])));
   } catch (error) {
     fill(body, oneLine(error.message));
@@ -205,6 +205,9 @@ export function facts(pairs) {
 
 export const commandLine = (words) => el("code", { class: "command" }, shell(words));
 
+// Ages are counted from now, or from the time of the past that is shown.
+export const reference = { ts: 0 };
+
 export function since(ts) {
-  return el("span", { class: "age" }, span(Date.now() - ts));
+  return el("span", { class: "age" }, span((reference.ts || Date.now()) - ts));
 }

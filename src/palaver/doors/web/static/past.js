@@ -7,10 +7,13 @@ export function open(app) {
   const seq = el("input", { type: "number", min: 1, step: 1, inputmode: "numeric", required: true });
   const at = el("input", { type: "datetime-local", step: 1 });
   const status = el("p", { class: "hint", tabindex: -1 });
+  let isTyped = false;
+  seq.addEventListener("input", () => { isTyped = true; });
   const shown = el("div", {});
   const back = el("p", { class: "buttons" }, button("Return to now", () => app.leavePast()));
 
   async function go(wanted) {
+    isTyped = false;
     fill(status, "Reading the log. This takes a while the first time.");
     try {
       await app.enterPast(wanted);
@@ -25,11 +28,11 @@ export function open(app) {
     if (!app.past) {
       fill(status, `The newest event is #${app.live.seq}.`);
       fill(shown);
-      seq.value = String(app.live.seq);
+      if (!isTyped) seq.value = String(app.live.seq);
       return;
     }
     const { store } = app;
-    seq.value = String(store.seq);
+    if (!isTyped) seq.value = String(store.seq);
     const states = Object.entries(store.counts.agents ?? {}).map(([state, count]) => `${count} ${state}`).join(", ");
     fill(status, `All screens show the bus at #${store.seq}.`);
     fill(shown, facts([["Seq", `#${store.seq}`], ["Time", app.pastTime ? clock(app.pastTime) : ""], ["Agents", states || "none"], ["Attention", String(store.attention.size)], ["Unread", String(store.counts.unread ?? 0)]]));

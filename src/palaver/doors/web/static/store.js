@@ -80,6 +80,11 @@ export class Store {
     this.tell({ agents: rows });
   }
 
+  addAttention(entries) {
+    for (const entry of entries) if (!this.attention.has(entry.key)) this.attention.set(entry.key, entry);
+    this.tell({ attention: entries });
+  }
+
   addTalks(rows) {
     for (const row of rows) {
       const known = this.talks.get(row.key);

@@ -20,6 +20,8 @@ export class Stream {
     this.isLeader = false;
     this.isOver = false;
     this.loading = null;
+    this.kept = []; // records that came while a snapshot was loaded
+    this.cutter = null;
     this.channel = "BroadcastChannel" in globalThis ? new BroadcastChannel(CHANNEL) : null;
   }
 
@@ -30,8 +32,19 @@ export class Stream {
     }
     this.channel.onmessage = (event) => this.hear(event.data);
     this.follow();
-    navigator.locks.request(LOCK, () => this.lead()).catch(() => {});
+    this.wantLock({});
     setInterval(() => this.watch(), 5000);
+  }
+
+  wantLock(options) {
+    navigator.locks.request(LOCK, options, () => this.lead()).catch(() => this.demote());
+  }
+
+  // Another tab has taken the lock, because this one was silent.
+  demote() {
+    this.isLeader = false;
+    this.cutter?.abort();
+    if (!this.isOver) this.wantLock({});
   }
 
   // A tab that does not lead.
@@ -46,7 +59,11 @@ export class Stream {
   reload() {
     this.loading ??= view()
       .then((snapshot) => { this.store.apply(snapshot); this.say("up"); }, (error) => this.failed(error))
-      .finally(() => { this.loading = null; });
+      .finally(() => {
+        this.loading = null;
+        const kept = this.kept.splice(0);
+        if (this.store.epoch !== "") for (const record of kept) this.hear({ record });
+      });
     return this.loading;
   }
 
@@ -54,27 +71,28 @@ export class Stream {
     this.heard = Date.now();
     if (this.isLeader) return;
     if (message.state) this.onState(message.state);
-    if (message.record && !this.store.apply(message.record)) this.reload();
+    if (message.record && this.loading) this.kept.push(message.record);
+    else if (message.record && !this.store.apply(message.record)) this.reload();
   }
 
   watch() {
     if (this.isLeader || this.isOver || Date.now() - this.heard < SILENT_MS) return;
     this.heard = Date.now();
-    navigator.locks.request(LOCK, { steal: true }, () => this.lead()).catch(() => {});
+    this.wantLock({ steal: true });
   }
 
   // The tab that leads.
 
   async lead() {
     this.isLeader = true;
-    for (let tries = 0; !this.isOver;) {
+    for (let tries = 0; this.isLeader && !this.isOver;) {
       try {
         await this.read(() => { tries = 0; });
         this.say("away");
       } catch (error) {
-        this.failed(error);
+        if (this.isLeader) this.failed(error);
       }
-      if (this.isOver) return;
+      if (this.isOver || !this.isLeader) return;
       await pause(WAITS_MS[Math.min(tries, WAITS_MS.length - 1)]);
       tries += 1;
     }
@@ -83,6 +101,7 @@ export class Stream {
   async read(connected) {
     const { seq, epoch } = this.store;
     const cutter = new AbortController();
+    this.cutter = cutter;
     let timer = setTimeout(() => cutter.abort(), SILENT_MS);
     const alive = () => { clearTimeout(timer); timer = setTimeout(() => cutter.abort(), SILENT_MS); };
     try {
@@ -98,7 +117,7 @@ export class Stream {
       let rest = "";
       for (;;) {
         const { done, value } = await reader.read();
-        if (done) return;
+        if (done || !this.isLeader) return;
         alive();
         const parts = (rest + value).split("\n\n");
         rest = parts.pop();

@@ -64,10 +64,17 @@ export function open(app) {
     if (shown.length) refresh(shown);
   }
 
+  let isAsking = false;
+  let isDue = false;
   async function fresh() {
     const last = talk.rows.at(-1)?.seq ?? 0;
     const key = opened;
     if (talk.hasNewer) return;
+    if (isAsking) {
+      isDue = true;
+      return;
+    }
+    isAsking = true;
     try {
       const got = await page(last ? { after: last, limit: 100 } : { limit: 100 });
       if (key !== opened) return;
@@ -76,6 +83,12 @@ export function open(app) {
       if (got.has_more && last) talk.hasNewer = true;
     } catch {
       // the bus is away; the next snapshot shows them
+    } finally {
+      isAsking = false;
+      if (isDue) {
+        isDue = false;
+        fresh();
+      }
     }
   }
 

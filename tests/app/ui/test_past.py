@@ -1,0 +1,138 @@
+"""The screen Past, and the rule that nothing can be sent there."""
+
+from tests.app.ui.fake_bus import FakeBus, settle, shown, status
+from tests.app.ui.fake_link import entry
+
+from palaver.app.ui.log import LogScreen
+from palaver.app.ui.now import NowScreen
+from palaver.app.ui.past import PastScreen
+from palaver.app.ui.talk import TalkScreen
+from palaver.errors import Unavailable
+from palaver.protocol.views import AskLog, AskMessages, AskPast, Changes
+
+
+def with_past() -> FakeBus:
+    bus = FakeBus()
+    bus.say("@human@nova", 3, "which port?", is_unread=True)
+    bus.say("@human@nova", 8, "use 80", sender="human")
+    bus.say("thread/x", 9, "later")
+    bus.start()
+    return bus
+
+
+async def test_every_screen_shows_the_bus_as_it_was() -> None:
+    bus = with_past()
+    app = bus.app("6")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+        await pilot.press("t", *"5", "enter")
+        await settle(pilot, lambda: app.store.at == 5)
+        await pilot.press("3")
+        await settle(pilot, lambda: isinstance(app.screen, TalkScreen))
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        messages, talks = shown(app, "#messages"), shown(app, "#talks")
+        frame = app.screen.border_title
+        top = shown(app, "TopLine")
+        await pilot.press("5")
+        await settle(pilot, lambda: isinstance(app.screen, LogScreen))
+        await settle(pilot, lambda: "event 5" in shown(app, "#events"))
+        events = shown(app, "#events")
+
+    assert "use 80" not in messages
+    assert "thread/x" not in talks
+    assert frame is not None
+    assert frame.startswith("past #5  2023-11-1")
+    assert "1 agent: 1 active" in top
+    assert "past #5" in top
+    assert "event 6" not in events
+    assert {question.at for question in bus.asked(AskMessages)} == {5}
+    assert bus.link.seen == []
+
+
+async def test_arrows_step_and_escape_returns_from_every_screen() -> None:
+    bus = with_past()
+    app = bus.app("6")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+        await pilot.press("up", "up", "enter")
+        await settle(pilot, lambda: app.store.at == 8)
+        await pilot.press("left")
+        await settle(pilot, lambda: app.store.at == 7)
+        await pilot.press("right", "right", "right", "right")
+        await settle(pilot, lambda: app.store.at == 10)
+        await pilot.press("left_square_bracket")
+        await settle(pilot, lambda: app.store.at == 1)
+        for key, kind in (("1", NowScreen), ("3", TalkScreen), ("5", LogScreen)):
+            await pilot.press(key)
+            await settle(pilot, lambda kind=kind: isinstance(app.screen, kind))  # type: ignore[misc]
+            assert app.store.at == 1
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.store.at == 0)
+        frame = app.screen.border_title
+        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+
+    assert frame == ""
+
+
+async def test_nothing_can_be_sent_in_the_past() -> None:
+    bus = with_past()
+    app = bus.app("6")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+        await pilot.press("t", *"5", "enter")
+        await settle(pilot, lambda: app.store.at == 5)
+        await pilot.press("3")
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        await pilot.press("r")
+        await settle(pilot, lambda: "nothing can be changed" in status(app))
+        await pilot.press("n", "N", "colon", *"send @nova x", "enter")
+        await settle(pilot, lambda: "nothing can be changed" in status(app))
+
+    assert bus.commands.ran == []
+
+
+async def test_present_goes_on_while_the_past_is_shown() -> None:
+    bus = with_past()
+    app = bus.app("6")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+        await pilot.press("t", *"5", "enter")
+        await settle(pilot, lambda: app.store.at == 5)
+        asks = entry("request/11", who="kira", what="may I push?")
+        counts = app.present.counts
+        changed = Changes(after=10, seq=11, attention=(asks,), counts=type(counts)(agents={}, attention=1))
+        bus.link.push(changed)
+        await settle(pilot, lambda: "now 1 need you" in str(app.screen.border_title))
+        in_past = len(app.store.attention)
+        await pilot.press("escape")
+        await settle(pilot, lambda: "kira: may I push?" in shown(app, "TopLine"))
+
+    assert in_past == 0
+
+
+async def test_time_is_a_moment_too_and_a_refusal_changes_nothing() -> None:
+    bus = with_past()
+    app = bus.app("6")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+        await pilot.press("t", *"10m", "enter")
+        await settle(pilot, lambda: app.store.at == 4)
+
+        def refuse(question: object) -> object:
+            raise Unavailable("too many views of the past are open")
+
+        bus.link.answers[AskPast] = refuse  # type: ignore[assignment]
+        await pilot.press("left")
+        await settle(pilot, lambda: "too many views" in status(app))
+        at = app.store.at
+        await pilot.press("t", *"soon", "enter")
+        await settle(pilot, lambda: "not a time" in status(app))
+        assert isinstance(app.bus_screen, PastScreen)
+
+    assert at == 4
+    assert {question.at for question in bus.asked(AskLog)} == {0}
