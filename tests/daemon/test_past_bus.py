@@ -13,7 +13,7 @@ from tests.limits import LIMIT_S
 from tests.processes import processes_of, wait_for_end
 
 from palaver.client.view_link import ViewLink
-from palaver.errors import BadRequest
+from palaver.errors import BadRequest, TooSlow
 from palaver.protocol.views import (
     AgentsPage,
     AskAgents,
@@ -96,6 +96,24 @@ async def test_waiting_question_delays_no_other_one(bus: Home) -> None:
         assert not waiting.done()
         os.kill(pid, signal.SIGCONT)
         assert (await waiting).seq == 1
+
+
+async def test_newer_snapshot_of_the_past_replaces_one_that_waits(bus: Home) -> None:
+    bus.ok("send", "@human", "--", "hello")
+    async with linked(bus) as link, linked(bus) as other:
+        await link.ask(AskAttention(at=1), AttentionPage)
+        (pid,) = past_processes(bus.path)
+        os.kill(pid, signal.SIGSTOP)
+        elsewhere = asyncio.create_task(other.ask(AskPast(at=2), Snapshot))
+        questions = [asyncio.create_task(link.ask(AskPast(at=at), Snapshot)) for at in (1, 2, 1)]
+
+        for question in questions[:2]:
+            with pytest.raises(TooSlow, match="a newer question about the past"):
+                await question
+        assert not elsewhere.done()
+        os.kill(pid, signal.SIGCONT)
+
+        assert ((await questions[2]).seq, (await elsewhere).seq) == (1, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

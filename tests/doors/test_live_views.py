@@ -20,11 +20,15 @@ from tests.doors.view_stage import (
 from tests.fakes import HUMAN, OpenLog, open_memory, open_sqlite
 from tests.limits import LIMIT_S
 
-from palaver.protocol.events import AgentState
+from palaver.broker.context import SYSTEM_CALLER
+from palaver.errors import StorageFailed
+from palaver.protocol.envelope import Event
+from palaver.protocol.events import AgentState, OpenPermission
 from palaver.protocol.query import Query
-from palaver.protocol.requests import SetStatus
+from palaver.protocol.requests import Claim, JoinRoom, Redact, SetStatus
 from palaver.protocol.views import Changes, Snapshot
 from palaver.services.live_views import LIMIT_WAITING_BYTES, MOST_A_SECOND
+from palaver.state.rooms import read_open_rooms
 
 
 @pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
@@ -293,17 +297,21 @@ async def test_long_lists_are_sent_in_parts(quick: ViewParts) -> None:
 async def test_agent_becomes_stale_without_an_event(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
     await quick.broker.submit(luna, SetStatus(state=AgentState.ACTIVE))
-    view = quick.views.open()
-    await take(view)
+    view, model = quick.views.open(), Model()
+    model.apply(await take(view))
+    quick.timers.advance(500)
+    await quick.broker.submit(luna, SetStatus(state=AgentState.ACTIVE, detail="still at it"))
+    for record in await take_until(quick, view, quick.queries.last()):
+        model.apply(record)
 
     for _ in range(11):
         quick.timers.advance(60)
         await settle()
-    change = await take_in_time(quick, view)
+    while "agent/luna" not in model.attention:
+        model.apply(await take_in_time(quick, view))
 
-    assert isinstance(change, Changes)
-    assert [(entry.key, entry.kind) for entry in change.attention] == [("agent/luna", "stale")]
-    assert change.agents[0].is_stale
+    assert model.attention["agent/luna"].kind == "stale"
+    assert model.agents["luna"].is_stale
 
 
 async def test_clock_that_is_set_back_neither_loses_nor_repeats_events(quick: ViewParts) -> None:
@@ -398,3 +406,125 @@ async def test_closed_daemon_ends_its_views(quick: ViewParts) -> None:
         await anext(view)
     with pytest.raises(StopAsyncIteration):
         await anext(quick.views.open())
+
+
+# Other causes of changes
+
+
+async def test_wait_for_the_stick_changes_the_room_and_the_agent(quick: ViewParts) -> None:
+    luna = await quick.bus.join("luna")
+    await quick.broker.submit(luna, JoinRoom(places=("/home/ada/project",)))
+    (room,) = read_open_rooms(quick.queries.rows)
+    view = quick.views.open()
+    await take(view)
+
+    quick.member_presence.wait(room.id, "luna")
+    change = await take_in_time(quick, view)
+
+    assert isinstance(change, Changes)
+    assert change.rooms == (room.id,)
+    assert change.agents[0].waits_for == f"the stick of #{room.id}"
+
+
+async def test_lease_that_ends_is_reported_without_an_event(quick: ViewParts) -> None:
+    luna = await quick.bus.join("luna")
+    await quick.broker.submit(luna, JoinRoom(places=("/home/ada/project",)))
+    (room,) = read_open_rooms(quick.queries.rows)
+    await quick.broker.submit(luna, Claim(room=room.id))
+    view, model = quick.views.open(), Model()
+    model.apply(await take(view))
+
+    for _ in range(60):
+        quick.timers.advance(60)
+        await settle()
+    while f"stick/{room.id}" not in model.attention:
+        model.apply(await take_in_time(quick, view))
+
+    assert model.attention[f"stick/{room.id}"].who == "luna"
+
+
+async def test_permission_request_begins_and_ends_in_the_list(quick: ViewParts) -> None:
+    luna = await quick.bus.join("luna")
+    view, model = quick.views.open(), Model()
+    model.apply(await take(view))
+    pending = quick.permissions.add(luna, "s", "Bash", {}, now_ms=1, wait_ms=1000)
+    asked = OpenPermission(
+        name="luna", permission=pending.id, tool="Bash", text="rm", digest=pending.digest, until=1001
+    )
+    await quick.broker.submit(SYSTEM_CALLER, asked)
+    key = f"permission/{pending.id}"
+    while key not in model.attention:
+        model.apply(await take_in_time(quick, view))
+
+    quick.permissions.close(pending, "its session has ended")
+    change = await take_in_time(quick, view)
+
+    assert isinstance(change, Changes)
+    assert change.after == change.seq
+    assert change.settled == (key,)
+
+
+async def test_presence_of_an_agent_is_that_of_its_subagents(quick: ViewParts) -> None:
+    luna = await quick.bus.join("luna")
+    made = await quick.subagents.begun("luna", "a1", "reviewer")
+    assert made is not None
+    view = quick.views.open()
+    await take(view)
+
+    quick.presence.part(luna.name)
+    change = await take_in_time(quick, view)
+
+    assert isinstance(change, Changes)
+    assert [row.name for row in change.agents] == ["luna", made.name]
+
+
+async def test_text_that_is_removed_is_read_again(quick: ViewParts) -> None:
+    luna = await quick.bus.join("luna")
+    sent = await quick.bus.send(luna, "my password is hunter2", "@human", intent="request")
+    view, model = quick.views.open(), Model()
+    model.apply(await take(view))
+
+    await quick.broker.submit(HUMAN, Redact(event=str(sent.seq), hash="x"))
+    records = await take_until(quick, view, quick.queries.last())
+    for record in records:
+        model.apply(record)
+    while "hunter2" in f"{model.attention} {model.talks} {model.agents}":
+        model.apply(await take_in_time(quick, view))
+
+    assert sent.seq in [seq for record in records if isinstance(record, Changes) for seq in record.moved]
+
+
+# Failures
+
+
+async def test_lost_archive_leads_to_a_new_snapshot(tmp_path: Path) -> None:
+    async with opened_views(open_sqlite, tmp_path) as parts:
+        luna = await parts.bus.join("luna")
+        first = parts.queries.last()
+        for number in range(20):
+            await parts.bus.send(luna, f"text {number}", "@luna")
+        archived = await parts.log.archive(parts.queries.last())
+        assert archived.path is not None
+        archived.path.unlink()
+
+        record = await take(parts.views.open(first - 1, f"{parts.queries.device}-x"))
+
+        assert isinstance(record, Snapshot)
+        assert record.seq == parts.queries.last()
+
+
+async def test_failing_storage_ends_a_view_with_its_error(
+    quick: ViewParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(query: Query) -> list[Event]:
+        raise StorageFailed("the disk is on fire")
+
+    monkeypatch.setattr(quick.log, "read", fail)
+    view = quick.views.open()
+
+    with pytest.raises(StorageFailed, match="on fire"):
+        await take(view)
+    monkeypatch.undo()
+
+    assert quick.views.is_idle
+    assert isinstance(await take(quick.views.open()), Snapshot)

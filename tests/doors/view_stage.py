@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 from tests.doors.parts import Links, Parts
-from tests.fakes import OpenLog, Ring, opened_bus
+from tests.fakes import FakeMemberPresence, OpenLog, Ring, opened_bus
 from tests.limits import LIMIT_S
 
 from palaver.config import Settings
@@ -64,13 +64,26 @@ class SeenLinks(Links):
         self.changed(name)
 
 
+class SeenMembers(FakeMemberPresence):
+    """Presence and waits in rooms, which are reported to views."""
+
+    def __init__(self, present: set[str]) -> None:
+        super().__init__(present)
+        self.wait_changed: Callable[[str, str], None] = lambda room, name: None
+
+    def wait(self, room: str, name: str) -> None:
+        """Let a member wait for the stick."""
+        self.waiting.add((room, name))
+        self.wait_changed(room, name)
+
+
 class ViewParts(Parts):
     """The parts of a daemon, with views."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]  # those of the base class
         self.timers = Timers(self)
-        self.member_presence = self.bus.member_presence
+        self.member_presence = SeenMembers(self.bus.present)
         self.presence: SeenLinks = SeenLinks(self.bus.present)
         self.slow: list[str] = []
         self.views = LiveViews(

@@ -323,7 +323,7 @@ def test_dead_letter_is_listed_until_the_list_is_cleared() -> None:
         message(4, "luna", "nova", dead=["build/done", "x/y"]), message(5, "luna", "nova", dead=["x"])
     )
     entry = home.entries()["dead/4"]
-    assert entry.why == "No agent is subscribed to build/done, x/y, so nobody received it there."
+    assert entry.why == "No agent is subscribed to build/done, x/y, so no agent received it there."
     assert (entry.who, entry.to) == ("luna", ("build/done", "x/y"))
     assert commands(entry) == {"show": "pal show 4", "clear": "pal dead --clear"}
 
@@ -608,3 +608,28 @@ def test_reasons_are_those_that_other_packages_write() -> None:
     assert (USED_UP, USED_UP_ASKED) == (hooks.USED_UP, hooks.USED_UP_ASKED)
     assert (ASLEEP, COMPACTING) == (ASLEEP_IN_DELIVERY, hooks.COMPACTING)
     assert failed_reason(1, "x").startswith(TURN_FAILED)
+
+
+def test_held_broadcast_is_listed_until_its_last_recipient_is_released() -> None:
+    names = [f"agent{n:02d}" for n in range(30)]
+    home = Home(message(1, "luna", *names, held="x"))
+
+    for at, name in enumerate(names[:-1]):
+        home.add(report(2 + at, name, "queued", 1))
+        assert home.keys() == ["held/1"]
+    home.add(report(50, names[-1], "queued", 1))
+
+    assert home.keys() == []
+
+
+def test_usage_limits_of_many_recipients_do_not_keep_a_message_in_the_list() -> None:
+    names = [f"agent{n:02d}" for n in range(30)]
+    home = Home(message(1, "luna", *names))
+    for at, name in enumerate(names[:-1]):
+        home.add(report(2 + at, name, "held", 1, reason="usage limit"))
+    home.add(report(40, names[-1], "held", 1, reason=LOST))
+    assert home.keys() == ["held/1"]
+
+    home.add(report(41, names[-1], "queued", 1))
+
+    assert home.keys() == []

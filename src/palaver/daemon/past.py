@@ -318,9 +318,9 @@ class PastFacts:
         return None
 
     def lease_until_ms(self, room: Room) -> int:
-        return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
+        return lease_until_ms(room, self.room(room.id, (room.owner,)), self.policy)
 
-    def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
+    def room(self, room: str, names: Iterable[str]) -> RoomFacts:
         return RoomFacts(now_ms=self.now_ms, sights={name: self._sight(name) for name in names})
 
     def _sight(self, name: str) -> Sight:

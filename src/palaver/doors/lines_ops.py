@@ -26,7 +26,7 @@ from palaver.doors.lines_holders import (
     See,
 )
 from palaver.doors.tools import TOOLS, Tool, ToolRequest, run_tool
-from palaver.errors import BadRequest, PalaverError, ShuttingDown, Unavailable, WhoAreYou
+from palaver.errors import BadRequest, PalaverError, ShuttingDown, TooSlow, Unavailable, WhoAreYou
 from palaver.protocol import lines as holder
 from palaver.protocol import lines as program
 from palaver.protocol import lines as wire
@@ -65,6 +65,7 @@ from palaver.protocol.paths import Content, Migrate, check_network, external_sen
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, RelayLine, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
+from palaver.protocol.views import AskPast
 from palaver.services.live_views import OpenView, ViewRecord
 from palaver.services.past import PastProgress
 from palaver.services.paths import PathService, Range, path_request
@@ -155,6 +156,7 @@ class LineSession:
         self._runner = RunnerRequests(services, see)
         self._listeners: dict[str, tuple[MailboxReader, asyncio.Task[None]]] = {}
         self._view: OpenView | None = None
+        self._past: asyncio.Future[object] | None = None
         self._work: set[asyncio.Task[None]] = set()
         self._is_let_go = False
         link.on_close(self._end)
@@ -367,7 +369,9 @@ class LineSession:
     async def _on_view(self, caller: Caller, op: ViewRequest) -> object:
         live = self._services.live
         if not isinstance(op, ViewOp):
-            return await live.answer(op.ask, partial(self._push_progress, op.req))
+            answering = live.answer(op.ask, partial(self._push_progress, op.req))
+            is_past = op.ask.at and isinstance(op.ask, AskPast)
+            return await (self._replace_past(answering) if is_past else answering)
         if self._view is not None:
             raise BadRequest("this connection has a view already: open another connection for another view")
         me = HUMAN if caller.is_person else caller.name
@@ -378,6 +382,25 @@ class LineSession:
             raise ShuttingDown(STOPS) from None
         self._spawn(self._push_records(view))
         return msgspec.Raw(first.data)
+
+    async def _replace_past(self, answering: Coroutine[None, None, object]) -> object:
+        """Await a snapshot of the past; an older one that this connection waits for is given up.
+
+        A person who holds an arrow key, or chooses another time, wants only the newest one.
+        """
+        if self._past is not None:
+            self._past.cancel()
+        task = self._past = asyncio.ensure_future(answering)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._past is not task:
+                raise TooSlow("a newer question about the past has replaced this one") from None
+            task.cancel()
+            raise
+        finally:
+            if self._past is task:
+                self._past = None
 
     def _push_progress(self, req: int, progress: PastProgress) -> None:
         self._push_soon(wire.push_line("past", {"req": req, "at": progress.at, "seq": progress.seq}))

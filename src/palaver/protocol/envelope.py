@@ -49,7 +49,7 @@ class _Fact(
     payload: dict[str, object] = msgspec.field(default_factory=dict)
     """The content as it is stored and passed on. Readers use `body`."""
 
-    @property
+    @cached_property  # Each part of the fold reads it, for every event.
     def body(self) -> EventBody:
         """The content as the struct of its type, decoded at the first use. Never fails."""
         return self._read[0]

@@ -49,7 +49,7 @@ from palaver.protocol.views import (
 from palaver.services.past import Report
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.view_pages import LogReader, ViewPages, event_row
+from palaver.services.view_pages import LastMessage, LogReader, ViewPages, event_row, last_message
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -63,14 +63,20 @@ MOST_A_SECOND: Final = 30
 """Changes that a view gets in a second."""
 LIMIT_CONTINUED: Final = 2000
 """Events that a snapshot of a continued view can have. If there are more, it has the newest ones instead."""
-_LIMIT_EVENTS: Final = 500
+FLOOD_A_SECOND: Final = 20
+"""Changes in a second while each has many events: a record costs more than its events."""
+_MANY_EVENTS: Final = 150
+_LIMIT_EVENTS: Final = 1000
 """Events in one record; further ones follow in the next."""
 _LIMIT_AGENTS: Final = 100
 """Agents in one record; further ones follow in the next."""
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
+_LIMIT_ROOMS: Final = 20
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
+_REMOVAL_MS: Final = 500
+"""Milliseconds between two looks at a message whose text is being removed: no event reports the end."""
 _STEP: Final = 20
 """Rows that are built before other callers can run."""
 _LONGEST_SLEEP_S: Final = 60.0
@@ -303,7 +309,7 @@ class LiveFacts:
         return "" if event is None else event.sender
 
     def lease_until_ms(self, room: Room) -> int:
-        return lease_until_ms(room, self.room(room, (room.owner,)), self.policy)
+        return lease_until_ms(room, self.room(room.id, (room.owner,)), self.policy)
 
     def permission(self, id: str) -> bool:
         return self._sources.permissions.get(id) is not None
@@ -337,8 +343,8 @@ class LiveFacts:
             for ability, level in self._sources.delivery.lanes(name)
         ]
 
-    def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
-        return take_facts(self._sources.members, self.now_ms, room.id, names)
+    def room(self, room: str, names: Iterable[str]) -> RoomFacts:
+        return take_facts(self._sources.members, self.now_ms, room, names)
 
 
 # --------------------
@@ -360,8 +366,6 @@ class _Changed:
         self.attention: dict[str, None] = {}
         self.moved: dict[int, None] = {}
         self.rooms: dict[str, None] = {}
-        self._talks_of: dict[tuple[object, ...], tuple[str, ...]] = {}
-        """The conversations of messages by the fields that decide: most messages are like the one before."""
 
     def __bool__(self) -> bool:
         return any((self.agents, self.counted, self.talks, self.attention, self.moved, self.rooms))
@@ -379,23 +383,7 @@ class _Changed:
     def note_message(self, event: Event, message: MessageSent) -> None:
         self.agents[event.sender] = None
         self.note_unread(message.delivered_to)
-        deciding = (
-            event.sender,
-            event.to,
-            event.imported,
-            message.delivered_to,
-            message.scope,
-            message.thread,
-            message.room,
-            message.channel,
-            message.raw is None,
-        )
-        talks = self._talks_of.get(deciding)
-        if talks is None:
-            if len(self._talks_of) >= _LIMIT_KEYS:
-                self._talks_of.clear()
-            talks = self._talks_of[deciding] = conversations_of(event)
-        self.talks.update(dict.fromkeys(talks))
+        self.talks.update(dict.fromkeys(conversations_of(event)))
         if answered := answered_seq(event):
             self.moved[answered] = None
 
@@ -419,12 +407,14 @@ class _Changed:
         if room := room_id_of(event):
             self.rooms[room] = None
             self.agents.update(dict.fromkeys(event.to))
-        if isinstance(event.body, TextRemoved):
-            seq = event.body.event
-            self.moved[seq] = None
-            self.attention.update((f"{kind}/{seq}", None) for kind in ("request", "held", "dead"))
-            if (removed := queries.event(seq)) is not None:
-                self.talks.update(dict.fromkeys(conversations_of(removed)))
+
+    def note_removed(self, seq: int, queries: Queries) -> None:
+        """Add everything that shows the text of a message."""
+        self.moved[seq] = None
+        self.attention.update((f"{kind}/{seq}", None) for kind in ("request", "held", "dead"))
+        if (event := queries.event(seq)) is not None:
+            self.agents[event.sender] = None
+            self.talks.update(dict.fromkeys(conversations_of(event)))
 
     def note_agent(self, name: str, rooms: Iterable[str]) -> None:
         """Add an agent whose presence, or whose time, has changed."""
@@ -565,7 +555,7 @@ class _Hub:
         self._states: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
         self._children: dict[str, set[str]] = {}
-        self._last: dict[str, Event | None] = {}
+        self._last: dict[str, LastMessage | None] = {}
         self._attention = _Entries()
         self._counts: Counts | None = None
 
@@ -679,9 +669,11 @@ class _Hub:
         if wait_s > 0:
             self._wake_after(wait_s)
             return
-        self._next_s = self._clock.monotonic_s() + 1 / MOST_A_SECOND
+        begin_s = self._clock.monotonic_s()
+        self._next_s = begin_s + 1 / MOST_A_SECOND
         try:
-            await self._send_changes()
+            if await self._send_changes() >= _MANY_EVENTS:
+                self._next_s = begin_s + 1 / FLOOD_A_SECOND
         except StorageFailed as error:
             # Some events cannot be read. A new snapshot says that it does not continue.
             _logger.error("open views get a new snapshot: %s", error)
@@ -713,14 +705,23 @@ class _Hub:
 
     def _note_due(self) -> None:
         """Note agents that have become stale, and leases that are over."""
-        rows = self._queries.rows
         for kind, key in self._due.take(self._clock.now_ms()):
             if kind == "agent":
                 self._changed.note_agent(key, ())
-            elif (room := read_room(rows, key)) is not None:
+                if (agent := self._sources.directory.get(key)) is not None:
+                    self._watch_agent(agent)
+            elif kind == "text":
+                self._note_removed(*map(int, key.split("/")))
+            else:
                 self._changed.rooms[key] = None
                 self._changed.attention[f"stick/{key}"] = None
-                self._watch_room(room)
+
+    def _note_removed(self, seq: int, order: int) -> None:
+        """Read a message again whose text is being removed, until that is done; `order` is its seq."""
+        self._changed.note_removed(seq, self._queries)
+        self._last.clear()
+        if order > self._queries.redacted():
+            self._due.put(self._clock.now_ms() + _REMOVAL_MS, "text", f"{seq}/{order}")
 
     def _watch_agent(self, agent: Agent) -> None:
         limit_ms = self._facts.stale_after_ms
@@ -731,7 +732,7 @@ class _Hub:
 
     def _watch_room(self, room: Room) -> None:
         names = filter(None, (room.owner, room.reserved_for))
-        at_ms = outlook(room, self._facts.room(room, names), self._facts.policy).changes_ms
+        at_ms = outlook(room, self._facts.room(room.id, names), self._facts.policy).changes_ms
         if at_ms is not None:
             self._due.put(at_ms + 1, "room", room.id)
 
@@ -788,41 +789,51 @@ class _Hub:
 
     # Changes
 
-    async def _send_changes(self) -> None:
+    async def _send_changes(self) -> int:
+        """Send everything since the last record. Return the number of its events."""
         after = self._seq
         events, seq = await self._queries.next_events(after, _LIMIT_EVENTS)
+        newest: dict[str, Event] = {}
         rows: list[EventRow] = []
+        noted: set[tuple[object, ...]] = set()
         for at, event in enumerate(events):
             await _let_others_run(at)
-            self._note(event)
             rows.append(event_row(event))
+            # In a flood most messages are like the one before.
+            kind = _kind_of_message(event)
+            if kind is None or kind not in noted:
+                self._note(event)
+                noted.add(kind or ())
+        for event in events:
+            if isinstance(event.body, MessageSent):
+                newest[event.sender] = event
+        self._last.update((sender, last_message(event)) for sender, event in newest.items())
         changes = await self._changes(after, seq, rows)
         self._seq = seq
-        if _is_empty(changes):
-            return
-        record = ViewRecord(seq=seq, is_snapshot=False, data=_encode(changes))
-        for view in self.views:
-            if not view.is_behind:
-                view.put(record)
+        if not _is_empty(changes):
+            record = ViewRecord(seq=seq, is_snapshot=False, data=_encode(changes))
+            for view in self.views:
+                if not view.is_behind:
+                    view.put(record)
+        return len(events)
 
     def _note(self, event: Event) -> None:
         self._changed.note(event, self._queries)
         self._changed.attention.update(dict.fromkeys(self._attention.touched_by(event)))
-        if isinstance(event.body, MessageSent):
-            self._last[event.sender] = event
+        if isinstance(event.body, TextRemoved):
+            self._note_removed(event.body.event, event.seq)
         elif event.type in AGENT_TYPES:
             agent = self._sources.directory.get(agent_of(event))
             if agent is not None:
                 self._count(agent)
                 self._watch_agent(agent)
-        elif (room_id := room_id_of(event)) and (room := read_room(self._queries.rows, room_id)) is not None:
-            self._watch_room(room)
 
     async def _changes(self, after: int, seq: int, events: Iterable[EventRow]) -> Changes:
         agents = await self._agent_rows()
         talks = self._talk_rows()
         attention, settled = await self._attention_entries()
-        moved, rooms = _take(self._changed.moved, _LIMIT_EVENTS), _take(self._changed.rooms, _LIMIT_KEYS)
+        moved = _take(self._changed.moved, _LIMIT_EVENTS)
+        rooms = await self._room_ids()
         counts = self._current_counts()
         is_new = counts != self._counts
         self._counts = counts
@@ -852,6 +863,15 @@ class _Hub:
             if (row := self._pages.agent_row(name, self._last[name])) is not None:
                 rows.append(row)
         return rows
+
+    async def _room_ids(self) -> list[str]:
+        """Return the changed rooms, and note when they change by time."""
+        ids = _take(self._changed.rooms, _LIMIT_ROOMS)
+        for id_ in ids:
+            await asyncio.sleep(0)  # A room can have many members.
+            if (room := read_room(self._queries.rows, id_)) is not None:
+                self._watch_room(room)
+        return ids
 
     def _talk_rows(self) -> list[ConversationRow]:
         rows, text_of = self._queries.rows, self._facts.text_of
@@ -894,6 +914,24 @@ class _Hub:
         agents = {state: number for state, number in self._numbers.items() if number}
         unread = count_unread(self._queries.rows)
         return Counts(agents=agents, attention=len(self._attention), unread=unread)
+
+
+def _kind_of_message(event: Event) -> tuple[object, ...] | None:
+    """Return the fields of a message that decide which rows it changes; None for other events."""
+    message = event.body
+    if not isinstance(message, MessageSent) or not _is_plain(message):
+        return None
+    return (
+        event.sender,
+        event.to,
+        event.imported,
+        message.delivered_to,
+        message.scope,
+        message.thread,
+        message.room,
+        message.channel,
+        message.raw is None,
+    )
 
 
 def _is_empty(changes: Changes) -> bool:

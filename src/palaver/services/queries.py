@@ -48,6 +48,10 @@ class Queries:
         """Return the highest archived seq; 0 if nothing is archived."""
         return self._log.archived()
 
+    def redacted(self) -> int:
+        """Return the seq up to which all recorded redactions are finished; 0 at first."""
+        return self._log.redacted()
+
     def irc_level(self, channel: str) -> str:
         """Return how much the notices of an IRC channel, written in any case, show: see `IRC_LEVELS`."""
         return read_irc_level(self.rows, channel)

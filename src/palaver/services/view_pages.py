@@ -4,10 +4,12 @@ Every method changes nothing. Long lists are read in pages, and built in steps, 
 """
 
 import asyncio
+import dataclasses
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol, TypeVar, assert_never
 
@@ -17,11 +19,11 @@ from msgspec.structs import replace
 from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_lanes
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, rank, reservation_until_ms
-from palaver.errors import NotFound
+from palaver.errors import NotFound, StorageFailed
 from palaver.log.search import Phrase, parse_search, words_of
 from palaver.protocol.agents import Agent, doing_text
 from palaver.protocol.envelope import Event, room_id_of
-from palaver.protocol.events import AgentState, DeliveryReport, MessageSent, State
+from palaver.protocol.events import AgentState, DeliveryReport, Freed, MessageSent, State
 from palaver.protocol.message import HUMAN, MESSAGE, flat, handlers_of, is_lost, readable_text
 from palaver.protocol.paths import readable_mailbox, split_mailbox
 from palaver.protocol.query import Query, agent_place
@@ -158,6 +160,10 @@ class ViewReader(Protocol):
         """Return matching events in seq order: the first `limit`, or with `last` the newest `last`."""
         ...
 
+    async def recent(self, query: Query) -> list[Event]:
+        """Return the same without archived events: fast, also if nothing matches."""
+        ...
+
     async def shown(self, query: Query) -> list[Event]:
         """Return messages in the places of `query.shown`, as `read` returns events."""
         ...
@@ -198,8 +204,8 @@ class ViewFacts(AttentionFacts, WaitFacts, Protocol):
         """Return an open permission request with its whole input, or None."""
         ...
 
-    def room(self, room: Room, names: Iterable[str]) -> RoomFacts:
-        """Return the presence and the waits of some members of a room."""
+    def room(self, room: str, names: Iterable[str]) -> RoomFacts:
+        """Return the presence and the waits of some members of a room, by its id."""
         ...
 
 
@@ -229,6 +235,7 @@ class LogReader:
         self.last = queries.last
         self.event = queries.event
         self.message = queries.message
+        self.recent = queries.read
         self.shown = queries.shown
         self.seq_at = queries.seq_at
 
@@ -304,6 +311,21 @@ def event_row(event: Event, phrases: Sequence[Phrase] = ()) -> EventRow:
         thread=thread or "",
         hits=hits,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LastMessage:
+    """The newest message of an agent: its seq, its beginning, and its first recipients."""
+
+    seq: int
+    text: str
+    to: tuple[str, ...]
+
+
+def last_message(event: Event) -> LastMessage:
+    """Return the parts of a message that are shown with its sender."""
+    to = event.body.delivered_to if isinstance(event.body, MessageSent) else event.delivered_to
+    return LastMessage(event.seq, beginning_of(text_of(event)), to[:_LIMIT_MARKS])
 
 
 def _with_hits(text: str, phrases: Sequence[Phrase]) -> tuple[str, tuple[tuple[int, int], ...]]:
@@ -402,7 +424,10 @@ class ViewPages:
     async def newest_events(self, seq: int) -> list[Event]:
         """Return the newest events up to a seq, as many as a snapshot has."""
         query = Query(before=seq + 1, last=_SNAPSHOT_EVENTS, limit=_SNAPSHOT_EVENTS, with_imported=True)
-        return await self._reader.read(query)
+        try:
+            return await self._reader.read(query)
+        except StorageFailed:  # An archive is lost. The bus is shown without it.
+            return await self._reader.recent(query)
 
     def counts(self, attention: int) -> Counts:
         """Return the numbers of the top line; the number of entries of attention is given."""
@@ -449,12 +474,13 @@ class ViewPages:
             has_more=len(found) > limit,
         )
 
-    def agent_row(self, name: str, last: Event | None) -> AgentRow | None:
+    def agent_row(self, name: str, last: LastMessage | None) -> AgentRow | None:
         """Return one agent with the newest message that it wrote; None if there is no such agent."""
         agent = read_agent(self._rows, name)
         if agent is None:
             return None
         is_present = self._facts.is_present(name)
+        rooms = read_memberships(self._rows, name).get(name, ())
         return AgentRow(
             name=name,
             state=agent.state,
@@ -465,11 +491,11 @@ class ViewPages:
             tag=agent.tag,
             parent=agent.parent,
             doing=doing_text(agent.tool, agent.detail),
-            waits_for=self._waits_for(agent, last),
+            waits_for=self._waits_for(agent, rooms, last),
             unread=read_unread(self._rows, name),
-            rooms=read_memberships(self._rows, name).get(name, ()),
+            rooms=rooms,
             folder=agent.cwd,
-            last="" if last is None else beginning_of(text_of(last)),
+            last="" if last is None else last.text,
             last_seq=0 if last is None else last.seq,
             is_present=is_present,
             is_paused=agent.paused,
@@ -483,37 +509,36 @@ class ViewPages:
         is_silent = self._facts.now_ms - agent.since > limit_ms
         return bool(limit_ms) and agent.state == AgentState.ACTIVE and is_silent
 
-    def _waits_for(self, agent: Agent, last: Event | None) -> str:
+    def _waits_for(self, agent: Agent, rooms: Iterable[str], last: LastMessage | None) -> str:
         if agent.left:
             return ""
         if agent.state == AgentState.BLOCKED:
             return "its usage limit" if agent.detail.startswith(USED_UP) else "a person"
-        for id_ in read_memberships(self._rows, agent.name).get(agent.name, ()):
-            room = find_past_room(self._rows, id_)
+        for room in rooms:
             if self._facts.room(room, (agent.name,)).of(agent.name).is_waiting:
-                return f"the stick of #{room.slug}"
-        if last is not None and isinstance(last.body, MessageSent):
-            for name in last.body.delivered_to[:_LIMIT_MARKS]:
+                return f"the stick of #{room}"
+        if last is not None:
+            for name in last.to:
                 if read_watch(self._rows, name, last.seq) is not None:
                     return f"a reply of {name}"
         return ""
 
-    async def last_messages(self, names: Sequence[str]) -> dict[str, Event]:
+    async def last_messages(self, names: Sequence[str]) -> dict[str, LastMessage]:
         """Return the newest message that each of these agents wrote."""
         seq = self._reader.last()
         query = Query(types=(MESSAGE,), before=seq + 1, last=_NEWEST_MESSAGES)
-        found = {event.sender: event for event in await self._reader.read(query)}
-        if len(found) < len(names):
-            for name in names:
-                if name not in found and (event := await self.last_message(name)) is not None:
-                    found[name] = event
+        found = {event.sender: last_message(event) for event in await self._reader.recent(query)}
+        for name in names:
+            if name not in found and (last := await self.last_message(name)) is not None:
+                found[name] = last
         return found
 
-    async def last_message(self, name: str) -> Event | None:
-        """Return the newest message that an agent wrote."""
+    async def last_message(self, name: str) -> LastMessage | None:
+        """Return the newest message that an agent wrote, or None; also None if that is archived."""
         before = self._reader.last() + 1
         query = Query(types=(MESSAGE,), senders=(name,), before=before, last=1, limit=1)
-        return next(iter(await self._reader.read(query)), None)
+        events = await self._reader.recent(query)
+        return last_message(events[0]) if events else None
 
     async def agent(self, name: str, limit: int) -> AgentPage:
         """Return one agent with its queue and its newest messages. Raises NotFound."""
@@ -693,11 +718,14 @@ class ViewPages:
         first = LedgerStep(seq=event.seq, ts=event.ts, name="", state=State.QUEUED.value, by=event.sender)
         if not names:
             return (first,)
+        end = self._reader.last() + 1
+        if all(one.state in _FINAL for one in receipts.receipts):  # Then nothing follows.
+            end = min(end, await self._reader.seq_at(max(one.ts for one in receipts.receipts) + 1))
         query = Query(
             types=("delivery",),
             agents=tuple(dict.fromkeys(names)),
             after=event.seq,
-            before=self._reader.last() + 1,
+            before=end,
             limit=_LIMIT_STEPS,
         )
         steps = [
@@ -740,7 +768,7 @@ class ViewPages:
 
     def room_row(self, room: Room) -> RoomRow:
         """Return one room in a list."""
-        facts = self._facts.room(room, filter(None, (room.owner, room.reserved_for)))
+        facts = self._facts.room(room.id, filter(None, (room.owner, room.reserved_for)))
         policy = self._facts.policy
         is_owned, is_reserved = room.state == StickState.OWNED, room.state == StickState.RESERVED
         return RoomRow(
@@ -759,7 +787,7 @@ class ViewPages:
     async def room(self, id: str) -> RoomPage:
         """Return one room, open or closed. Raises RoomNotFound."""
         room = find_past_room(self._rows, id)
-        facts = self._facts.room(room, room.names)
+        facts = await self._facts_of(room)
         line = [one.name for one in _waiting_line(room, facts)]
         places = {name: at for at, name in enumerate(line, 1)}
         shown = sorted(
@@ -786,6 +814,15 @@ class ViewPages:
             tasks=self._tasks(frozenset(room.names)),
         )
 
+    async def _facts_of(self, room: Room) -> RoomFacts:
+        """Return the facts of all members; there can be thousands."""
+        names, found = tuple(room.names), self._facts.room(room.id, ())
+        sights = dict(found.sights)
+        for begin in range(0, len(names), _STEP):
+            await asyncio.sleep(0)
+            sights |= self._facts.room(room.id, names[begin : begin + _STEP]).sights
+        return dataclasses.replace(found, sights=sights)
+
     def _member(self, room: Room, member: Member, facts: RoomFacts, place: int) -> RoomMember:
         agent = read_agent(self._rows, member.name)
         return RoomMember(
@@ -806,15 +843,21 @@ class ViewPages:
             last=_LIMIT_HANDOFFS,
             limit=_LIMIT_HANDOFFS,
         )
-        found = []
-        for event in reversed(await self._reader.read(query)):
-            handoff = getattr(event.body, "handoff", None)
-            if handoff is not None:
-                to = getattr(event.body, "reserved_for", None) or ""
-                found.append(
-                    RoomHandoff(seq=event.seq, ts=event.ts, sender=event.sender, to=to, handoff=handoff)
-                )
-        return tuple(found)
+        events = {event.seq: event for event in await self._reader.recent(query)}
+        # An open one is shown also if it is archived.
+        if room.pending is not None and (opened := self._reader.event(room.pending.seq)) is not None:
+            events[opened.seq] = opened
+        return tuple(
+            RoomHandoff(
+                seq=event.seq,
+                ts=event.ts,
+                sender=event.sender,
+                to=freed.reserved_for or "",
+                handoff=freed.handoff,
+            )
+            for _, event in sorted(events.items(), reverse=True)
+            if isinstance(freed := event.body, Freed) and freed.handoff is not None
+        )
 
     def _notes(self, room: Room) -> tuple[RoomNote, ...]:
         notes = read_notes(self._rows, room.id, include_resolved=True, limit=_LIMIT_NOTES)

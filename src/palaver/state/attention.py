@@ -81,6 +81,7 @@ _BY_SEQ: Final = frozenset(
 )
 """Kinds of entries about a message."""
 _SHOWN_NAMES: Final = 20
+_FEW: Final = 8
 _LIMIT_TEXT: Final = 300
 
 
@@ -91,7 +92,9 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     who: str = ""
     seq: int = 0
     text: str = ""
-    """The request of a permission; the paths of a dead letter; why a message is held."""
+    """The request of a permission; why a message is held."""
+    paths: tuple[str, ...] = ()
+    """The paths of a dead letter that no subscription matched."""
     tool: str = ""
     lane: str = ""
     until: int = 0
@@ -334,10 +337,10 @@ def _show_dead(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> At
         who=entry.who,
         what=facts.text_of(seq),
         since=entry.ts,
-        why=f"No agent is subscribed to {entry.text}, so nobody received it there.",
+        why=f"No agent is subscribed to {', '.join(entry.paths)}, so no agent received it there.",
         actions=(_show(seq), _action("clear", "dead", "--clear")),
         seq=seq,
-        to=tuple(entry.text.split(", ")),
+        to=entry.paths,
     )
 
 
@@ -466,7 +469,7 @@ def _by_message(rows: Rows, event: Event, agent: str, changes: Sequence[Change])
         entry = _Entry(ts=event.ts, who=event.sender, seq=event.seq)
         found.append((ATTENTION, _row_key(AttentionKind.REQUEST, event.seq), encode_row(entry)))
     if message.dead:
-        entry = _Entry(ts=event.ts, who=event.sender, seq=event.seq, text=", ".join(message.dead))
+        entry = _Entry(ts=event.ts, who=event.sender, seq=event.seq, paths=message.dead)
         found.append((ATTENTION, _row_key(AttentionKind.DEAD, event.seq), encode_row(entry)))
     answered = answered_seq(event)
     if answered is not None and not message.held:
@@ -514,8 +517,9 @@ def _moved(rows: Rows, event: Event, changes: Sequence[Change]) -> list[Change]:
         elif table == HELD:
             found += _held(rows, event, key, changes)
     for seq, mailboxes in freed.items():
-        if not _is_held_for_others(rows, seq, mailboxes):
-            found += _over(rows, _row_key(AttentionKind.HELD, seq))
+        over = _over(rows, _row_key(AttentionKind.HELD, seq))
+        if over and not _is_held_for_others(rows, seq, mailboxes):
+            found += over
     return found
 
 
@@ -547,11 +551,15 @@ def _held(rows: Rows, event: Event, key: str, changes: Sequence[Change]) -> list
 
 def _is_held_for_others(rows: Rows, seq: int, freed: Container[str]) -> bool:
     """Return whether a message is held until a person releases it, for a recipient that is not freed now."""
-    for key, _ in walk(rows, HELD, ledger_key(seq, "")):
-        _, mailbox = receiver_of_key(key)
-        entry = None if mailbox in freed else read_entry(rows, seq, mailbox)
-        if entry is not None and not _goes_on_by_itself(entry):
-            return True
+    prefix, after = ledger_key(seq, ""), ""
+    # A broadcast is released for one recipient after the other, and most often the first row decides.
+    while page := rows.scan(HELD, prefix, after=after, limit=_FEW):
+        for key, _ in page:
+            _, mailbox = receiver_of_key(key)
+            entry = None if mailbox in freed else read_entry(rows, seq, mailbox)
+            if entry is not None and not _goes_on_by_itself(entry):
+                return True
+        after = page[-1][0]
     return False
 
 

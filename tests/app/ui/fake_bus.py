@@ -81,7 +81,7 @@ class FakeBus:
 
     def room(self, room_id: str, *members: str, **fields: object) -> None:
         """Add a room."""
-        base = {"id": room_id, "name": room_id, "path": f"/work/{room_id}", "stick": "idle", **fields}
+        base = {"id": room_id, "name": room_id, "path": f"/home/ada/{room_id}", "stick": "idle", **fields}
         row = msgspec.convert({**base, "members": len(members), "present": len(members)}, RoomRow)
         found = tuple(RoomMember(name=name, state="idle", is_present=True) for name in members)
         self.rooms[room_id] = RoomPage(seq=self.last, row=row, members=found)

@@ -9,6 +9,7 @@ from textual.widget import Widget
 from palaver.app.ui.commands import Result
 from palaver.client.view_link import BusAway
 from palaver.errors import Unavailable
+from palaver.protocol.lines import NoticeReply
 from palaver.protocol.views import Action, AgentRow, AnyAsk, Attention, Changes, Counts, Snapshot, ViewValue
 
 T = TypeVar("T", bound=ViewValue)
@@ -22,6 +23,7 @@ class FakeLink:
         self._records: asyncio.Queue[Record | None] = asyncio.Queue()
         self.asked: list[AnyAsk] = []
         self.seen: list[int] = []
+        self.noticed: list[tuple[str, bool]] = []
         self.answers: dict[type[AnyAsk], Callable[[AnyAsk], ViewValue]] = {}
         for record in records:
             self.push(record)
@@ -44,6 +46,10 @@ class FakeLink:
 
     async def acknowledge(self, seqs: Iterable[int]) -> None:
         self.seen.extend(seqs)
+
+    async def notice(self, key: str, *, is_in_view: bool) -> NoticeReply:
+        self.noticed.append((key, is_in_view))
+        return NoticeReply(send=not is_in_view, keys=(key,), notify="bell")
 
     async def close(self) -> None:
         self._records.put_nowait(None)

@@ -8,7 +8,7 @@ LOOK = Look(me="human", is_ascii=False, clock=lambda ms: "12:03")
 ROOM = RoomRow(
     id="shop-x4kd",
     name="shop",
-    path="/work/shop",
+    path="/home/ada/shop",
     stick="owned",
     owner="luna",
     lease_until=300_000,
@@ -63,7 +63,7 @@ def test_room_shows_members_handoffs_tasks_and_notes() -> None:
         return [row.plain for index in range(lines.total) if (row := lines.row(index, 80)) is not None]
 
     assert shown() == [
-        "shop  /work/shop",
+        "shop  /home/ada/shop",
         "luna has the stick, lease 5:00 left, turn 7",
         "",
         "Members: 2 of 3 here",

@@ -1,7 +1,7 @@
 """The screen Agents: the list, one opened agent, and actions for one or several agents."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -546,6 +546,10 @@ class AgentScreen(AgentActions):
         self._is_old = False
         self._is_peeking = False
         self._part = 0
+
+    def in_view(self, record: "Record") -> Collection[str]:
+        """Return the shown agent."""
+        return (f"agent/{self.agent}",)
 
     def compose_content(self) -> ComposeResult:
         """Build the parts."""

@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
+from palaver.app.notices import BELL, Notices
 from palaver.app.ui.commands import PalCommand, Result, needs_terminal, pal_line
 from palaver.app.ui.store import Store
 from palaver.app.ui.widgets import (
@@ -35,6 +36,7 @@ from palaver.app.ui.widgets import (
     safe_line,
 )
 from palaver.errors import PalaverError
+from palaver.protocol.lines import NoticeReply
 from palaver.protocol.views import (
     LIMIT_PAGE,
     AgentsPage,
@@ -68,6 +70,9 @@ class BusLink(Protocol):
     async def acknowledge(self, seqs: Iterable[int]) -> None:
         """Mark messages to the person as seen."""
 
+    async def notice(self, key: str, *, is_in_view: bool) -> NoticeReply:
+        """Return whether this view tells the person of something."""
+
     async def close(self) -> None:
         """End all connections."""
 
@@ -90,7 +95,7 @@ _LOW: Final = 8
 _THEME: Final = "ansi-dark"
 """The theme with the colours of the terminal itself, which may be dark or light."""
 
-_KEYS: Final = (
+COMMON_KEYS: Final = (
     ("1 to 6", "Now, Agents, Talk, Rooms, Log, Past"),
     ("arrows, j, k", "move; PageUp, PageDown, Home, End too"),
     ("Tab", "go to the next part of the screen"),
@@ -201,6 +206,13 @@ class BusScreen(Screen[None]):
     def changed(self, record: "Record") -> None:
         """Draw what a record has changed. Called for each while shown, and once when shown again."""
 
+    def in_view(self, record: "Record") -> Collection[str]:
+        """Return the keys of the entries that the person sees here, and `agent/NAME` for a shown agent.
+
+        The record was drawn already. There are no notices about these entries.
+        """
+        return ()
+
     def on_mount(self) -> None:
         """Set up the content."""
         self.is_ready = True
@@ -266,6 +278,19 @@ class BusScreen(Screen[None]):
 class TerminalDriver(LinuxDriver):
     """The terminal of the person. Bytes that are not UTF-8 are dropped; they do not end the dashboard."""
 
+    def __init__(
+        self,
+        app: "App[object]",
+        *,
+        debug: bool = False,
+        mouse: bool = True,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        """Let the dashboard send its signals here too."""
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        if isinstance(app, PalaverApp):
+            app.terminal = self
+
     def run_input_thread(self) -> None:
         """Read keys until the end."""
         while not self.exit_event.is_set():
@@ -309,7 +334,7 @@ class PalaverApp(App[int]):
 
         `drawn` is called once the first screen shows the bus.
         """
-        super().__init__(driver_class=driver or TerminalDriver)
+        super().__init__(driver_class=driver or TerminalDriver, ansi_color=True)
         self.theme = _THEME
         self.link = link
         self.commands = commands
@@ -323,6 +348,9 @@ class PalaverApp(App[int]):
         self._drawn: Callable[[], None] | None = drawn
         self._screens: dict[str, BusScreen] = {}
         self._past_target = 0
+        self.terminal: Driver | None = None
+        """The terminal of the person, once it is used."""
+        self.notices = Notices(link, self._signal, self._complain)
 
     @property
     def store(self) -> Store:
@@ -387,7 +415,9 @@ class PalaverApp(App[int]):
     def action_keys(self) -> None:
         """Show the keys of the screen."""
         if (screen := self.bus_screen) is not None:
-            self.push_screen(KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *_KEYS)))
+            self.push_screen(
+                KeysHelp(f"Keys of {screen.screen_name}", (*screen.keys_of_screen(), *COMMON_KEYS))
+            )
 
     def action_command(self) -> None:
         """Open the command line."""
@@ -417,8 +447,31 @@ class PalaverApp(App[int]):
 
     @work(exclusive=True, group="follow", exit_on_error=True)
     async def _follow(self) -> None:
-        async for record in self.link.records():
-            self.take(record)
+        try:
+            async for record in self.link.records():
+                self.take(record)
+                self.notices.record(record, self._in_view(record))
+        finally:
+            await self.notices.close()
+
+    def _in_view(self, record: "Record") -> Collection[str]:
+        """Return what the person sees now: nothing in the past, or while another window has the focus."""
+        screen = self.bus_screen
+        if screen is None or not screen.is_ready or self.past is not None or not self.app_focus:
+            return ()
+        return screen.in_view(record)
+
+    def _signal(self, text: str) -> None:
+        """Send a bell or another sequence to the terminal."""
+        if text == BELL:
+            self.bell()
+        elif self.terminal is not None:
+            self.terminal.write(text)
+            self.terminal.flush()
+
+    def _complain(self, sentence: str) -> None:
+        if (screen := self.bus_screen) is not None and screen.is_ready:
+            screen.say(sentence, is_error=True)
 
     def take(self, record: "Record") -> None:
         """Apply a record and draw what it has changed. Screens that show the past stay as they are."""

@@ -1,6 +1,6 @@
 """The screen Now: everything that waits for the person, oldest first, with what can be done about it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events, work
@@ -193,6 +193,11 @@ class NowScreen(BusScreen):
         self._show_detail()
         if self._asked is not None and self._asked[0] not in self.store.attention and not self.store.is_away:
             self._asked[1].warn(_OVER)
+
+    def in_view(self, record: "Record") -> Collection[str]:
+        """Return the entries in the visible part of the list."""
+        rows, keys = self.rows, self.store.attention_list
+        return [keys.key(at) for at in range(rows.top, min(len(keys), rows.top + rows.size.height))]
 
     def on_rows_moved(self, event: Rows.Moved) -> None:
         """Show the entry with the cursor."""

@@ -4,8 +4,8 @@ It reads pages when they are needed, keeps marks current, and acknowledges messa
 """
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events, on, work
 
@@ -14,9 +14,13 @@ from palaver.app.ui.messages import Look, MessageLines, ledger_lines, look_of
 from palaver.app.ui.rows import Rows
 from palaver.app.ui.widgets import Composer, OutgoingText, Window
 from palaver.errors import PalaverError
+from palaver.protocol.message import HUMAN
+from palaver.protocol.query import channel_place, pair_place
 from palaver.protocol.views import (
     AskLedger,
     AskMessages,
+    Attention,
+    AttentionKind,
     Changes,
     LedgerPage,
     MessageRow,
@@ -26,7 +30,7 @@ from palaver.protocol.views import (
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 PAGE: Final = 60
 """Messages that are read at once."""
@@ -66,6 +70,8 @@ def exact_time(ms: int) -> str:
 class MessagesScreen(BusScreen):
     """Base of the screens that show messages: reads pages, keeps marks current, acknowledges."""
 
+    NO_MESSAGES: ClassVar[str] = "no messages yet"
+
     def __init__(self) -> None:
         super().__init__()
         self._opened = ""
@@ -82,6 +88,12 @@ class MessagesScreen(BusScreen):
         self._lines = MessageLines(Look(me="human", is_ascii=True, clock=str))
 
     # What is shown
+
+    def in_view(self, record: "Record") -> Collection[str]:
+        """Return the requests of a record that are messages of the open conversation."""
+        if not isinstance(record, Changes):
+            return ()
+        return [entry.key for entry in record.attention if self._opened in _conversations_of(entry)]
 
     @property
     def messages(self) -> Rows:
@@ -140,7 +152,7 @@ class MessagesScreen(BusScreen):
 
     def _take_first(self, page: MessagesPage, seq: int) -> None:
         self._lines.replace(page.rows, has_older=page.has_more, has_newer=seq > 0)
-        self.messages.say_if_empty("no messages yet")
+        self.messages.say_if_empty(self.NO_MESSAGES)
         self.messages.show(self._lines, str(seq) if seq and self._lines.find(str(seq)) >= 0 else "")
 
     def _take_older(self, page: MessagesPage) -> None:
@@ -283,3 +295,11 @@ class MessagesScreen(BusScreen):
 
 def _waits_for(row: MessageRow, names: set[str]) -> bool:
     return any(mark.reason is not None and mark.name in names for mark in row.marks)
+
+
+def _conversations_of(entry: Attention) -> tuple[str, ...]:
+    """Return the conversations in which a request to the person is shown."""
+    if entry.kind != AttentionKind.REQUEST:
+        return ()
+    room = channel_place(f"#{entry.room}") if entry.room else ""
+    return pair_place(entry.who, HUMAN), room or pair_place(entry.who, HUMAN)

@@ -76,7 +76,9 @@ def room_line(row: RoomRow, look: Look, width: int, now_ms: int) -> Content:
     """Return a room in one line of a list."""
     here = f"  {row.present:,} of {row.members:,} here"
     stick = f"  {stick_text(row, look, now_ms)}"
-    return Content.assemble((safe(row.name or row.id), "bold"), here, (stick, "dim")).truncate(width, ellipsis=True)
+    return Content.assemble((safe(row.name or row.id), "bold"), here, (stick, "dim")).truncate(
+        width, ellipsis=True
+    )
 
 
 def member_line(member: RoomMember, look: Look, width: int) -> Content:

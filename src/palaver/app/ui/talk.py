@@ -398,7 +398,7 @@ class TalkScreen(MessagesScreen):
 
 CHAT_KEYS: Final = (
     ("Enter", "send the line; in the messages: show each step of a delivery"),
-    ("Esc", "go to the messages, to read, choose and answer one; Tab or typing returns to the line"),
+    ("Esc", "go to the messages, to read, choose and answer one; Esc or Tab returns"),
     ("r, Q", "in the messages: reply, or reply with a quote"),
     ("Up, Down", "in the line: bring back earlier lines"),
     ("Tab", "in the line: complete an @name"),
@@ -486,6 +486,7 @@ class RoomTalk(MessagesScreen):
     """The chat of one room."""
 
     NAME = "Chat"
+    NO_MESSAGES = "no messages yet; /help shows the commands"
     KEYS_LINE = "Enter send  Esc messages  /help commands  Ctrl+D leave"
     KEYS = CHAT_KEYS
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -421,6 +421,7 @@ class LineInput(Input):
 
     def __init__(self, placeholder: str, id: str | None = None) -> None:
         super().__init__(placeholder=placeholder, id=id, select_on_focus=False, compact=True)
+        self.cursor_blink = False  # it would draw all the time
 
 
 class Prompt(Widget):
@@ -582,6 +583,7 @@ class MessageArea(TextArea):
 
     def __init__(self) -> None:
         super().__init__(soft_wrap=True, show_line_numbers=False, compact=True, highlight_cursor_line=False)
+        self.cursor_blink = False  # it would draw all the time
 
     def on_key(self, event: events.Key) -> None:
         """Take Enter, new lines and Tab before the editor does."""

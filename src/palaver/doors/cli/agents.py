@@ -543,7 +543,7 @@ def long_table(
         (name, state_words(view, now_ms), str(view.unread), view.recent)
         for name, view in zip(_indented(views), views, strict=True)
     ]
-    notes = [(_seat(view, now_ms), view.closed or "", *_waits(view)) for view in views]
+    notes = [(_seat(view, now_ms), *(_waits(view) or (view.closed or "",))) for view in views]
     if own:
         heads.append((name, "(you)", "", tuple(own)))
         notes.append(("", ""))

@@ -37,7 +37,7 @@ from palaver.services.services import Services
 
 _encode: Final = msgspec.json.Encoder().encode
 _INDENT: Final = "    "
-_NARROWEST: Final = 20
+_NARROWEST: Final = 10
 EXIT_NOTHING: Final = 3
 """Exit status of a command that waited without a result."""
 

@@ -246,7 +246,7 @@ def _command(action: Action) -> str:
 
 def _wrapped(call: Call, text: str) -> list[str]:
     safe = call.safe(text)
-    width = None if call.width is None else max(20, call.width - 4)
+    width = None if call.width is None else max(10, call.width - 4)
     pieces = [safe] if width is None else textwrap.wrap(safe, width, break_on_hyphens=False)
     return [f"    {piece}" for piece in pieces]
 

@@ -20,7 +20,7 @@ UI_COMMANDS: Final = (
         group=_GROUP,
         summary="Show agents, messages and what waits for you.",
         description=(
-            "Opens the dashboard: what waits for you, all agents, conversations, rooms, the log and the past. "
+            "Opens the dashboard: what waits for you, agents, conversations, rooms, the log and the past. "
             "'pal' alone at a terminal does the same. Press ? for the keys of a screen. Everything you do "
             "there is a 'pal' command, which is shown and has your rights. Without a terminal, or with "
             "--plain, each change is printed as a line."
@@ -54,9 +54,9 @@ CHAT_COMMANDS: Final = (
         description=(
             "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
             "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
-            "Below the conversation you see who has read your last message. Routing is not privacy: everyone "
-            "in the room can read everything. You do not become a member and never own the stick. Type /help "
-            "in the chat for more."
+            "Below each message you see who has read it, and why others have not. Routing is not privacy: "
+            "everyone in the room can read everything. You do not become a member and never own the stick. "
+            "Type /help in the chat for more."
         ),
         positionals=(
             Positional(
