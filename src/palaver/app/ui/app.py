@@ -23,9 +23,9 @@ from palaver.app.ui.store import Store
 from palaver.app.ui.widgets import (
     AsciiOnly,
     CommandLine,
-    Composer,
     KeysHelp,
-    Prompt,
+    MessageComposer,
+    PromptLine,
     Question,
     ScreenNames,
     StatusLine,
@@ -145,8 +145,8 @@ class BusScreen(Screen[None]):
     BusScreen { layout: vertical; }
     BusScreen.-low ScreenNames { display: none; }
     BusScreen > .content { width: 1fr; height: 1fr; }
-    BusScreen.-low Composer { padding: 0; }
-    BusScreen.-low Composer > Static, BusScreen.-low MessageArea { max-height: 1; }
+    BusScreen.-low MessageComposer { padding: 0; }
+    BusScreen.-low MessageComposer > Static, BusScreen.-low MessageArea { max-height: 1; }
     BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
     BusScreen.-past.-ascii { border: ascii ansi_yellow; }
     BusScreen.-past.-low { border: none; }
@@ -263,13 +263,13 @@ class BusScreen(Screen[None]):
         """Open the clicked screen."""
         self.ui.action_open_screen(event.key)
 
-    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+    def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
         """Run the typed command."""
         if isinstance(event.prompt, CommandLine):
             event.stop()
             self.ui.run_typed(event.text)
 
-    def on_composer_ready(self, event: Composer.Ready) -> None:
+    def on_message_composer_ready(self, event: MessageComposer.Ready) -> None:
         """Send a message, and keep its text if that is refused."""
         event.stop()
         self.ui.send_composed(event.composer, event.argv)
@@ -652,7 +652,7 @@ class PalaverApp(App[int]):
             self.say(f"{pal_line(argv)} ended with status {status}", is_error=True)
 
     @work(group="send")
-    async def send_composed(self, composer: Composer, argv: Sequence[str]) -> None:
+    async def send_composed(self, composer: MessageComposer, argv: Sequence[str]) -> None:
         """Send a message from a composer."""
         composer.is_sending = True
         try:
