@@ -125,7 +125,7 @@ async def test_colon_runs_a_command_and_shows_its_output() -> None:
         shown = app.screen.query_one(TextRows).text
         await pilot.press("escape")
         await pilot.pause()
-        is_closed = app.screen is app.bus_screen
+        is_closed = not [one for one in app.screen_stack if isinstance(one, Window)]
 
     assert commands.ran == [["pal", "list"]]
     assert shown == "NAME [red]STATUS[/]"

@@ -18,7 +18,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
 from palaver.app.notices import BELL, Notices
-from palaver.app.ui.commands import PalCommand, Result, needs_terminal, pal_line
+from palaver.app.ui.commands import Result, needs_terminal, pal_line
 from palaver.app.ui.store import Store
 from palaver.app.ui.widgets import (
     AsciiOnly,
@@ -75,6 +75,16 @@ class BusLink(Protocol):
 
     async def close(self) -> None:
         """End all connections."""
+
+
+class CommandRunner(Protocol):
+    """Runs `pal` commands: `PalCommand`, or the one of the tests."""
+
+    async def run(self, argv: Sequence[str], stdin: str | None = None, cwd: str | None = None) -> Result:
+        """Run a command and return its result."""
+
+    def run_in_terminal(self, argv: Sequence[str], cwd: str | None = None) -> int:
+        """Run a command on the terminal itself and return its status."""
 
 
 SCREENS: Final = {
@@ -218,6 +228,9 @@ class BusScreen(Screen[None]):
         self.is_ready = True
         self.opened()
 
+    def open_conversation(self, key: str, seq: int = 0) -> None:
+        """Show a conversation at one message. Only the screen Talk has conversations."""
+
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
         self.query_one(TopLine).refresh_counts()
@@ -322,7 +335,7 @@ class PalaverApp(App[int]):
     def __init__(
         self,
         link: BusLink,
-        commands: PalCommand,
+        commands: CommandRunner,
         *,
         is_ascii: bool = False,
         first: str = "1",
@@ -385,10 +398,8 @@ class PalaverApp(App[int]):
     def open_screen(self, key: str) -> BusScreen | None:
         """Show one of the screens and return it; None in a chat, which has one screen."""
         if self._room:
-            from palaver.app.ui.talk import RoomTalk  # only for `pal chat`
-
             if self.bus_screen is None:
-                self.push_screen(RoomTalk(self._room))
+                self.push_screen(importlib.import_module("palaver.app.ui.talk").RoomTalk(self._room))
             return None
         if key not in self._screens:
             module, name, _ = SCREENS[key]
@@ -407,9 +418,7 @@ class PalaverApp(App[int]):
 
     def open_talk(self, key: str, seq: int = 0) -> None:
         """Show a conversation on the screen Talk, at one message."""
-        from palaver.app.ui.talk import TalkScreen  # only when it is shown
-
-        if isinstance(screen := self.open_screen("3"), TalkScreen):
+        if (screen := self.open_screen("3")) is not None:
             screen.call_after_refresh(screen.open_conversation, key, seq)
 
     def action_keys(self) -> None:
