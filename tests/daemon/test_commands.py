@@ -203,9 +203,7 @@ def test_verbose_list_shows_recent_messages_and_their_readers(stage: Home) -> No
         ("two", ["nova"], 2),
     ]
     assert set(shown["kira"][0]) == {"seq", "ts", "text", "read_by", "total", "waiting"}
-    assert [(one["agent"], one["wait"]["code"]) for one in shown["kira"][1]["waiting"]] == [
-        ("luna", "left")
-    ]
+    assert [(one["agent"], one["wait"]["code"]) for one in shown["kira"][1]["waiting"]] == [("luna", "left")]
     assert shown["nova"] == []
     assert '): "three" read by nova [1/2]' in text
     assert before == stage.events()

@@ -72,10 +72,9 @@ from palaver.state.paths import (
     fold_session_created,
     fold_session_removed,
 )
-from palaver.state.references import fold_thread, made_bundle
+from palaver.state.references import fold_task, fold_thread, made_bundle
 from palaver.state.rooms import add_note, fold_irc_level, fold_irc_topic, fold_room, resolve_note
 from palaver.state.rows import Change, Rows, decode_count, encode_row
-from palaver.state.tasks import fold_task
 from palaver.state.turns import (
     fold_auto_run,
     fold_turn_ended,
