@@ -77,3 +77,31 @@ def test_long_code_is_refused_and_costs_no_try(page_bus: Home) -> None:
     answer = PageClient(page_bus).post("/api/sign-in", {"code": "x" * 500_000})
 
     assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
+
+
+@pytest.fixture(scope="module")
+def reader(page_bus: Home) -> PageClient:
+    """A browser that may only read."""
+    client = PageClient(page_bus)
+    client.sign_in("--read-only")
+    return client
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"what": "log", "search": "a " * 200_000},
+        {"what": "log", "senders": [f"a{number}" for number in range(50_000)]},
+        {"what": "log", "since": 2**63},
+        {"what": "log", "until": -(2**70)},
+        {"what": "seq", "ts": 2**64},
+        {"what": "conversations", "find": "x" * 500_000},
+        {"what": "messages", "conversation": "@" * 500_000},
+    ],
+    ids=lambda question: "-".join([*question]) + question["what"],
+)
+def test_huge_question_is_refused_before_it_is_read(reader: PageClient, question: dict[str, object]) -> None:
+    """Promise: no question keeps the daemon busy or fails inside it."""
+    answer = reader.post("/api/ask", question)
+
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_request")
