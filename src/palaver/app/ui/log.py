@@ -457,6 +457,7 @@ class LogScreen(BusScreen):
     """Every event of the bus."""
 
     KEY = "5"
+    AUTO_FOCUS = "#events"
     KEYS_LINE = "/ filter  t go to  Enter show  Esc all  ? keys  : command  q quit"
     KEYS = (
         ("/", "filter and search: type:message from:luna words; the names are the options of pal events"),
@@ -491,10 +492,6 @@ class LogScreen(BusScreen):
     def event_rows(self) -> EventRows:
         """The list."""
         return self.query_one("#events", EventRows)
-
-    def opened(self) -> None:
-        """Let the person move in the list."""
-        self.event_rows.focus()
 
     def changed(self, record: "Record") -> None:
         """Add new events."""

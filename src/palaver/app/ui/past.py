@@ -28,6 +28,7 @@ class PastScreen(BusScreen):
     """The whole log, from which a moment is chosen. It shows later events too, so that one can go forward."""
 
     KEY = "6"
+    AUTO_FOCUS = "#events"
     KEYS_LINE = "t go to  Enter see the bus then  Left, Right step  Esc now  ? keys  q quit"
     KEYS = (
         ("t", "type a seq (#412) or a time (10m, 09:30, 2026-03-01T09:00)"),
@@ -54,9 +55,8 @@ class PastScreen(BusScreen):
         return self.query_one("#events", EventRows)
 
     def opened(self) -> None:
-        """Let the person choose an event."""
+        """Show the log of now."""
         self.event_rows.show_whole()
-        self.event_rows.focus()
 
     def changed(self, record: "Record") -> None:
         """Mark the chosen event."""

@@ -237,6 +237,7 @@ class RoomsScreen(BusScreen):
     """All rooms, and one of them completely."""
 
     KEY = "4"
+    AUTO_FOCUS = "#rooms"
     KEYS_LINE = "Enter open  n write  m messages  Esc back  ? keys  : command  q quit"
     KEYS = (
         ("Enter", "show the room: stick, members, handoffs, tasks, notes"),
@@ -278,7 +279,6 @@ class RoomsScreen(BusScreen):
         """Read the rooms, and let the time of leases run down while the screen is shown."""
         self._timer = self.set_interval(1, self._tick)
         self._is_ticking = True
-        self.rooms.focus()
 
     @property
     def is_ticking(self) -> bool:
@@ -367,14 +367,14 @@ class RoomsScreen(BusScreen):
         if event.rows is self.rooms:
             event.stop()
             self.add_class("-reading")
-            self.query_one("#room", RowList).focus()
+            self.set_focus(self.query_one("#room", RowList))
 
     def action_back(self) -> None:
         """Return to the list; from there, from the past."""
         if self.focused is self.rooms:
             self.ui.action_leave_past()
         self.remove_class("-reading")
-        self.rooms.focus()
+        self.set_focus(self.rooms)
 
     def action_write(self) -> None:
         """Write to all members of the room."""

@@ -171,6 +171,7 @@ class TalkScreen(MessagesScreen):
     """All conversations."""
 
     KEY = "3"
+    AUTO_FOCUS = "#talks"
     KEYS_LINE = "Enter open  r reply  Q quote  n message  N new  / find  ? keys  q quit"
     KEYS = (
         ("Enter", "open the conversation; on a message, show each step of its delivery"),
@@ -224,7 +225,6 @@ class TalkScreen(MessagesScreen):
     def opened(self) -> None:
         """Let the person choose a conversation."""
         self.query_one("#recipients", PromptLine).input.suggester = TargetSuggester(self._targets)
-        self.talks.focus()
 
     @property
     def talks(self) -> RowList:
@@ -322,14 +322,14 @@ class TalkScreen(MessagesScreen):
 
     def _read(self) -> None:
         self.add_class("-reading")
-        self.messages.focus()
+        self.set_focus(self.messages)
         self.call_after_refresh(self._acknowledge)
 
     def action_back(self) -> None:
         """Return to the conversations; there, to all of them after a search."""
         if self.focused is not self.talks:
             self.remove_class("-reading")
-            self.talks.focus()
+            self.set_focus(self.talks)
         elif self.talk_rows.find_text:
             self.talk_rows.search("")
             self.talks.refresh_rows()
@@ -357,7 +357,7 @@ class TalkScreen(MessagesScreen):
             event.stop()
             self.talk_rows.search(event.text)
             self.talks.refresh_rows()
-            self.talks.focus()
+            self.set_focus(self.talks)
         elif event.prompt.id == "recipients":
             event.stop()
             targets = tuple(event.text.replace(",", " ").split())
@@ -486,6 +486,7 @@ class RoomTalk(MessagesScreen):
     """The chat of one room."""
 
     NAME = "Chat"
+    AUTO_FOCUS = "MessageArea"
     NO_MESSAGES = "no messages yet; /help shows the commands"
     KEYS_LINE = "Enter send  Esc messages  /help commands  Ctrl+D leave"
     KEYS = CHAT_KEYS
@@ -512,10 +513,6 @@ class RoomTalk(MessagesScreen):
         yield Static("", markup=False, id="room-title")
         yield RowList(self._lines, follows=True, id="messages")
         yield ChatComposer(self._names, self._room)
-
-    def opened(self) -> None:
-        """Let the person write at once, also before the bus has answered."""
-        self.query_one(ChatComposer).area.focus()
 
     def changed(self, record: "Record") -> None:
         """Draw what has changed."""
@@ -553,17 +550,17 @@ class RoomTalk(MessagesScreen):
     def on_message_composer_left(self, event: MessageComposer.Left) -> None:
         """Go to the messages."""
         event.stop()
-        self.messages.focus()
+        self.set_focus(self.messages)
 
     def action_write(self) -> None:
         """Return to the line."""
-        self.query_one(ChatComposer).area.focus()
+        self.set_focus(self.query_one(ChatComposer).area)
 
     def action_command_line(self) -> None:
         """Return to the line and begin a command."""
         composer = self.query_one(ChatComposer)
         composer.area.insert("/")
-        composer.area.focus()
+        self.set_focus(composer.area)
 
     def action_reply(self, is_quoting: bool) -> None:
         """Reply to the message with the cursor."""
