@@ -495,8 +495,10 @@ class LogScreen(BusScreen):
 
     def changed(self, record: "Record") -> None:
         """Add new events."""
-        if isinstance(record, Snapshot) and record is not self._snapshot:
+        is_new = isinstance(record, Snapshot) and record is not self._snapshot
+        if isinstance(record, Snapshot):
             self._snapshot = record
+        if is_new or self.event_rows.source is None:  # changes may be the first record that is seen here
             self._show()
         elif isinstance(record, Changes):
             self.event_rows.take_changes(record)

@@ -516,7 +516,7 @@ class RoomTalk(MessagesScreen):
 
     def changed(self, record: "Record") -> None:
         """Draw what has changed."""
-        if self.is_new(record):
+        if self.is_new(record) or not self._opened:
             self.show_conversation(f"#{self._room}")
             self._read_room()
         elif isinstance(record, Changes):
