@@ -737,7 +737,7 @@ class ViewPages:
                 lane=report.lane,
                 grade=report.grade,
                 reason="unconfirmed" if report.unconfirmed and not report.reason else report.reason,
-                by="" if one.sender.startswith("[") else one.sender,
+                by=one.by or ("" if one.sender.startswith("[") else one.sender),
             )
             for one in await self._reader.read(query)
             if isinstance(report := one.body, DeliveryReport) and event.seq in report.messages

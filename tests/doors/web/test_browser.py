@@ -207,6 +207,23 @@ def test_entry_released_elsewhere_is_refused_here(stage: Stage) -> None:
     expect(page.get_by_role("button", name="Release")).to_be_disabled()
 
 
+def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: Stage) -> None:
+    page = stage.page
+    asked = stage.agents["kilo"].ok(
+        "send", "@human", "--intent", "request", "--json", "--", "Tabs or spaces?"
+    )
+    seq = str(asked.json["seq"])
+    page.get_by_role("option", name="Tabs or spaces?").click()
+    page.get_by_label("Reply").fill("tabs, I think")
+
+    check_output(run_as_person(stage.home, "send", "@kilo", "--reply-to", seq, "--", "spaces"))
+    expect(page.get_by_text("This has ended")).to_be_visible()
+    page.keyboard.press("Control+Enter")
+
+    expect(page.get_by_text("Not sent: this has ended meanwhile.")).to_be_visible()
+    assert "tabs, I think" not in stage.home.texts()
+
+
 def test_ledger_equals_the_receipts_of_the_command(stage: Stage) -> None:
     page = stage.page
     seq = stage.home.ok("send", "@mira", "--json", "--", "for the ledger").json["seq"]

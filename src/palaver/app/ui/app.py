@@ -287,6 +287,10 @@ class BusScreen(Screen[None]):
         event.stop()
         self.ui.send_composed(event.composer, event.argv)
 
+    async def objection(self) -> str:
+        """Return why the written message must not be sent any more; empty if it may be sent."""
+        return ""
+
 
 class TerminalDriver(LinuxDriver):
     """The terminal of the person. Bytes that are not UTF-8 are dropped; they do not end the dashboard."""
@@ -665,6 +669,10 @@ class PalaverApp(App[int]):
         """Send a message from a composer."""
         composer.is_sending = True
         try:
+            screen = composer.screen
+            if isinstance(screen, BusScreen) and (why := await screen.objection()):
+                composer.keep(why)
+                return
             result = await self.run_pal(argv)
         finally:
             composer.is_sending = False

@@ -26,6 +26,7 @@ from palaver.app.ui.widgets import (
 )
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, truncate
+from palaver.protocol.events import State
 from palaver.protocol.text import exact
 from palaver.protocol.views import (
     Action,
@@ -114,9 +115,9 @@ class EntryWindow(Window):
 
     DEFAULT_CSS = window_css("EntryWindow")
 
-    def __init__(self, title: str, text: str, key: str) -> None:
+    def __init__(self, title: str, text: str, entry: Attention) -> None:
         super().__init__(title, text)
-        self._key = key
+        self._entry = entry
 
     def on_key(self, event: events.Key) -> None:
         """Close the window and do what the key does."""
@@ -124,7 +125,7 @@ class EntryWindow(Window):
             event.stop()
             self.dismiss(False)
             screen = next(one for one in self.app.screen_stack if isinstance(one, NowScreen))
-            screen.act_on(self._key, event.character)
+            screen.act_on(self._entry, event.character)
 
 
 class NowScreen(BusScreen):
@@ -163,6 +164,7 @@ class NowScreen(BusScreen):
     def __init__(self) -> None:
         super().__init__()
         self._asked: tuple[str, Question] | None = None
+        self._replied: Attention | None = None
 
     def compose_content(self) -> ComposeResult:
         """Build the list, the entry below it, and the composer."""
@@ -233,13 +235,13 @@ class NowScreen(BusScreen):
         except PalaverError as error:
             text = f"{entry.what}\n\n{error}"
         keys = f"{detail_text(entry, is_short=True)}"
-        self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry.key))
+        self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry))
 
-    def act_on(self, key: str, press: str) -> None:
+    def act_on(self, entry: Attention, press: str) -> None:
         """Do what a key does, for an entry that was shown in a window."""
-        at = self.store.attention_list.find(key)
+        at = self.store.attention_list.find(entry.key)
         if at < 0:
-            self.say("this entry has ended meanwhile", is_error=True)
+            self._say_ending(entry)
             return
         self.rows.move_to(at)
         if press in "ax":
@@ -288,9 +290,36 @@ class NowScreen(BusScreen):
         entry = self.entry
         if entry is None or not self.ui.may_act():
             return
+        self._replied = entry
         self.query_one(MessageComposer).open(
             OutgoingText(targets=(f"@{entry.who}",), reply_to=entry.seq, quote=entry.what)
         )
+
+    async def objection(self) -> str:
+        """Refuse a reply to a request that has ended since the person began to write."""
+        entry = self._replied
+        if entry is None or entry.kind != AttentionKind.REQUEST or not self._has_ended(entry):
+            return ""
+        return f"{await self._ending(entry)}; Esc closes, and Talk (3) sends another message"
+
+    def _has_ended(self, entry: Attention) -> bool:
+        return entry.key not in self.store.attention and not self.store.is_away
+
+    async def _ending(self, entry: Attention) -> str:
+        """Return what happened to an entry that is no longer in the list."""
+        try:
+            if entry.kind == AttentionKind.PERMISSION:
+                await self.ui.link.ask(AskPermission(id=entry.id), PermissionPage)
+            elif entry.seq:
+                page = await self.ui.link.ask(AskLedger(message=str(entry.seq)), LedgerPage)
+                return ending_text(entry, page)
+        except PalaverError as error:
+            return str(error)
+        return "this entry has ended meanwhile"
+
+    @work(group="ended")
+    async def _say_ending(self, entry: Attention) -> None:
+        self.say(await self._ending(entry), is_error=True)
 
     def action_attach(self) -> None:
         """Give the terminal to the agent of the entry."""
@@ -325,8 +354,12 @@ class NowScreen(BusScreen):
             is_agreed: bool = await self.ui.push_screen_wait(question)
         finally:
             self._asked = None
-        if is_agreed:
-            await self.ui.run_pal(argv)
+        if not is_agreed:
+            return
+        result = await self.ui.run_pal(argv)
+        if not result.is_done and entry.seq and self._has_ended(entry):
+            why = f"{result.sentence.partition(';')[0]}: {await self._ending(entry)}"
+            self.say(f"{pal_line(argv[:3])}: {why}", is_error=True)
 
 
 def detail_text(entry: Attention, *, is_short: bool = False) -> str:
@@ -339,6 +372,19 @@ def detail_text(entry: Attention, *, is_short: bool = False) -> str:
         for action in entry.actions
     ]
     return "\n".join(lines)
+
+
+def ending_text(entry: Attention, page: LedgerPage) -> str:
+    """Return how an entry about a message has ended, as the steps of the message say it."""
+    steps = [step for step in page.steps if step.name]
+    if entry.kind == AttentionKind.REQUEST:
+        answers = [step for step in steps if step.state == State.ANSWERED]
+        if answers:
+            return f"#{entry.seq} was answered meanwhile by {answers[-1].by} with #{answers[-1].seq}"
+    if entry.kind == AttentionKind.HELD and steps and steps[0].state == State.QUEUED:
+        return f"#{entry.seq} was released meanwhile by {steps[0].by}"
+    state = f"; it is {steps[-1].state} now" if steps else ""
+    return f"#{entry.seq} has ended meanwhile{state}"
 
 
 def permission_text(page: PermissionPage) -> str:

@@ -139,10 +139,11 @@ export class Composer {
     this.about = el("p", { class: "quote" });
     this.result = outcome();
     this.toField = labelled("To", this.to);
+    this.submit = el("button", { type: "submit", class: "primary" }, "Send");
     this.root = el("form", { class: "composer", onsubmit: (event) => { event.preventDefault(); this.send(); } },
       this.about, this.toField, names, labelled(label, this.text),
       el("div", { class: "line" }, labelled("Priority", this.priority), labelled("Intent", this.intent),
-        el("button", { type: "submit", class: "primary" }, "Send")),
+        this.submit),
       el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends. Several names are separated by spaces."), this.result);
     this.reply(null);
   }
@@ -182,6 +183,11 @@ export class Composer {
   async send() {
     const text = this.text.value;
     if (text.trim() === "") return;
+    if (this.submit.disabled) {
+      this.result.className = "outcome bad";
+      fill(this.result, "Not sent: this has ended meanwhile.");
+      return;
+    }
     const to = this.replyTo ? [] : this.to.value.trim().split(/\s+/).filter(Boolean);
     if (!this.replyTo && to.length === 0 && !this.fixed.thread) {
       this.result.className = "outcome bad";
