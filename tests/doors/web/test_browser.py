@@ -127,6 +127,17 @@ def test_foreign_text_is_text_everywhere(stage: Stage) -> None:
     expect(page.get_by_text("zero\\u200bwidth").first).to_be_visible()
 
 
+def test_no_character_of_a_request_is_hidden(stage: Stage) -> None:
+    """The text that a person decides about shows blanks, joiners and variants as numbers."""
+    hidden = "\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\ufe0f\U000e0100\u00a0\u2003\u202e\u200d\u0301\x1b"
+    script = 'async (text) => (await import("/dom.js")).exact(text)'
+
+    shown = stage.page.evaluate(script, f"rm {hidden} x")
+
+    assert not set(hidden) & set(shown)
+    assert shown.startswith("rm \\u115f\\u1160\\u3164\\uffa0\\u2800")
+
+
 def test_request_to_the_person_arrives_on_any_screen_and_is_answered(stage: Stage) -> None:
     page = stage.page
     stage.open("Rooms")
