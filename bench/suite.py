@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import contests, page, terminals
+from bench import contests, page, terminals, ui
 from bench.contests import Pair
 from bench.figures import Findings
 from bench.hcom_home import install_hcom
 from bench.measure import QUICK, Rounds
+from bench.palaver_home import PalaverHome
 from bench.stage import open_hcom, open_palaver
 from bench.syncs import sync_remarks
 
@@ -35,6 +36,8 @@ class Programs:
     pal: Path
     hcom: Path
     folder: Path
+    before: Path | None = None
+    """The client of an earlier version, whose chat is measured too."""
 
     def open_pair(self) -> Pair:
         """Set up both buses in new homes."""
@@ -61,11 +64,26 @@ def run(programs: Programs, rounds: Rounds) -> Findings:
         findings.amounts.extend(terminals.holder_memory(small))
         findings.amounts.extend(terminals.starts(small.palaver.home, programs.folder))
         findings.amounts.extend(terminals.flood(small.palaver.home, programs.folder))
+        _measure_dashboard(programs, findings)
         _say("latency")
         findings.figures.extend(contests.latencies(small, rounds))
         _say("rates")
         findings.figures.extend(contests.rates(small, rounds))
     return findings
+
+
+def _measure_dashboard(programs: Programs, findings: Findings) -> None:
+    with contextlib.ExitStack() as homes:
+        _say("dashboard")
+        work = programs.folder / "work"
+        work.mkdir()
+        opened = []
+        for name, pal in (("ui", programs.pal), ("before", programs.before)):
+            if pal is not None:
+                (programs.folder / name).mkdir()
+                opened.append(PalaverHome(programs.folder / name, pal))
+                homes.callback(opened[-1].close)
+        findings.amounts.extend(ui.dashboard(opened[0], work, opened[1] if len(opened) > 1 else None))
 
 
 def _measure_full(
@@ -116,7 +134,8 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="b", dir=options.dir or runs))
     try:
         findings = run(
-            Programs(pal=options.pal, hcom=hcom, folder=folder), QUICK if options.quick else Rounds()
+            Programs(pal=options.pal, hcom=hcom, folder=folder, before=options.before),
+            QUICK if options.quick else Rounds(),
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,6 +156,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pal", type=Path, default=_ROOT / ".venv" / "bin" / "pal", help="the client to measure"
     )
+    parser.add_argument("--before", type=Path, help="the client of an earlier version, to compare the chat")
     parser.add_argument("--hcom", type=Path, help="an installed hcom, instead of the one in .run/hcom-venv")
     parser.add_argument(
         "--dir", type=Path, help="where the homes go, instead of .run; it decides what a sync costs"

@@ -15,7 +15,7 @@ from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Archive, Redact, Send
 from palaver.protocol.tasks import CreateTask
-from palaver.state.tasks import read_tasks
+from palaver.state.references import read_tasks
 
 BORROWED = Caller(name="human", standing=Standing.HUMAN, kind="human", by="nova")
 

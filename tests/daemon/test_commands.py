@@ -88,6 +88,7 @@ TRIED_ELSEWHERE = frozenset(
         "thread",
         "token",
         "turn",
+        "ui",
         "web",
         "webhook",
         "transcript",

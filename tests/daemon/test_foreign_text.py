@@ -105,6 +105,8 @@ COMMANDS: Final[Mapping[tuple[str, ...], str | tuple[str, ...]]] = {
     ("bundle", "list"): ("bundle", "list"),
     ("bundle", "cat"): "prints files byte for byte, as documented",
     ("chat",): ("chat",),
+    ("ui",): CLIENT,
+    ("notify",): CLIENT,
     ("room", "join"): ("room", "join"),
     ("room", "leave"): NO_TEXT,
     ("room", "list"): ("room", "list"),

@@ -6,7 +6,7 @@ from tests.daemon.stage import Home, JsonLine, run_as_person, write_settings
 from tests.limits import LIMIT_S
 from tests.services.metric_stage import parse_openmetrics
 
-from palaver.doors.http.metrics import MEDIA_TYPE
+from palaver.doors.http.listening import MEDIA_TYPE
 
 
 @pytest.fixture

@@ -106,3 +106,39 @@ def test_agent_gets_and_takes_no_notices(bus: Home) -> None:
     assert (refused.status, "only a person gets notices" in refused.err) == (1, True)
     with LinesWire(bus.path) as wire:
         assert wire.ask("notice", key="request/1@1")["error"] == "not_allowed"
+
+
+def dashboard(bus: Home, people: list[Person]) -> Person:
+    """Let a person open the dashboard in a new terminal, and wait until it shows the bus."""
+    person = Person(bus, cols=100, rows=30, term="xterm-256color")
+    people.append(person)
+    person.press(b"pal ui\r")
+    person.until(b"Nothing waits for you")
+    person.shown = b""  # its first sequences end with the byte of a bell
+    return person
+
+
+def test_dashboard_and_terminal_send_one_notice(bus: Home, people: list[Person]) -> None:
+    nova, luna = joined(bus, "nova"), joined(bus, "luna")
+    notifier(bus, people)
+    screen = dashboard(bus, people)
+    screen.press(b"2")
+    screen.until(b"STATE")
+
+    nova.ok("status", "set", "idle")
+    wait_until(lambda: told(people, BELL) == 1)
+    luna.ok("status", "set", "idle")
+    wait_until(lambda: told(people, BELL) == 2)
+
+
+def test_entry_in_view_of_the_dashboard_causes_no_notice(bus: Home, people: list[Person]) -> None:
+    nova, luna = joined(bus, "nova"), joined(bus, "luna")
+    terminal = notifier(bus, people)
+    screen = dashboard(bus, people)
+
+    nova.ok("send", "@human", "--intent", "request", "--", "in view")
+    screen.until(b"in view")
+    luna.ok("status", "set", "idle")
+
+    wait_until(lambda: told(people, BELL) == 1)
+    assert told([terminal], b"nova asks you") == 0

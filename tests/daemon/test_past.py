@@ -21,7 +21,7 @@ from palaver.protocol.query import Query, pair_place
 from palaver.protocol.requests import Redact
 from palaver.protocol.views import AnyAsk, AskAgents, AskRooms, SeqPage
 from palaver.services.past import PastLine, PastReply
-from palaver.state.past import PastState
+from palaver.state.fold import PastState
 
 COUNT = 300
 

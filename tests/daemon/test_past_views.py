@@ -66,7 +66,7 @@ from palaver.services.past import steps_between as way
 from palaver.services.queries import Queries
 from palaver.services.view_pages import LogReader, ViewPages
 from palaver.state.attention import read_attention
-from palaver.state.past import LIMIT_UNDO
+from palaver.state.fold import LIMIT_UNDO
 from palaver.state.rooms import read_all_rooms
 
 COUNT = 500

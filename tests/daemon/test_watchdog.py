@@ -131,7 +131,7 @@ def test_export_whose_process_was_killed_is_refused(bus: Home) -> None:
     def child() -> int | None:
         for task in Path(f"/proc/{bus.pid}/task").iterdir():
             for pid in (task / "children").read_text().split():
-                if b"palaver.services.export" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"palaver.services.queries" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return int(pid)
         return None
 

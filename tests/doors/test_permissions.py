@@ -65,6 +65,11 @@ async def test_request_is_shown_without_control_characters_but_kept_exactly() ->
     assert (pending.since_ms, pending.until_ms) == (1000, 6000)
 
 
+async def test_request_never_gets_the_id_that_one_had_before_a_restart() -> None:
+    """An agent chooses its request, so that its digest must not decide the id that a person types."""
+    assert len({added(PermissionBook()).id for _ in range(20)}) > 1
+
+
 async def test_request_is_decided_by_one_person_at_a_time() -> None:
     book = PermissionBook()
     pending = added(book)

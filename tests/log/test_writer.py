@@ -14,7 +14,7 @@ from tests.log.logs import AtOnce, begun, draft, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import BadRequest, StorageFailed, TooSlow
-from palaver.log import batch, writer
+from palaver.log import writer
 from palaver.log import writer as upkeep
 from palaver.log.api import Commit
 from palaver.log.sqlite import SqliteLog
@@ -293,11 +293,12 @@ async def test_too_many_unindexed_words_are_indexed_at_once(
 async def test_batch_does_not_fill_an_index_that_an_upgrade_has_emptied(
     sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "LIMIT_INDEXED", 0)
-    await put(sqlite_log, "a rare pomegranate")
     drafts = [draft(f"a rare fig {number}") for number in range(40)]
 
-    await sqlite_log.commit_all([(None, writes(one)) for one in drafts])
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "LIMIT_INDEXED", 0)
+        await put(sqlite_log, "a rare pomegranate")
+        await sqlite_log.commit_all([(None, writes(one)) for one in drafts])
 
     assert sqlite_log._writer._batches.words.behind == 41
     assert len(await sqlite_log.read(Query(search="rare"))) == 41

@@ -12,9 +12,8 @@ from palaver.log.memory import MemoryRows
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import Priority
-from palaver.state import past
-from palaver.state.fold import apply
-from palaver.state.past import LIMIT_UNDO, PastRows, PastState
+from palaver.state import fold
+from palaver.state.fold import LIMIT_UNDO, PastRows, PastState, apply
 from palaver.state.reasons import WAIT_CODES, explain_wait
 from palaver.state.rows import Change, OpenMessage
 
@@ -152,7 +151,7 @@ changes = st.lists(st.tuples(st.sampled_from(["t", "u"]), keys, st.none() | st.b
 def _small_buckets() -> object:
     """Make buckets so small that the tests fill and empty many of them."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(past, "_LIMIT_BUCKET", 4)
+    patch.setattr(fold, "_LIMIT_BUCKET", 4)
     yield
     patch.undo()
 

@@ -10,7 +10,7 @@ from palaver.log.memory import MemoryLog
 from palaver.protocol.envelope import Draft, Event
 from palaver.state.agents import read_unread
 from palaver.state.fold import SKIPPED, apply
-from palaver.state.tasks import OPEN_TASKS, TASK_PLACES, TASKS, read_task, read_tasks
+from palaver.state.references import OPEN_TASKS, TASK_PLACES, TASKS, read_task, read_tasks
 
 
 async def written(

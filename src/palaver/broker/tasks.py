@@ -30,9 +30,9 @@ from palaver.protocol.tasks import (
     UpdateTask,
     check_task,
 )
+from palaver.state.references import read_task
 from palaver.state.rooms import find_room, read_rooms_of
 from palaver.state.rows import Rows
-from palaver.state.tasks import read_task
 
 
 @dataclass(frozen=True, slots=True)

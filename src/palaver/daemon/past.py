@@ -46,7 +46,7 @@ from palaver.services.queries import Queries
 from palaver.services.view_pages import LogReader, ViewPages
 from palaver.state.agents import read_agent, read_agents
 from palaver.state.attention import attention_of, beginning_of
-from palaver.state.past import PastState
+from palaver.state.fold import PastState
 from palaver.state.rooms import Room
 from palaver.state.rows import Rows
 from palaver.version import __version__

@@ -25,8 +25,8 @@ from palaver.harness.codex.integration import CodexIntegration
 from palaver.harness.hooks import text_in
 from palaver.harness.marks import SEAT_MARK
 from palaver.holder.codex_start import listens
-from palaver.holder.companion import Beside, run_beside
 from palaver.holder.integration import connect_codex
+from palaver.holder.native_lane import Beside, run_beside
 from palaver.protocol.lines import AccompanyOp
 from palaver.version import __version__
 

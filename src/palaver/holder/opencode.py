@@ -48,8 +48,8 @@ from palaver.harness.opencode.launch import (
     shell_wrapper,
 )
 from palaver.harness.opencode.wire import HEALTH, Head, Lost, NotSent, OpenCodeEvent
-from palaver.holder.companion import Beside, run_beside
 from palaver.holder.connection import Held
+from palaver.holder.native_lane import Beside, run_beside
 from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp
 from palaver.version import __version__

@@ -34,7 +34,6 @@ from palaver.log.api import (
     Scrub,
 )
 from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
-from palaver.log.batch import Batches, last_seq, read_fold_version, write_fold_version
 from palaver.log.records import (
     COLUMNS,
     Blobs,
@@ -68,7 +67,17 @@ from palaver.log.storage import (
     migrate,
     note_lost,
 )
-from palaver.log.writer import WAL_BYTES, CommitPace, Newest, Upkeep, Writer
+from palaver.log.writer import (
+    WAL_BYTES,
+    Batches,
+    CommitPace,
+    Newest,
+    Upkeep,
+    Writer,
+    last_seq,
+    read_fold_version,
+    write_fold_version,
+)
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query, matches
 from palaver.state.rows import Rows

@@ -16,6 +16,12 @@ LIMIT_PAGE = 500
 """Rows that one page has at most."""
 
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_PAGE)]
+AskedText = Annotated[str, msgspec.Meta(max_length=5000)]
+"""A name or a path in a question."""
+SearchText = Annotated[str, msgspec.Meta(max_length=1000)]
+AskedTime = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+LogFilter = Annotated[tuple[AskedText, ...], msgspec.Meta(max_length=100)]
+"""Values of one filter: an event has one of them."""
 
 
 class ViewValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -294,14 +300,14 @@ class Ask(
 class AskAgents(Ask, frozen=True, kw_only=True, tag="agents"):
     """A page of agents, by name."""
 
-    after: str = ""
+    after: AskedText = ""
     limit: PageLimit = 200
 
 
 class AskAgent(Ask, frozen=True, kw_only=True, tag="agent"):
     """One agent with its queue and its newest messages."""
 
-    name: str
+    name: AskedText
     limit: PageLimit = 50
 
 
@@ -312,14 +318,14 @@ class AskAttention(Ask, frozen=True, kw_only=True, tag="attention"):
 class AskPermission(Ask, frozen=True, kw_only=True, tag="permission"):
     """One open permission request with its whole input."""
 
-    id: str
+    id: AskedText
 
 
 class AskConversations(Ask, frozen=True, kw_only=True, tag="conversations"):
     """A page of conversations, newest first, below the seq `before`; with `find` those with this text."""
 
     before: Seq = 0
-    find: str = ""
+    find: SearchText = ""
     limit: PageLimit = 100
 
 
@@ -329,7 +335,7 @@ class AskMessages(Ask, frozen=True, kw_only=True, tag="messages"):
     With `beside` also what the members of a room write outside it.
     """
 
-    conversation: str
+    conversation: AskedText
     before: Seq = 0
     after: Seq = 0
     beside: bool = False
@@ -339,7 +345,7 @@ class AskMessages(Ask, frozen=True, kw_only=True, tag="messages"):
 class AskLedger(Ask, frozen=True, kw_only=True, tag="ledger"):
     """One message with its receipts and every step of its delivery."""
 
-    message: str
+    message: AskedText
 
 
 class AskRooms(Ask, frozen=True, kw_only=True, tag="rooms"):
@@ -349,7 +355,7 @@ class AskRooms(Ask, frozen=True, kw_only=True, tag="rooms"):
 class AskRoom(Ask, frozen=True, kw_only=True, tag="room"):
     """One room: members, stick, waiting line, handoffs, notes, tasks."""
 
-    id: str
+    id: AskedText
 
 
 class AskLog(Ask, frozen=True, kw_only=True, tag="log"):
@@ -361,29 +367,29 @@ class AskLog(Ask, frozen=True, kw_only=True, tag="log"):
     before: Seq = 0
     after: Seq = 0
     limit: PageLimit = 100
-    search: str = ""
-    types: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    senders: tuple[str, ...] = ()
-    to: tuple[str, ...] = ()
-    threads: tuple[str, ...] = ()
-    rooms: tuple[str, ...] = ()
-    intents: tuple[str, ...] = ()
-    mentions: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    participants: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    statuses: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
-    replies_to: tuple[str, ...] = ()
-    since: int | None = None
-    until: int | None = None
+    search: SearchText = ""
+    types: LogFilter = ()
+    agents: LogFilter = ()
+    senders: LogFilter = ()
+    to: LogFilter = ()
+    threads: LogFilter = ()
+    rooms: LogFilter = ()
+    intents: LogFilter = ()
+    mentions: LogFilter = ()
+    targets: LogFilter = ()
+    participants: LogFilter = ()
+    files: LogFilter = ()
+    statuses: LogFilter = ()
+    tools: LogFilter = ()
+    replies_to: LogFilter = ()
+    since: AskedTime | None = None
+    until: AskedTime | None = None
 
 
 class AskSeq(Ask, frozen=True, kw_only=True, tag="seq"):
     """The seq of the first event from a time on."""
 
-    ts: int
+    ts: AskedTime
 
 
 class AskPast(Ask, frozen=True, kw_only=True, tag="past"):

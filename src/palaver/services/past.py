@@ -19,7 +19,7 @@ import msgspec
 from palaver.clock import CallLater, Timer
 from palaver.errors import BadRequest, ShuttingDown, TooSlow, Unavailable, error_from_wire
 from palaver.protocol.views import AnyAsk
-from palaver.state.past import LIMIT_UNDO
+from palaver.state.fold import LIMIT_UNDO
 
 LIMIT_PROCESSES: Final = 2
 LIMIT_WAITING: Final = 64

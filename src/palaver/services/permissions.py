@@ -6,6 +6,7 @@ that was shown: it is identified by a hash of session, tool and input, and a clo
 """
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -128,7 +129,8 @@ class PermissionBook:
         self._count += 1
         digest = request_digest(session, tool, given)
         pending = Pending(
-            id=f"{digest[:6]}{self._count}",
+            # Random, so that no request after a restart gets the id of one that a person was shown before.
+            id=f"{secrets.token_hex(3)}{self._count}",
             digest=digest,
             caller=caller,
             session=session,

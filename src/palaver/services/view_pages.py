@@ -85,6 +85,7 @@ from palaver.state.agents import (
 from palaver.state.attention import AttentionFacts, attention_of, read_attention
 from palaver.state.conversations import count_unread, read_conversations
 from palaver.state.reasons import USED_UP, WaitFacts, read_wait
+from palaver.state.references import read_tasks
 from palaver.state.rooms import (
     Member,
     Room,
@@ -102,7 +103,6 @@ from palaver.state.rows import (
     answered_seq,
     mail_prefix,
 )
-from palaver.state.tasks import read_tasks
 from palaver.state.watches import read_watch
 
 # --------------------

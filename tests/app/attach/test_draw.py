@@ -4,8 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyte.screens import Char
 
-from palaver.app.attach.painter import change_modes, draw, print_rows
-from palaver.app.attach.screen import BLANK, Picture, Row, screen_rows, text_row
+from palaver.app.attach.screen import (
+    BLANK,
+    Picture,
+    Row,
+    change_modes,
+    draw,
+    print_rows,
+    screen_rows,
+    text_row,
+)
 from palaver.terminal.emulator import FAINT, KEPT_MODES, Emulator
 
 COLS, ROWS = 12, 4

@@ -36,7 +36,9 @@ class FakeLink:
         while (record := await self._records.get()) is not None:
             yield record
 
-    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
+    async def ask(
+        self, question: AnyAsk, answer: type[T], progress: Callable[[int], None] | None = None
+    ) -> T:
         self.asked.append(question)
         if type(question) not in self.answers:
             raise Unavailable("the bus is away")

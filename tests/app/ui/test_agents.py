@@ -11,9 +11,9 @@ from textual.widgets import Static
 from palaver.app.ui.agents import COLUMNS, AgentScreen, AgentsScreen, column_widths, state_word
 from palaver.app.ui.app import PalaverApp
 from palaver.app.ui.commands import Result
-from palaver.app.ui.launching import LaunchForm, LineInput, installed_harnesses, launch_argv
-from palaver.app.ui.rows import Rows
-from palaver.app.ui.widgets import Composer, Question, StatusLine, TextRows, Window
+from palaver.app.ui.launching import LaunchForm, installed_harnesses, launch_argv
+from palaver.app.ui.rows import RowList
+from palaver.app.ui.widgets import LineInput, MessageComposer, Question, StatusLine, TextRows, Window
 from palaver.protocol.views import (
     AgentPage,
     AgentRow,
@@ -293,10 +293,10 @@ async def test_opened_agent_shows_screen_queue_with_reasons_and_messages() -> No
         await pilot.press("enter")
         await settle(pilot, lambda: isinstance(app.screen, AgentScreen) and app.screen.is_ready)
         screen = app.screen
-        await settle(pilot, lambda: screen.query_one("#queue", Rows).total > 0)
+        await settle(pilot, lambda: screen.query_one("#queue", RowList).total > 0)
         await settle(pilot, lambda: screen.query_one("#screen", TextRows).text != "")
-        queue = "\n".join(lines_of(screen.query_one("#queue", Rows)))
-        messages = "\n".join(lines_of(screen.query_one("#messages", Rows)))
+        queue = "\n".join(lines_of(screen.query_one("#queue", RowList)))
+        messages = "\n".join(lines_of(screen.query_one("#messages", RowList)))
         live = screen.query_one("#screen", TextRows).text
 
     assert "please look" in queue
@@ -316,7 +316,7 @@ async def test_change_that_names_the_agent_reads_its_queue_again() -> None:
         await settle(pilot, lambda: len(link.asked) == 1)
         screen = app.screen
         assert isinstance(screen, AgentScreen)
-        await settle(pilot, lambda: screen.query_one("#queue", Rows).total > 0)
+        await settle(pilot, lambda: screen.query_one("#queue", RowList).total > 0)
         link.push(Changes(after=10, seq=11, agents=(agent("nova", seq=11),)))
         link.push(Changes(after=11, seq=12, moved=(7,)))
         await settle(pilot, lambda: app.store.seq == 12)
@@ -339,7 +339,7 @@ async def test_keys_of_an_opened_agent_act_on_it_and_escape_returns() -> None:
         await settle(pilot, lambda: ["pal", "stop", "luna"] in commands.ran)
         await pilot.press("m", "h", "i", "enter")
         await settle(pilot, lambda: ["pal", "send", "@luna", "--", "hi"] in commands.ran)
-        await settle(pilot, lambda: not app.screen.query_one(Composer).is_open)
+        await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_open)
         await pilot.press("escape")
         await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
 

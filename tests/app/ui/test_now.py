@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from palaver.app.ui.app import PalaverApp
 from palaver.app.ui.commands import Result
 from palaver.app.ui.now import NowScreen
-from palaver.app.ui.widgets import Composer, Question, StatusLine, TextRows, Window
+from palaver.app.ui.widgets import MessageComposer, Question, StatusLine, TextRows, Window
 from palaver.client.view_link import BusAway
 from palaver.protocol.views import (
     Action,
@@ -151,7 +151,7 @@ async def test_reply_keeps_the_entry_visible_and_sends_a_reply() -> None:
         await settle(pilot, lambda: bool(commands.ran))
         await pilot.pause()
         screen = now(app)
-        lines, is_open = lines_of(screen.rows), screen.query_one(Composer).is_open
+        lines, is_open = lines_of(screen.rows), screen.query_one(MessageComposer).is_open
 
     assert commands.ran == [["pal", "send", "@nova", "--reply-to", "42", "--", "main"]]
     assert "Which branch?" in lines[0]
@@ -167,7 +167,7 @@ async def test_refused_reply_keeps_its_text() -> None:
         await pilot.press("r", *"main", "enter")
         await settle(pilot, lambda: bool(commands.ran))
         await pilot.pause()
-        composer = now(app).query_one(Composer)
+        composer = now(app).query_one(MessageComposer)
         kept = (composer.is_open, composer.area.text)
 
     assert kept == (True, "main")

@@ -7,7 +7,7 @@ from tests.app.ui.fake_link import lines_of
 from textual.app import App, ComposeResult
 from textual.content import Content
 
-from palaver.app.ui.rows import Lines, Rows
+from palaver.app.ui.rows import Lines, RowList
 
 
 class Numbers:
@@ -36,7 +36,7 @@ class Numbers:
 class Page(App[None]):
     """One list on a page."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: RowList) -> None:
         super().__init__()
         self.rows = rows
         self.heard: list[tuple[str, str]] = []
@@ -44,20 +44,20 @@ class Page(App[None]):
     def compose(self) -> ComposeResult:
         yield self.rows
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         self.heard.append(("chosen", event.key))
 
-    def on_rows_marked(self, event: Rows.Marked) -> None:
+    def on_row_list_marked(self, event: RowList.Marked) -> None:
         self.heard.append(("marked", event.key))
 
 
-def texts(rows: Rows) -> list[str]:
+def texts(rows: RowList) -> list[str]:
     return [line for line in lines_of(rows) if line]
 
 
 async def test_million_rows_ask_only_for_the_visible_ones() -> None:
     source = Numbers(1_000_000)
-    page = Page(Rows(source))
+    page = Page(RowList(source))
 
     async with page.run_test(size=(40, 10)) as pilot:
         await pilot.press("end", "home", "pagedown")
@@ -68,7 +68,7 @@ async def test_million_rows_ask_only_for_the_visible_ones() -> None:
 
 async def test_cursor_stays_on_its_row_when_rows_come_before_it() -> None:
     source = Numbers(100)
-    page = Page(Rows(source))
+    page = Page(RowList(source))
 
     async with page.run_test(size=(40, 10)) as pilot:
         await pilot.press("down", "down", "down")
@@ -82,7 +82,7 @@ async def test_cursor_stays_on_its_row_when_rows_come_before_it() -> None:
 
 async def test_cursor_goes_to_a_neighbour_when_its_row_goes() -> None:
     source = Numbers(4)
-    page = Page(Rows(source))
+    page = Page(RowList(source))
 
     async with page.run_test(size=(40, 10)) as pilot:
         await pilot.press("end")
@@ -96,7 +96,7 @@ async def test_cursor_goes_to_a_neighbour_when_its_row_goes() -> None:
 @pytest.mark.parametrize(("keys", "expected"), [([], "99"), (["up"], "48"), (["up", "end"], "99")])
 async def test_list_at_its_end_follows_new_rows(keys: Sequence[str], expected: str) -> None:
     source = Numbers(50)
-    page = Page(Rows(source, follows=True))
+    page = Page(RowList(source, follows=True))
 
     async with page.run_test(size=(40, 10)) as pilot:
         await pilot.press(*keys)
@@ -108,21 +108,21 @@ async def test_list_at_its_end_follows_new_rows(keys: Sequence[str], expected: s
 
 
 async def test_keys_and_mouse_do_the_same() -> None:
-    page = Page(Rows(Numbers(50)))
+    page = Page(RowList(Numbers(50)))
 
     async with page.run_test(size=(40, 10)) as pilot:
         await pilot.press("down", "enter", "space")
-        await pilot.click(Rows, offset=(10, 5))
+        await pilot.click(RowList, offset=(10, 5))
         clicked = page.rows.cursor_key
-        await pilot.double_click(Rows, offset=(10, 6))
-        await pilot.click(Rows, offset=(1, 7))
+        await pilot.double_click(RowList, offset=(10, 6))
+        await pilot.click(RowList, offset=(1, 7))
 
         assert clicked == "5"
         assert page.heard == [("chosen", "1"), ("marked", "1"), ("chosen", "6"), ("marked", "7")]
 
 
 async def test_wheel_moves_the_visible_part_and_keeps_the_cursor_in_it() -> None:
-    page = Page(Rows(Numbers(50)))
+    page = Page(RowList(Numbers(50)))
 
     async with page.run_test(size=(40, 10)):
         page.rows.scroll_rows(20)
@@ -135,7 +135,7 @@ async def test_row_that_is_not_there_yet_is_shown_as_dots() -> None:
         def row(self, index: int, width: int) -> Content | None:
             return None
 
-    page = Page(Rows(Missing(2)))
+    page = Page(RowList(Missing(2)))
 
     async with page.run_test(size=(40, 4)):
         assert texts(page.rows) == ["> ...", "  ..."]
@@ -149,7 +149,7 @@ async def test_lines_of_one_entry_move_together() -> None:
         def find(self, key: str) -> int:
             return int(key) * 2
 
-    page = Page(Rows(Pairs(20)))
+    page = Page(RowList(Pairs(20)))
 
     async with page.run_test(size=(40, 10)) as pilot:
         await pilot.press("down", "down")
@@ -161,7 +161,7 @@ async def test_lines_of_one_entry_move_together() -> None:
 
 
 async def test_list_without_rows_says_so_and_takes_keys() -> None:
-    page = Page(Rows(Lines(), empty="nothing here"))
+    page = Page(RowList(Lines(), empty="nothing here"))
 
     async with page.run_test(size=(40, 4)) as pilot:
         await pilot.press("down", "up", "end", "home", "pagedown", "enter", "space")
@@ -171,7 +171,7 @@ async def test_list_without_rows_says_so_and_takes_keys() -> None:
 
 
 async def test_list_in_one_line_and_one_column_can_be_drawn() -> None:
-    page = Page(Rows(Numbers(50)))
+    page = Page(RowList(Numbers(50)))
 
     async with page.run_test(size=(1, 1)) as pilot:
         await pilot.press("end")

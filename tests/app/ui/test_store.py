@@ -5,7 +5,7 @@ import random
 from msgspec.structs import replace
 from tests.app.ui.fake_link import agent, entry, snapshot
 
-from palaver.app.ui.store import SORTS, AgentList, SortedKeys, Store
+from palaver.app.ui.store import SORTS, AgentOrder, SortedKeys, Store
 from palaver.client.view_link import BusAway
 from palaver.protocol.views import AgentsPage, Changes, ConversationRow, Counts
 
@@ -48,7 +48,7 @@ def test_agent_list_after_random_changes_equals_a_list_built_anew() -> None:
         row = replace(row, parent=f"a{number % 3}" if number > 20 else "", has_left=chance.random() < 0.2)
         store.apply(Changes(after=seq - 1, seq=seq, agents=(row,)))
 
-    fresh = AgentList(store.agents)
+    fresh = AgentOrder(store.agents)
     fresh.fold("a1")
     fresh.arrange(sort="state")
     assert store.agent_list.names() == fresh.names()

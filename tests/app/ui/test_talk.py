@@ -8,7 +8,7 @@ from textual.widgets import Input
 from palaver.app.ui.commands import Result
 from palaver.app.ui.reading import PAGE, LedgerWindow
 from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, draft_for, reply_to
-from palaver.app.ui.widgets import Composer, TextRows, Window
+from palaver.app.ui.widgets import MessageComposer, TextRows, Window
 from palaver.protocol.views import AskMessages, Changes, ConversationRow, MessageRow
 
 WIDE = (120, 30)
@@ -137,9 +137,9 @@ async def test_reply_box_leaves_its_message_visible(size: tuple[int, int]) -> No
         await pilot.press("enter")
         await settle(pilot, lambda: "text 39" in shown(app, "#messages"))
         await pilot.press("up", "up", "r")
-        await settle(pilot, lambda: app.screen.query_one(Composer).is_open)
+        await settle(pilot, lambda: app.screen.query_one(MessageComposer).is_open)
         await settle(pilot, lambda: "#37" in shown(app, "#messages"))
-        composer = app.screen.query_one(Composer)
+        composer = app.screen.query_one(MessageComposer)
         messages = app.screen.query_one("#messages")
         overlap = messages.region.intersection(composer.region)
         await pilot.press(*"yes", "enter")
@@ -157,8 +157,8 @@ async def test_quote_is_put_into_the_reply() -> None:
     async with app.run_test(size=WIDE) as pilot:
         await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
         await pilot.press("Q")
-        await settle(pilot, lambda: app.screen.query_one(Composer).is_open)
-        text = app.screen.query_one(Composer).area.text
+        await settle(pilot, lambda: app.screen.query_one(MessageComposer).is_open)
+        text = app.screen.query_one(MessageComposer).area.text
 
     assert text == "> which port?\n"
 
@@ -173,8 +173,8 @@ async def test_refused_message_keeps_its_text() -> None:
         await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
         await pilot.press("r", *"hello", "enter")
         await settle(pilot, lambda: bus.commands.ran)
-        await settle(pilot, lambda: not app.screen.query_one(Composer).is_sending)
-        text, said = app.screen.query_one(Composer).area.text, status(app)
+        await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
+        text, said = app.screen.query_one(MessageComposer).area.text, status(app)
 
     assert text == "hello"
     assert "no such agent: nova" in said

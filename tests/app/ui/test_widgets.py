@@ -11,8 +11,8 @@ from palaver.app.ui.store import Store
 from palaver.app.ui.widgets import (
     AsciiOnly,
     CommandLine,
-    Composer,
     KeysHelp,
+    MessageComposer,
     OutgoingText,
     StatusLine,
     TextRows,
@@ -125,7 +125,7 @@ async def test_colon_runs_a_command_and_shows_its_output() -> None:
         shown = app.screen.query_one(TextRows).text
         await pilot.press("escape")
         await pilot.pause()
-        is_closed = app.screen is app.bus_screen
+        is_closed = not [one for one in app.screen_stack if isinstance(one, Window)]
 
     assert commands.ran == [["pal", "list"]]
     assert shown == "NAME [red]STATUS[/]"
@@ -202,7 +202,7 @@ async def test_pasted_lines_stay_together_and_survive_a_resize() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(app, pilot)
         assert app.bus_screen is not None
-        composer = app.bus_screen.query_one(Composer)
+        composer = app.bus_screen.query_one(MessageComposer)
         composer.open(OutgoingText(targets=("@luna",)))
         await pilot.pause()
         for begin in range(0, len(pasted), 700):
@@ -221,7 +221,7 @@ async def test_priority_intent_and_completion_are_keys_of_the_composer() -> None
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(app, pilot)
         assert app.bus_screen is not None
-        app.bus_screen.query_one(Composer).open(OutgoingText(targets=("@luna",)))
+        app.bus_screen.query_one(MessageComposer).open(OutgoingText(targets=("@luna",)))
         await pilot.pause()
         await pilot.press("ctrl+p", "ctrl+t", *"ask @no", "tab", *"first", "enter")
         for _ in range(20):

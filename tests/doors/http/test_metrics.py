@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.services.metric_stage import metric_stage, parse_openmetrics
 
-from palaver.doors.http.metrics import format_openmetrics
+from palaver.doors.http.listening import format_openmetrics
 from palaver.services.metrics import MetricFamily, MetricKind, Numbers, Sample
 
 

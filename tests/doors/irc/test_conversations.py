@@ -10,7 +10,7 @@ from palaver.protocol.agents import caller_for
 from palaver.protocol.envelope import body_as
 from palaver.protocol.events import MessageSent
 from palaver.protocol.query import Query
-from palaver.state.tasks import read_task
+from palaver.state.references import read_task
 
 LONG = ("batch", "message-tags", "draft/multiline")
 

@@ -127,6 +127,17 @@ def test_foreign_text_is_text_everywhere(stage: Stage) -> None:
     expect(page.get_by_text("zero\\u200bwidth").first).to_be_visible()
 
 
+def test_no_character_of_a_request_is_hidden(stage: Stage) -> None:
+    """The text that a person decides about shows blanks, joiners and variants as numbers."""
+    hidden = "\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\ufe0f\U000e0100\u00a0\u2003\u202e\u200d\u0301\x1b"
+    script = 'async (text) => (await import("/dom.js")).exact(text)'
+
+    shown = stage.page.evaluate(script, f"rm {hidden} x")
+
+    assert not set(hidden) & set(shown)
+    assert shown.startswith("rm \\u115f\\u1160\\u3164\\uffa0\\u2800")
+
+
 def test_request_to_the_person_arrives_on_any_screen_and_is_answered(stage: Stage) -> None:
     page = stage.page
     stage.open("Rooms")
@@ -276,6 +287,43 @@ def test_long_lists_have_few_rows_in_the_document(stage: Stage) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".cursor")).to_contain_text("#300 ")
     assert stage.rows() <= 300
+
+
+def test_ten_thousand_agents_are_a_few_rows_and_can_be_filtered(stage: Stage) -> None:
+    """The stream is replaced by a snapshot with many agents: to start them would take long."""
+    rows = [
+        {"name": f"agent{n:05}", "state": "idle", "since": 1, "seq": 1, "is_present": True}
+        for n in range(10_000)
+    ]
+    snapshot = {
+        "epoch": "many-1",
+        "seq": 1_000_000_000,
+        "now": 1,
+        "me": "human",
+        "device": "x",
+        "version": "1",
+        "counts": {"agents": {"idle": len(rows)}},
+        "agents": rows,
+        "agents_total": len(rows),
+    }
+    body = f"id: 1\nevent: snapshot\ndata: {json.dumps(snapshot)}\n\n"
+    with stage.context.browser.new_context(storage_state=stage.context.storage_state()) as context:  # type: ignore[union-attr]  # it has one
+        page = context.new_page()
+        Watched(page)
+        page.route("**/events*", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+        page.route("**/api/view", lambda route: route.fulfill(json=snapshot))
+        page.goto(address_of(stage.home) + "/#/agents")
+        expect(page.get_by_text("10000 of 10000 agents")).to_be_visible()
+
+        page.get_by_role("listbox", name="Agents").press("End")
+        expect(page.locator(".cursor")).to_contain_text("agent09999")
+        page.get_by_role("listbox", name="Agents").press("Home")
+        expect(page.locator(".cursor")).to_contain_text("agent00000")
+        assert page.locator("[role=option]").count() <= 300
+        page.get_by_label("Filter").fill("agent0777")
+
+        expect(page.get_by_text("10 of 10000 agents")).to_be_visible()
+        expect(page.locator("main .row")).to_have_count(10)
 
 
 def test_past_shows_the_bus_as_it_was_and_sends_nothing(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from tests.holder.codex_fake import FakeCodex, fake_codex
 from tests.holder.stage import Stage
 from tests.limits import LIMIT_S
 
-from palaver.holder import companion as module
+from palaver.holder import native_lane as module
 from palaver.holder.codex import MODULE, attend, beside_session, lock_session, main, shared_server
 
 COMMAND = "item/commandExecution/requestApproval"

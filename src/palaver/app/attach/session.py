@@ -34,10 +34,12 @@ from palaver.app.attach.link import (
     list_others,
     send_line,
 )
-from palaver.app.attach.painter import IN, OwnTerminal, Painter, print_rows
 from palaver.app.attach.screen import (
     BLANK,
+    IN,
     AgentStatus,
+    OwnTerminal,
+    Painter,
     Picture,
     Row,
     compose,
@@ -46,6 +48,7 @@ from palaver.app.attach.screen import (
     past_rows,
     place_of,
     plain,
+    print_rows,
     screen_rows,
 )
 from palaver.app.notices import Notices

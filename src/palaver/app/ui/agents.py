@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import Result, pal_line
-from palaver.app.ui.rows import Lines, Rows
+from palaver.app.ui.rows import Lines, RowList
 from palaver.app.ui.store import SORTS
 from palaver.app.ui.widgets import (
     BOLD,
@@ -25,9 +25,9 @@ from palaver.app.ui.widgets import (
     GREEN,
     RED,
     YELLOW,
-    Composer,
+    MessageComposer,
     OutgoingText,
-    Prompt,
+    PromptLine,
     TextRows,
     Window,
     fold_text,
@@ -173,7 +173,7 @@ class ColumnTitles(Widget):
     DEFAULT_CSS = "ColumnTitles { height: 1; width: 1fr; }"
     ALLOW_SELECT: ClassVar[bool] = False
 
-    class Picked(Message):
+    class SortPicked(Message):
         """A title was clicked."""
 
         def __init__(self, sort: str) -> None:
@@ -205,7 +205,7 @@ class ColumnTitles(Widget):
             at += wide + 1
             if event.x < at:
                 if column.sort:
-                    self.post_message(self.Picked(column.sort))
+                    self.post_message(self.SortPicked(column.sort))
                 return
 
 
@@ -259,7 +259,7 @@ class AgentActions(BusScreen):
     def action_message(self) -> None:
         """Write one message to the chosen agents."""
         if (names := self.chosen()) and self.ui.may_act():
-            self.query_one(Composer).open(OutgoingText(targets=tuple(f"@{name}" for name in names)))
+            self.query_one(MessageComposer).open(OutgoingText(targets=tuple(f"@{name}" for name in names)))
 
     def action_act(self, word: str) -> None:
         """Pause, unpause or stop the chosen agents."""
@@ -270,9 +270,9 @@ class AgentActions(BusScreen):
         """Ask for the tag of the chosen agents."""
         if (names := self.chosen()) and self.ui.may_act():
             first = self.store.agents[names[0]].tag
-            self.query_one("#tag", Prompt).open(first, label="tag (empty removes it): ")
+            self.query_one("#tag", PromptLine).open(first, label="tag (empty removes it): ")
 
-    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+    def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
         """Tag the chosen agents."""
         if event.prompt.id == "tag" and (names := self.chosen()):
             tag = event.text.strip()
@@ -349,17 +349,17 @@ class AgentsScreen(AgentActions):
     def compose_content(self) -> ComposeResult:
         """Build the titles, the list, and the lines in which a person types."""
         yield ColumnTitles(self.store.agent_list.sort)
-        rows = Rows(AgentRows(self.ui), id="agents")
+        rows = RowList(AgentRows(self.ui), id="agents")
         rows.marked = self._selected.__contains__
         yield rows
-        yield Composer(self.store.names)
-        yield Prompt("filter: ", id="filter")
-        yield Prompt("tag: ", id="tag")
+        yield MessageComposer(self.store.names)
+        yield PromptLine("filter: ", id="filter")
+        yield PromptLine("tag: ", id="tag")
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> RowList:
         """The list."""
-        return self.query_one("#agents", Rows)
+        return self.query_one("#agents", RowList)
 
     def opened(self) -> None:
         """Let the person move in the list; redraw the times now and then."""
@@ -398,28 +398,28 @@ class AgentsScreen(AgentActions):
         self._selected.clear()
         self._draw()
 
-    def on_rows_marked(self, event: Rows.Marked) -> None:
+    def on_row_list_marked(self, event: RowList.Marked) -> None:
         """Select or deselect an agent, and go on to the next one."""
         self._selected ^= {event.key}
         self._draw()
         self.rows.action_step(1)
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Open an agent."""
         self.ui.push_screen(AgentScreen(event.key))
 
-    def on_column_titles_picked(self, event: ColumnTitles.Picked) -> None:
+    def on_column_titles_sort_picked(self, event: ColumnTitles.SortPicked) -> None:
         """Sort by the clicked column."""
         self._sort(event.sort)
 
-    def on_prompt_typed(self, event: Prompt.Typed) -> None:
+    def on_prompt_line_edited(self, event: PromptLine.Edited) -> None:
         """Filter while typing."""
         if event.prompt.id == "filter":
-            cancelled = isinstance(event, Prompt.Cancelled)
+            cancelled = isinstance(event, PromptLine.Cancelled)
             self.store.agent_list.arrange(words="" if cancelled else event.text)
             self._draw()
 
-    on_prompt_cancelled = on_prompt_typed
+    on_prompt_line_cancelled = on_prompt_line_edited
 
     def action_launch(self) -> None:
         """Open the form that launches agents."""
@@ -430,7 +430,7 @@ class AgentsScreen(AgentActions):
 
     def action_filter(self) -> None:
         """Let the person type a filter."""
-        self.query_one("#filter", Prompt).open(" ".join(self.store.agent_list.words))
+        self.query_one("#filter", PromptLine).open(" ".join(self.store.agent_list.words))
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -560,11 +560,13 @@ class AgentScreen(AgentActions):
             yield TextRows(is_ascii=self.is_ascii, id="screen")
             with Container(classes="lists"):
                 yield Static(Content("Queue"), classes="title queue", markup=False)
-                yield Rows(Lines(), id="queue", classes="queue", empty="nothing waits for this agent")
+                yield RowList(Lines(), id="queue", classes="queue", empty="nothing waits for this agent")
                 yield Static(Content("Messages"), classes="title messages", markup=False)
-                yield Rows(Lines(), id="messages", classes="messages", follows=True, empty="no messages yet")
-        yield Composer(self.store.names)
-        yield Prompt("tag: ", id="tag")
+                yield RowList(
+                    Lines(), id="messages", classes="messages", follows=True, empty="no messages yet"
+                )
+        yield MessageComposer(self.store.names)
+        yield PromptLine("tag: ", id="tag")
 
     def opened(self) -> None:
         """Read everything, and the live screen again while it is shown."""
@@ -615,11 +617,11 @@ class AgentScreen(AgentActions):
         self._page = page
         self._draw_head()
         now = self.ui.now_ms()
-        self.query_one("#queue", Rows).show(
+        self.query_one("#queue", RowList).show(
             _EntryLines([(str(row.seq), queue_line(row, now)) for row in page.queue], is_ascii=self.is_ascii),
-            self.query_one("#queue", Rows).cursor_key,
+            self.query_one("#queue", RowList).cursor_key,
         )
-        messages = self.query_one("#messages", Rows)
+        messages = self.query_one("#messages", RowList)
         source = _EntryLines(
             [(str(row.seq), message_line(row)) for row in page.messages], is_ascii=self.is_ascii
         )
@@ -673,7 +675,7 @@ class AgentScreen(AgentActions):
 
     def action_part(self, step: int) -> None:
         """Go to the next part."""
-        if self.query_one(Composer).is_open:
+        if self.query_one(MessageComposer).is_open:
             return
         self._show_part((self._part + step) % len(_PARTS))
 
@@ -681,7 +683,7 @@ class AgentScreen(AgentActions):
         self._part = part
         for index, name in enumerate(_PARTS):
             self.set_class(index == part, f"-at-{name}")
-        self.query_one(f"#{_PARTS[part]}", Rows).focus()
+        self.query_one(f"#{_PARTS[part]}", RowList).focus()
 
     def action_back(self) -> None:
         """Return to all agents."""
@@ -689,14 +691,14 @@ class AgentScreen(AgentActions):
 
     def action_reply(self) -> None:
         """Reply to the message with the cursor."""
-        message = self._message(self.query_one("#messages", Rows).cursor_key)
+        message = self._message(self.query_one("#messages", RowList).cursor_key)
         if message is not None and self.ui.may_act():
             to = self.agent if message.sender == self.store.me else message.sender
-            self.query_one(Composer).open(
+            self.query_one(MessageComposer).open(
                 OutgoingText(targets=(f"@{to}",), reply_to=message.seq, quote=message.text)
             )
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Show a whole message."""
         if self._page is None:
             return

@@ -18,14 +18,14 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
 from palaver.app.notices import BELL, Notices
-from palaver.app.ui.commands import PalCommand, Result, needs_terminal, pal_line
+from palaver.app.ui.commands import Result, needs_terminal, pal_line
 from palaver.app.ui.store import Store
 from palaver.app.ui.widgets import (
     AsciiOnly,
     CommandLine,
-    Composer,
     KeysHelp,
-    Prompt,
+    MessageComposer,
+    PromptLine,
     Question,
     ScreenNames,
     StatusLine,
@@ -75,6 +75,16 @@ class BusLink(Protocol):
 
     async def close(self) -> None:
         """End all connections."""
+
+
+class CommandRunner(Protocol):
+    """Runs `pal` commands: `PalCommand`, or the one of the tests."""
+
+    async def run(self, argv: Sequence[str], stdin: str | None = None, cwd: str | None = None) -> Result:
+        """Run a command and return its result."""
+
+    def run_in_terminal(self, argv: Sequence[str], cwd: str | None = None) -> int:
+        """Run a command on the terminal itself and return its status."""
 
 
 SCREENS: Final = {
@@ -145,8 +155,8 @@ class BusScreen(Screen[None]):
     BusScreen { layout: vertical; }
     BusScreen.-low ScreenNames { display: none; }
     BusScreen > .content { width: 1fr; height: 1fr; }
-    BusScreen.-low Composer { padding: 0; }
-    BusScreen.-low Composer > Static, BusScreen.-low MessageArea { max-height: 1; }
+    BusScreen.-low MessageComposer { padding: 0; }
+    BusScreen.-low MessageComposer > Static, BusScreen.-low MessageArea { max-height: 1; }
     BusScreen.-past { border: heavy ansi_yellow; border-title-style: bold; }
     BusScreen.-past.-ascii { border: ascii ansi_yellow; }
     BusScreen.-past.-low { border: none; }
@@ -218,6 +228,9 @@ class BusScreen(Screen[None]):
         self.is_ready = True
         self.opened()
 
+    def open_conversation(self, key: str, seq: int = 0) -> None:
+        """Show a conversation at one message. Only the screen Talk has conversations."""
+
     def take(self, record: "Record") -> None:
         """Draw the top line and the content again."""
         self.query_one(TopLine).refresh_counts()
@@ -263,13 +276,13 @@ class BusScreen(Screen[None]):
         """Open the clicked screen."""
         self.ui.action_open_screen(event.key)
 
-    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+    def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
         """Run the typed command."""
         if isinstance(event.prompt, CommandLine):
             event.stop()
             self.ui.run_typed(event.text)
 
-    def on_composer_ready(self, event: Composer.Ready) -> None:
+    def on_message_composer_ready(self, event: MessageComposer.Ready) -> None:
         """Send a message, and keep its text if that is refused."""
         event.stop()
         self.ui.send_composed(event.composer, event.argv)
@@ -326,7 +339,7 @@ class PalaverApp(App[int]):
     def __init__(
         self,
         link: BusLink,
-        commands: PalCommand,
+        commands: CommandRunner,
         *,
         is_ascii: bool = False,
         first: str = "1",
@@ -389,10 +402,8 @@ class PalaverApp(App[int]):
     def open_screen(self, key: str) -> BusScreen | None:
         """Show one of the screens and return it; None in a chat, which has one screen."""
         if self._room:
-            from palaver.app.ui.talk import RoomTalk  # only for `pal chat`
-
             if self.bus_screen is None:
-                self.push_screen(RoomTalk(self._room))
+                self.push_screen(importlib.import_module("palaver.app.ui.talk").RoomTalk(self._room))
             return None
         if key not in self._screens:
             module, name, _ = SCREENS[key]
@@ -411,9 +422,7 @@ class PalaverApp(App[int]):
 
     def open_talk(self, key: str, seq: int = 0) -> None:
         """Show a conversation on the screen Talk, at one message."""
-        from palaver.app.ui.talk import TalkScreen  # only when it is shown
-
-        if isinstance(screen := self.open_screen("3"), TalkScreen):
+        if (screen := self.open_screen("3")) is not None:
             screen.call_after_refresh(screen.open_conversation, key, seq)
 
     def action_keys(self) -> None:
@@ -656,7 +665,7 @@ class PalaverApp(App[int]):
             self.say(f"{pal_line(argv)} ended with status {status}", is_error=True)
 
     @work(group="send")
-    async def send_composed(self, composer: Composer, argv: Sequence[str]) -> None:
+    async def send_composed(self, composer: MessageComposer, argv: Sequence[str]) -> None:
         """Send a message from a composer."""
         composer.is_sending = True
         try:

@@ -18,8 +18,8 @@ from textual.widgets import Static
 
 from palaver.app.ui.app import BusScreen, letter_key
 from palaver.app.ui.messages import Look, counted_names, look_of
-from palaver.app.ui.rows import Rows
-from palaver.app.ui.widgets import Prompt, safe_line
+from palaver.app.ui.rows import RowList
+from palaver.app.ui.widgets import PromptLine, safe_line
 from palaver.errors import PalaverError
 from palaver.protocol.display import safe
 from palaver.protocol.views import AskLog, AskSeq, Changes, EventRow, LogPage, SeqPage, Snapshot
@@ -56,7 +56,7 @@ _TIME_OF_DAY: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 LIMIT_SEQ: Final = 2**53
 
 
-class BadLine(ValueError):
+class BadFilterLine(ValueError):
     """A typed line that means nothing, with the reason."""
 
 
@@ -75,7 +75,7 @@ def parse_filters(line: str, now_ms: int) -> AskLog:
             continue
         name, value = found[1], found[2]
         if not value:
-            raise BadLine(f"{name}: needs a value, for example {name}:luna")
+            raise BadFilterLine(f"{name}: needs a value, for example {name}:luna")
         if name in ("since", "until"):
             times[name] = parse_time(value, now_ms)
         elif name in FILTERS:
@@ -83,7 +83,7 @@ def parse_filters(line: str, now_ms: int) -> AskLog:
             fields[FILTERS[name]] = fields.get(FILTERS[name], ()) + values
         else:
             known = ", ".join([*FILTERS, "since", "until"])
-            raise BadLine(
+            raise BadFilterLine(
                 f"no such filter: {name}; the filters are {known}. Put quotes around a text with a colon"
             )
     return msgspec.convert({**fields, **times, "search": " ".join(words), "what": "log"}, AskLog)
@@ -100,7 +100,7 @@ def _words(line: str) -> Iterable[tuple[str, bool]]:
             is_quoted = word.startswith('"')
             yield word.replace('"', ""), is_quoted
     except ValueError:
-        raise BadLine('a quote (") is not closed') from None
+        raise BadFilterLine('a quote (") is not closed') from None
 
 
 def parse_time(text: str, now_ms: int) -> int:
@@ -118,7 +118,7 @@ def parse_time(text: str, now_ms: int) -> int:
             time = datetime.fromisoformat(text).astimezone()
         return max(int(time.timestamp() * 1000), 0)
     except (ValueError, OverflowError, OSError):
-        raise BadLine(
+        raise BadFilterLine(
             f"not a time: {safe(text)}; write 10m (ago), 09:30, 2026-03-01 or 2026-03-01T09:00"
         ) from None
 
@@ -137,10 +137,10 @@ def parse_jump(text: str, now_ms: int) -> Jump:
     number = text.removeprefix("#")
     if number.isascii() and number.isdigit():
         if not 0 < int(number) < LIMIT_SEQ:
-            raise BadLine(f"not a seq: {safe(text)}; the first one is 1")
+            raise BadFilterLine(f"not a seq: {safe(text)}; the first one is 1")
         return Jump(seq=int(number))
     if not text:
-        raise BadLine("write a seq (#412) or a time (10m, 09:30, 2026-03-01T09:00)")
+        raise BadFilterLine("write a seq (#412) or a time (10m, 09:30, 2026-03-01T09:00)")
     return Jump(ts=parse_time(text, now_ms))
 
 
@@ -379,7 +379,7 @@ class FoundEvents:
 # The screen.
 
 
-class EventRows(Rows):
+class EventRows(RowList):
     """A list of events, which reads its pages through the dashboard."""
 
     def __init__(self, *, is_present: bool = False, id: str | None = None) -> None:
@@ -457,6 +457,7 @@ class LogScreen(BusScreen):
     """Every event of the bus."""
 
     KEY = "5"
+    AUTO_FOCUS = "#events"
     KEYS_LINE = "/ filter  t go to  Enter show  Esc all  ? keys  : command  q quit"
     KEYS = (
         ("/", "filter and search: type:message from:luna words; the names are the options of pal events"),
@@ -484,22 +485,20 @@ class LogScreen(BusScreen):
         """Build the list and its lines for typing."""
         yield Static("", markup=False, id="filter-text")
         yield EventRows(id="events")
-        yield Prompt("filter: ", id="filter")
-        yield Prompt("go to: ", id="go")
+        yield PromptLine("filter: ", id="filter")
+        yield PromptLine("go to: ", id="go")
 
     @property
     def event_rows(self) -> EventRows:
         """The list."""
         return self.query_one("#events", EventRows)
 
-    def opened(self) -> None:
-        """Let the person move in the list."""
-        self.event_rows.focus()
-
     def changed(self, record: "Record") -> None:
         """Add new events."""
-        if isinstance(record, Snapshot) and record is not self._snapshot:
+        is_new = isinstance(record, Snapshot) and record is not self._snapshot
+        if isinstance(record, Snapshot):
             self._snapshot = record
+        if is_new or self.event_rows.source is None:  # changes may be the first record that is seen here
             self._show()
         elif isinstance(record, Changes):
             self.event_rows.take_changes(record)
@@ -523,11 +522,11 @@ class LogScreen(BusScreen):
 
     def action_filter(self) -> None:
         """Type filters."""
-        self.query_one("#filter", Prompt).open(self._filter)
+        self.query_one("#filter", PromptLine).open(self._filter)
 
     def action_go(self) -> None:
         """Type a seq or a time."""
-        self.query_one("#go", Prompt).open()
+        self.query_one("#go", PromptLine).open()
 
     def action_all(self) -> None:
         """Show all events again; without a filter, return from the past."""
@@ -538,7 +537,7 @@ class LogScreen(BusScreen):
         else:
             self.ui.action_leave_past()
 
-    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+    def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
         """Filter, or go to the typed seq or time."""
         try:
             if event.prompt.id == "filter":
@@ -549,7 +548,7 @@ class LogScreen(BusScreen):
             elif event.prompt.id == "go":
                 event.stop()
                 self._go(parse_jump(event.text, self.ui.now_ms()))
-        except BadLine as error:
+        except BadFilterLine as error:
             self.say(str(error), is_error=True)
 
     @work(group="go", exclusive=True)
@@ -558,7 +557,7 @@ class LogScreen(BusScreen):
         if seq:
             self._show(seq)
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Show a whole event."""
         event.stop()
         seq = int(event.key)

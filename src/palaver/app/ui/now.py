@@ -10,13 +10,13 @@ from textual.content import Content
 
 from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import pal_line
-from palaver.app.ui.rows import Rows
+from palaver.app.ui.rows import RowList
 from palaver.app.ui.widgets import (
     BOLD,
     DIM,
     RED,
     YELLOW,
-    Composer,
+    MessageComposer,
     OutgoingText,
     Question,
     TextRows,
@@ -168,9 +168,9 @@ class NowScreen(BusScreen):
 
     def compose_content(self) -> ComposeResult:
         """Build the list, the entry below it, and the composer."""
-        yield Rows(AttentionRows(self.ui), id="entries")
+        yield RowList(AttentionRows(self.ui), id="entries")
         yield TextRows(is_ascii=self.is_ascii, id="detail")
-        yield Composer(self.store.names)
+        yield MessageComposer(self.store.names)
 
     def opened(self) -> None:
         """Let the person move in the list; redraw the times now and then."""
@@ -179,9 +179,9 @@ class NowScreen(BusScreen):
         self.set_interval(TIMES_S, self._redraw_times)
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> RowList:
         """The list."""
-        return self.query_one("#entries", Rows)
+        return self.query_one("#entries", RowList)
 
     @property
     def entry(self) -> Attention | None:
@@ -201,11 +201,11 @@ class NowScreen(BusScreen):
         rows, keys = self.rows, self.store.attention_list
         return [keys.key(at) for at in range(rows.top, min(len(keys), rows.top + rows.size.height))]
 
-    def on_rows_moved(self, event: Rows.Moved) -> None:
+    def on_row_list_cursor_moved(self, event: RowList.CursorMoved) -> None:
         """Show the entry with the cursor."""
         self._show_detail()
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Open the entry: the whole request, message or agent."""
         if (entry := self.store.attention.get(event.key)) is not None:
             self._open(entry)
@@ -291,7 +291,7 @@ class NowScreen(BusScreen):
         if entry is None or not self.ui.may_act():
             return
         self._replied = entry
-        self.query_one(Composer).open(
+        self.query_one(MessageComposer).open(
             OutgoingText(targets=(f"@{entry.who}",), reply_to=entry.seq, quote=entry.what)
         )
 

@@ -9,9 +9,9 @@ from textual.content import Content
 from textual.widgets import Static
 
 from palaver.app.ui.app import BusScreen, letter_key
-from palaver.app.ui.log import BadLine, EventRows, Jump, parse_jump, seq_of
-from palaver.app.ui.rows import Rows
-from palaver.app.ui.widgets import Prompt
+from palaver.app.ui.log import BadFilterLine, EventRows, Jump, parse_jump, seq_of
+from palaver.app.ui.rows import RowList
+from palaver.app.ui.widgets import PromptLine
 
 if TYPE_CHECKING:
     from palaver.client.view_link import Record
@@ -28,6 +28,7 @@ class PastScreen(BusScreen):
     """The whole log, from which a moment is chosen. It shows later events too, so that one can go forward."""
 
     KEY = "6"
+    AUTO_FOCUS = "#events"
     KEYS_LINE = "t go to  Enter see the bus then  Left, Right step  Esc now  ? keys  q quit"
     KEYS = (
         ("t", "type a seq (#412) or a time (10m, 09:30, 2026-03-01T09:00)"),
@@ -46,7 +47,7 @@ class PastScreen(BusScreen):
         """Build the list of events and the line for a time."""
         yield Static("", markup=False, id="past-hint")
         yield EventRows(is_present=True, id="events")
-        yield Prompt("see the bus at (seq or time): ", id="when")
+        yield PromptLine("see the bus at (seq or time): ", id="when")
 
     @property
     def event_rows(self) -> EventRows:
@@ -54,9 +55,8 @@ class PastScreen(BusScreen):
         return self.query_one("#events", EventRows)
 
     def opened(self) -> None:
-        """Let the person choose an event."""
+        """Show the log of now."""
         self.event_rows.show_whole()
-        self.event_rows.focus()
 
     def changed(self, record: "Record") -> None:
         """Mark the chosen event."""
@@ -67,15 +67,15 @@ class PastScreen(BusScreen):
 
     def action_go(self) -> None:
         """Type a seq or a time."""
-        self.query_one("#when", Prompt).open()
+        self.query_one("#when", PromptLine).open()
 
-    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+    def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
         """Go to the typed moment."""
         if event.prompt.id == "when":
             event.stop()
             try:
                 self._go(parse_jump(event.text, self.ui.now_ms()))
-            except BadLine as error:
+            except BadFilterLine as error:
                 self.say(str(error), is_error=True)
 
     @work(group="go", exclusive=True)
@@ -83,7 +83,7 @@ class PastScreen(BusScreen):
         if seq := await seq_of(self.ui, jump, self.ui.present.seq):
             self.ui.show_past(seq)
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Show the bus as it was after an event."""
         event.stop()
         self.ui.show_past(int(event.key))

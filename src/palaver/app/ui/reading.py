@@ -11,8 +11,8 @@ from textual import events, on, work
 
 from palaver.app.ui.app import BusScreen
 from palaver.app.ui.messages import Look, MessageLines, ledger_lines, look_of
-from palaver.app.ui.rows import Rows
-from palaver.app.ui.widgets import Composer, OutgoingText, Window
+from palaver.app.ui.rows import RowList
+from palaver.app.ui.widgets import MessageComposer, OutgoingText, Window
 from palaver.errors import PalaverError
 from palaver.protocol.message import HUMAN
 from palaver.protocol.query import channel_place, pair_place
@@ -96,9 +96,9 @@ class MessagesScreen(BusScreen):
         return [entry.key for entry in record.attention if self._opened in _conversations_of(entry)]
 
     @property
-    def messages(self) -> Rows:
+    def messages(self) -> RowList:
         """The list of messages."""
-        return self.query_one("#messages", Rows)
+        return self.query_one("#messages", RowList)
 
     @property
     def message(self) -> MessageRow | None:
@@ -260,7 +260,7 @@ class MessagesScreen(BusScreen):
 
     # The ledger and replies
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Show the ledger of a message."""
         if event.rows is self.messages:
             event.stop()
@@ -289,7 +289,7 @@ class MessagesScreen(BusScreen):
     def open_composer(self, draft: OutgoingText, text: str = "") -> None:
         """Start a message. The message that it answers stays visible above it."""
         if self.ui.may_act():
-            self.query_one(Composer).open(draft, text)
+            self.query_one(MessageComposer).open(draft, text)
             self.call_after_refresh(self.messages.reveal)
 
 

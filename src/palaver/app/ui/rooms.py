@@ -12,8 +12,8 @@ from textual.timer import Timer
 
 from palaver.app.ui.app import BusScreen, letter_key
 from palaver.app.ui.messages import NARROW, Look, look_of, wrapped
-from palaver.app.ui.rows import Rows
-from palaver.app.ui.widgets import Composer, OutgoingText
+from palaver.app.ui.rows import RowList
+from palaver.app.ui.widgets import MessageComposer, OutgoingText
 from palaver.errors import PalaverError
 from palaver.protocol.display import safe
 from palaver.protocol.message import handoff_parts
@@ -237,6 +237,7 @@ class RoomsScreen(BusScreen):
     """All rooms, and one of them completely."""
 
     KEY = "4"
+    AUTO_FOCUS = "#rooms"
     KEYS_LINE = "Enter open  n write  m messages  Esc back  ? keys  : command  q quit"
     KEYS = (
         ("Enter", "show the room: stick, members, handoffs, tasks, notes"),
@@ -268,17 +269,16 @@ class RoomsScreen(BusScreen):
     def compose_content(self) -> ComposeResult:
         """Build the list, the room and the composer."""
         with Horizontal():
-            yield Rows(
+            yield RowList(
                 RoomRows(self.ui), id="rooms", empty="no rooms yet; an agent that joins one creates it"
             )
-            yield Rows(has_cursor=False, id="room")
-        yield Composer(self.store.names)
+            yield RowList(has_cursor=False, id="room")
+        yield MessageComposer(self.store.names)
 
     def opened(self) -> None:
         """Read the rooms, and let the time of leases run down while the screen is shown."""
         self._timer = self.set_interval(1, self._tick)
         self._is_ticking = True
-        self.rooms.focus()
 
     @property
     def is_ticking(self) -> bool:
@@ -286,9 +286,9 @@ class RoomsScreen(BusScreen):
         return self._is_ticking
 
     @property
-    def rooms(self) -> Rows:
+    def rooms(self) -> RowList:
         """The list."""
-        return self.query_one("#rooms", Rows)
+        return self.query_one("#rooms", RowList)
 
     @property
     def room_rows(self) -> RoomRows:
@@ -300,7 +300,7 @@ class RoomsScreen(BusScreen):
     @property
     def room_lines(self) -> RoomLines | None:
         """The opened room."""
-        source = self.query_one("#room", Rows).source
+        source = self.query_one("#room", RowList).source
         return source if isinstance(source, RoomLines) else None
 
     def changed(self, record: "Record") -> None:
@@ -333,7 +333,7 @@ class RoomsScreen(BusScreen):
         """Draw the times that run down. Nothing is drawn if there are none."""
         if not self.store.at and any(map(is_running, self.room_rows.rooms)):
             self.rooms.refresh()
-            self.query_one("#room", Rows).refresh()
+            self.query_one("#room", RowList).refresh()
 
     @work(group="rooms", exclusive=True)
     async def _read_rooms(self) -> None:
@@ -349,37 +349,37 @@ class RoomsScreen(BusScreen):
             self.say(str(error), is_error=True)
 
     def _show_room(self, page: RoomPage) -> None:
-        shown, rows = self.room_lines, self.query_one("#room", Rows)
+        shown, rows = self.room_lines, self.query_one("#room", RowList)
         if shown is not None and shown.page.row.id == page.row.id:
             shown.update(page)
             rows.refresh_rows()
         else:
             rows.show(RoomLines(page, look_of(self.ui), self.ui.now_ms))
 
-    def on_rows_moved(self, event: Rows.Moved) -> None:
+    def on_row_list_cursor_moved(self, event: RowList.CursorMoved) -> None:
         """Show the room with the cursor."""
         if event.rows is self.rooms and event.key and event.key != self._room:
             self._room = event.key
             self._read_rooms()
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Go to the opened room."""
         if event.rows is self.rooms:
             event.stop()
             self.add_class("-reading")
-            self.query_one("#room", Rows).focus()
+            self.set_focus(self.query_one("#room", RowList))
 
     def action_back(self) -> None:
         """Return to the list; from there, from the past."""
         if self.focused is self.rooms:
             self.ui.action_leave_past()
         self.remove_class("-reading")
-        self.rooms.focus()
+        self.set_focus(self.rooms)
 
     def action_write(self) -> None:
         """Write to all members of the room."""
         if self._room and self.ui.may_act():
-            self.query_one(Composer).open(OutgoingText(room=self._room))
+            self.query_one(MessageComposer).open(OutgoingText(room=self._room))
 
     def action_messages(self) -> None:
         """Show the messages of the room on the screen Talk."""

@@ -20,7 +20,7 @@ _GUTTER: Final = 2
 
 
 class RowSource(Protocol):
-    """Rows by index. Adjacent rows with the same key belong together, such as the lines of a message."""
+    """RowList by index. Adjacent rows with the same key belong together, such as the lines of a message."""
 
     @property
     def total(self) -> int:
@@ -30,7 +30,7 @@ class RowSource(Protocol):
         """Return one row of one line; None if it is not there yet."""
 
     def want(self, first: int, last: int) -> None:
-        """Prepare for showing these rows: fetch missing ones, then call `Rows.refresh_rows`."""
+        """Prepare for showing these rows: fetch missing ones, then call `RowList.refresh_rows`."""
 
     def key(self, index: int) -> str:
         """Return what identifies a row; empty if it is not there yet."""
@@ -47,10 +47,10 @@ class WrappedSource(RowSource, Protocol):
         """Wrap the rows to a width, if that has changed."""
 
 
-class Rows(Widget, can_focus=True):
+class RowList(Widget, can_focus=True):
     """A list with a cursor. The cursor stays on its row when others come and go."""
 
-    DEFAULT_CSS = "Rows { width: 1fr; height: 1fr; }"
+    DEFAULT_CSS = "RowList { width: 1fr; height: 1fr; }"
     ALLOW_SELECT: ClassVar[bool] = False
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -67,20 +67,20 @@ class Rows(Widget, can_focus=True):
     class RowEvent(Message):
         """Base of the messages of a list."""
 
-        def __init__(self, rows: "Rows", key: str) -> None:
+        def __init__(self, rows: "RowList", key: str) -> None:
             super().__init__()
             self.rows = rows
             self.key = key
 
         @property
-        def control(self) -> "Rows":
+        def control(self) -> "RowList":
             """The list that sends it."""
             return self.rows
 
     class Chosen(RowEvent):
         """A row was opened, by Enter or a double click."""
 
-    class Moved(RowEvent):
+    class CursorMoved(RowEvent):
         """The cursor is on another row."""
 
     class Marked(RowEvent):
@@ -333,7 +333,7 @@ class Rows(Widget, can_focus=True):
         key = self._key_at(self._cursor)
         if key != self._key:
             self._key = key
-            self.post_message(self.Moved(self, key))
+            self.post_message(self.CursorMoved(self, key))
         self.refresh()
 
 

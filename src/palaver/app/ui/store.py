@@ -104,7 +104,7 @@ SORTS: Final[dict[str, Callable[[AgentRow], SortKey]]] = {
 """The ways to sort agents. Agents with the same value are sorted by name."""
 
 
-class AgentList:
+class AgentOrder:
     """The visible agents. Sub-agents follow their parent, unless that is folded."""
 
     def __init__(self, agents: dict[str, AgentRow]) -> None:
@@ -261,7 +261,7 @@ class Store:
         """The time of the snapshot."""
         self.at = 0
         """The seq in the past that is shown; 0 for the present."""
-        self.agent_list = AgentList(self.agents)
+        self.agent_list = AgentOrder(self.agents)
         self.attention_list = SortedKeys()
         self.talk_list = SortedKeys()
         self._unsure: set[str] = set()

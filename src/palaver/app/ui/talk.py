@@ -19,9 +19,9 @@ from palaver.app.ui.app import letter_key
 from palaver.app.ui.messages import NARROW, look_of, quoted, talk_line
 from palaver.app.ui.reading import MessagesScreen
 from palaver.app.ui.rooms import member_line, stick_text
-from palaver.app.ui.rows import Rows
+from palaver.app.ui.rows import RowList
 from palaver.app.ui.store import SortedKeys
-from palaver.app.ui.widgets import Composer, MessageArea, OutgoingText, Prompt, Window, safe_line
+from palaver.app.ui.widgets import MessageArea, MessageComposer, OutgoingText, PromptLine, Window, safe_line
 from palaver.errors import PalaverError
 from palaver.protocol.agent_text import is_system_name
 from palaver.protocol.query import GENERAL
@@ -171,6 +171,7 @@ class TalkScreen(MessagesScreen):
     """All conversations."""
 
     KEY = "3"
+    AUTO_FOCUS = "#talks"
     KEYS_LINE = "Enter open  r reply  Q quote  n message  N new  / find  ? keys  q quit"
     KEYS = (
         ("Enter", "open the conversation; on a message, show each step of its delivery"),
@@ -213,23 +214,22 @@ class TalkScreen(MessagesScreen):
     def compose_content(self) -> ComposeResult:
         """Build the conversations, the messages and the composer."""
         with Horizontal():
-            yield Rows(TalkRows(self.ui, self._ask_talks), id="talks", empty="no conversations yet")
+            yield RowList(TalkRows(self.ui, self._ask_talks), id="talks", empty="no conversations yet")
             with Vertical(id="talk"):
                 yield Static("", markup=False, id="talk-title")
-                yield Rows(self._lines, follows=True, id="messages")
-        yield Prompt("find: ", id="find")
-        yield Prompt("to: ", id="recipients")
-        yield Composer(self.store.names)
+                yield RowList(self._lines, follows=True, id="messages")
+        yield PromptLine("find: ", id="find")
+        yield PromptLine("to: ", id="recipients")
+        yield MessageComposer(self.store.names)
 
     def opened(self) -> None:
         """Let the person choose a conversation."""
-        self.query_one("#recipients", Prompt).input.suggester = TargetSuggester(self._targets)
-        self.talks.focus()
+        self.query_one("#recipients", PromptLine).input.suggester = TargetSuggester(self._targets)
 
     @property
-    def talks(self) -> Rows:
+    def talks(self) -> RowList:
         """The list of conversations."""
-        return self.query_one("#talks", Rows)
+        return self.query_one("#talks", RowList)
 
     @property
     def talk_rows(self) -> TalkRows:
@@ -299,7 +299,7 @@ class TalkScreen(MessagesScreen):
         self.talk_rows.take(question, page)
         self.talks.refresh_rows()
 
-    def on_rows_moved(self, event: Rows.Moved) -> None:
+    def on_row_list_cursor_moved(self, event: RowList.CursorMoved) -> None:
         """Show the conversation on which the cursor rests."""
         if event.rows is not self.talks or self.has_class("-narrow") or event.key in ("", self._opened):
             return
@@ -312,7 +312,7 @@ class TalkScreen(MessagesScreen):
         if self.talks.cursor_key not in ("", self._opened):
             self._show(self.talks.cursor_key)
 
-    def on_rows_chosen(self, event: Rows.Chosen) -> None:
+    def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Go to the messages of a conversation. The ledger of a message is opened by the base."""
         if event.rows is self.talks:
             event.stop()
@@ -322,14 +322,14 @@ class TalkScreen(MessagesScreen):
 
     def _read(self) -> None:
         self.add_class("-reading")
-        self.messages.focus()
+        self.set_focus(self.messages)
         self.call_after_refresh(self._acknowledge)
 
     def action_back(self) -> None:
         """Return to the conversations; there, to all of them after a search."""
         if self.focused is not self.talks:
             self.remove_class("-reading")
-            self.talks.focus()
+            self.set_focus(self.talks)
         elif self.talk_rows.find_text:
             self.talk_rows.search("")
             self.talks.refresh_rows()
@@ -339,7 +339,7 @@ class TalkScreen(MessagesScreen):
     def action_find(self) -> None:
         """Find conversations by a text."""
         self.remove_class("-reading")
-        self.query_one("#find", Prompt).open(self.talk_rows.find_text)
+        self.query_one("#find", PromptLine).open(self.talk_rows.find_text)
 
     def action_beside(self) -> None:
         """Also show what the members of a room write elsewhere, or no longer."""
@@ -351,13 +351,13 @@ class TalkScreen(MessagesScreen):
         self.show_conversation(self._opened)
         self._draw_title()
 
-    def on_prompt_entered(self, event: Prompt.Entered) -> None:
+    def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
         """Find conversations, or start a message to the typed recipients."""
         if event.prompt.id == "find":
             event.stop()
             self.talk_rows.search(event.text)
             self.talks.refresh_rows()
-            self.talks.focus()
+            self.set_focus(self.talks)
         elif event.prompt.id == "recipients":
             event.stop()
             targets = tuple(event.text.replace(",", " ").split())
@@ -386,7 +386,7 @@ class TalkScreen(MessagesScreen):
     def action_write_new(self) -> None:
         """Ask for recipients, then write to them."""
         if self.ui.may_act():
-            self.query_one("#recipients", Prompt).open("@")
+            self.query_one("#recipients", PromptLine).open("@")
 
     def _targets(self) -> Iterable[str]:
         yield from (f"@{name}" for name in ("all", "workers", *self.store.names()))
@@ -408,7 +408,7 @@ CHAT_KEYS: Final = (
 )
 
 
-class ChatComposer(Composer):
+class ChatComposer(MessageComposer):
     """The line of a chat: it stays open, and knows the lines that were sent before."""
 
     DEFAULT_CSS = "ChatComposer { display: block; padding: 0; }"
@@ -418,7 +418,7 @@ class ChatComposer(Composer):
         Binding("ctrl+d", "leave", show=False, priority=True),
     ]
 
-    class Line(Message):
+    class TalkLine(Message):
         """A line was entered."""
 
         def __init__(self, text: str) -> None:
@@ -476,7 +476,7 @@ class ChatComposer(Composer):
             if self._lines[-1:] != [text]:
                 self._lines = [*self._lines, text][-_LIMIT_LINES:]
             self._position = len(self._lines)
-            self.post_message(self.Line(text))
+            self.post_message(self.TalkLine(text))
 
 
 _LIMIT_LINES: Final = 200
@@ -486,6 +486,7 @@ class RoomTalk(MessagesScreen):
     """The chat of one room."""
 
     NAME = "Chat"
+    AUTO_FOCUS = "MessageArea"
     NO_MESSAGES = "no messages yet; /help shows the commands"
     KEYS_LINE = "Enter send  Esc messages  /help commands  Ctrl+D leave"
     KEYS = CHAT_KEYS
@@ -510,16 +511,12 @@ class RoomTalk(MessagesScreen):
     def compose_content(self) -> ComposeResult:
         """Build the messages and the line."""
         yield Static("", markup=False, id="room-title")
-        yield Rows(self._lines, follows=True, id="messages")
+        yield RowList(self._lines, follows=True, id="messages")
         yield ChatComposer(self._names, self._room)
-
-    def opened(self) -> None:
-        """Let the person write at once, also before the bus has answered."""
-        self.query_one(ChatComposer).area.focus()
 
     def changed(self, record: "Record") -> None:
         """Draw what has changed."""
-        if self.is_new(record):
+        if self.is_new(record) or not self._opened:
             self.show_conversation(f"#{self._room}")
             self._read_room()
         elif isinstance(record, Changes):
@@ -550,27 +547,27 @@ class RoomTalk(MessagesScreen):
 
     # Lines
 
-    def on_composer_left(self, event: Composer.Left) -> None:
+    def on_message_composer_left(self, event: MessageComposer.Left) -> None:
         """Go to the messages."""
         event.stop()
-        self.messages.focus()
+        self.set_focus(self.messages)
 
     def action_write(self) -> None:
         """Return to the line."""
-        self.query_one(ChatComposer).area.focus()
+        self.set_focus(self.query_one(ChatComposer).area)
 
     def action_command_line(self) -> None:
         """Return to the line and begin a command."""
         composer = self.query_one(ChatComposer)
         composer.area.insert("/")
-        composer.area.focus()
+        self.set_focus(composer.area)
 
     def action_reply(self, is_quoting: bool) -> None:
         """Reply to the message with the cursor."""
         if (row := self.message) is not None:
             self.open_composer(reply_to(row, self.store.me), quoted(row.text) if is_quoting else "")
 
-    def on_chat_composer_line(self, event: ChatComposer.Line) -> None:
+    def on_chat_composer_talk_line(self, event: ChatComposer.TalkLine) -> None:
         """Send a line, or carry out a command."""
         event.stop()
         composer = self.query_one(ChatComposer)

@@ -21,7 +21,7 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
-from palaver.app.ui.rows import Lines, Rows
+from palaver.app.ui.rows import Lines, RowList
 from palaver.protocol.display import safe, truncate
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class StatusLine(Widget):
 # Windows above a screen.
 
 
-class TextRows(Rows):
+class TextRows(RowList):
     """A text of any length that can be scrolled. It is wrapped to the width, and never markup."""
 
     def __init__(self, text: str = "", *, is_ascii: bool = False, id: str | None = None) -> None:
@@ -350,7 +350,7 @@ class Window(ModalScreen[bool]):
         for rows in self.query(TextRows):
             if rows.text != self._text:  # it has changed since the parts were built
                 rows.show_text(self._text)
-        self.query_one(Rows).focus()
+        self.query_one(RowList).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Drop the frame in a small terminal."""
@@ -424,27 +424,27 @@ class LineInput(Input):
         self.cursor_blink = False  # it would draw all the time
 
 
-class Prompt(Widget):
+class PromptLine(Widget):
     """A labelled line at the bottom: a filter, a command, a value. Escape cancels it."""
 
     DEFAULT_CSS = """
-    Prompt { height: 1; width: 1fr; layout: horizontal; dock: bottom; }
-    Prompt > Static { width: auto; }
+    PromptLine { height: 1; width: 1fr; layout: horizontal; dock: bottom; }
+    PromptLine > Static { width: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
 
-    class Typed(Message):
+    class Edited(Message):
         """The text has changed."""
 
-        def __init__(self, prompt: "Prompt", text: str) -> None:
+        def __init__(self, prompt: "PromptLine", text: str) -> None:
             super().__init__()
             self.prompt = prompt
             self.text = text
 
-    class Entered(Typed):
+    class Entered(Edited):
         """Enter was pressed."""
 
-    class Cancelled(Typed):
+    class Cancelled(Edited):
         """Escape was pressed."""
 
     def __init__(self, label: str, id: str | None = None) -> None:
@@ -487,7 +487,7 @@ class Prompt(Widget):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Report typed text."""
         event.stop()
-        self.post_message(self.Typed(self, event.value))
+        self.post_message(self.Edited(self, event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Report Enter."""
@@ -501,7 +501,7 @@ class Prompt(Widget):
         self.post_message(self.Cancelled(self, self.input.value))
 
 
-class CommandLine(Prompt):
+class CommandLine(PromptLine):
     """The line of `:`, which runs any `pal` command."""
 
     DEFAULT_CSS = "CommandLine { }"
@@ -599,12 +599,12 @@ class MessageArea(TextArea):
         event.prevent_default()
 
 
-class Composer(Widget):
+class MessageComposer(Widget):
     """Writes a message below the list, so that the message it answers stays visible."""
 
     DEFAULT_CSS = """
-    Composer { height: auto; width: 1fr; dock: bottom; layout: vertical; padding: 0 0 1 0; }
-    Composer > Static { height: auto; max-height: 2; width: 1fr; }
+    MessageComposer { height: auto; width: 1fr; dock: bottom; layout: vertical; padding: 0 0 1 0; }
+    MessageComposer > Static { height: auto; max-height: 2; width: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", show=False),
@@ -615,7 +615,7 @@ class Composer(Widget):
     class Ready(Message):
         """A message is to be sent. The receiver runs `argv` and calls `sent` or `keep`."""
 
-        def __init__(self, composer: "Composer", argv: list[str]) -> None:
+        def __init__(self, composer: "MessageComposer", argv: list[str]) -> None:
             super().__init__()
             self.composer = composer
             self.argv = argv

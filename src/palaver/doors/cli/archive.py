@@ -21,7 +21,7 @@ from palaver.protocol.redaction import can_remove, removed_text
 from palaver.protocol.requests import Archive, Import, Redact
 from palaver.protocol.summary import begin_page
 from palaver.services.agents import secret_hash
-from palaver.services.export import ExportFile, ExportFormat
+from palaver.services.queries import ExportFile, ExportFormat
 from palaver.services.views import repair_folders
 
 # --------------------

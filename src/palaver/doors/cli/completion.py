@@ -31,9 +31,8 @@ from palaver.protocol.display import safe_for_agent
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import short_id
 from palaver.protocol.query import Query
-from palaver.state.references import read_newest_bundles
+from palaver.state.references import read_newest_bundles, read_tasks
 from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
-from palaver.state.tasks import read_tasks
 
 # --------------------
 # Rows of the commands.

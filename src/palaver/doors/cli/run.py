@@ -196,9 +196,9 @@ PROGRAM: Final = Command(
 )
 
 COMMANDS: Final[tuple[Command, ...]] = (
-    *ui.UI_COMMANDS,
     *bus.BUS_COMMANDS,
     *config.CONFIG_COMMANDS,
+    *ui.UI_COMMANDS,
     *agents.AGENT_COMMANDS,
     *threads.TRANSCRIPT_COMMANDS,
     *terminals.TERMINAL_COMMANDS,

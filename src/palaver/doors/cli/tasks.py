@@ -23,7 +23,7 @@ from palaver.protocol.tasks import (
     UpdateTask,
 )
 from palaver.services.views import sent_view
-from palaver.state.tasks import read_tasks
+from palaver.state.references import read_tasks
 
 # --------------------
 # Rows of the commands about tasks.

@@ -42,7 +42,7 @@ UI_COMMANDS: Final = (
             "The settings notify, notify_command and notify_text say how."
         ),
         examples=(("pal notify", "ring the terminal bell when an agent needs you"),),
-        see=(("ui", "ui.md"),),
+        see=(("notices", "notices.md"),),
     ),
 )
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.doors.http.webhooks import Webhooks, is_webhook_target
 from palaver.doors.tcp_door import HttpReply, is_allowed_host, is_allowed_origin
-from palaver.doors.web.page import is_page_target
+from palaver.doors.web.page import is_open_target, is_page_target
 from palaver.errors import PalaverError, WhoAreYou
 from palaver.harness.hooks import text_in
 from palaver.identity.accounts import Token, TokenBook
@@ -33,7 +33,10 @@ LIMIT_BODY_BYTES: Final = 1024 * 1024
 LIMIT_BODY_S: Final = 30.0
 """Seconds that the body of a request may take."""
 LIMIT_READING: Final = 64
-"""Webhooks whose bodies are read at once. They are not identified yet; further ones get a 503."""
+"""Webhooks, and requests of the page without a session, whose bodies are read at once.
+
+They are not identified yet; further ones get a 503.
+"""
 TOKEN: Final = "palaver.token"  # noqa: S105 - the name of a key, not a token
 _encode: Final = msgspec.json.Encoder().encode
 _BEARER: Final = "bearer "
@@ -92,15 +95,17 @@ class HttpGate:
         headers = Headers(scope=scope)
         is_webhook = is_webhook_target(scope.get("raw_path", b""))
         is_page = is_page_target(scope.get("path", ""))
+        is_unknown = is_webhook or is_open_target(scope.get("path", ""))
         refusal = (
             self._refused_site(headers)
+            or (self._refused_crowd() if is_unknown else None)
             or self._refused_sender(scope, headers, is_webhook=is_webhook, is_page=is_page)
             or _refused_size(headers)
         )
         if refusal is not None:
             await answer(send, refusal)
             return
-        self._reading += is_webhook
+        self._reading += is_unknown
         try:
             async with asyncio.timeout(self._limit_body_s):
                 body = await _read(receive)
@@ -109,7 +114,7 @@ class HttpGate:
             await answer(send, error_reply(408, "bad_request", sentence))
             return
         finally:
-            self._reading -= is_webhook
+            self._reading -= is_unknown
         if isinstance(body, HttpReply):
             await answer(send, body)
         elif body is not None and is_webhook:
@@ -147,14 +152,14 @@ class HttpGate:
         self, scope: Scope, headers: Headers, *, is_webhook: bool, is_page: bool
     ) -> HttpReply | None:
         if is_webhook:
-            return self._refused_webhook(scope)
+            return self._webhooks.refusal(scope["method"], scope["raw_path"], scope["headers"])
         return self._page.refusal(scope) if is_page else self._refused_caller(scope, headers)
 
-    def _refused_webhook(self, scope: Scope) -> HttpReply | None:
-        """Refuse an unknown webhook, and one of too many at once."""
-        if self._reading >= LIMIT_READING:
-            return error_reply(503, "unavailable", "too many webhooks arrive at once: try again")
-        return self._webhooks.refusal(scope["method"], scope["raw_path"], scope["headers"])
+    def _refused_crowd(self) -> HttpReply | None:
+        """Refuse one of too many requests at once whose sender is not known yet."""
+        if self._reading < LIMIT_READING:
+            return None
+        return error_reply(503, "unavailable", "too many requests arrive at once: try again")
 
     def _refused_caller(self, scope: Scope, headers: Headers) -> HttpReply | None:
         """Refuse a request without a valid token, or with a body that is not JSON."""

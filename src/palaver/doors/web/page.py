@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from starlette.datastructures import Headers, QueryParams
@@ -28,6 +28,7 @@ from palaver.errors import (
     PalaverError,
     RequestError,
     ShuttingDown,
+    WhoAreYou,
 )
 from palaver.identity.web_sessions import CODE_S, WebSession
 from palaver.protocol.lines import error_object
@@ -94,6 +95,7 @@ OWN_HEADER: Final = "x-palaver"
 """Carries the key of the session. A page of another site cannot send it, nor can a form."""
 IDLE_HEADER: Final = "x-palaver-idle"
 """The page sends it when the person has not touched it for a while: the session is then not used."""
+NOT_SIGNED_IN: Final = "this browser is not signed in: run 'pal web' at a terminal, and type its code here"
 _LIMIT_STREAMS: Final = 200
 """Open streams of changes; further ones get a 503."""
 _STATUSES: Final[tuple[tuple[type[PalaverError], int], ...]] = (
@@ -111,7 +113,7 @@ _encode: Final = msgspec.json.Encoder().encode
 class _SignInBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The code that a person has typed."""
 
-    code: str
+    code: Annotated[str, msgspec.Meta(max_length=100)]
 
 
 _decode_sign_in: Final = msgspec.json.Decoder(_SignInBody).decode
@@ -122,6 +124,11 @@ _decode_act: Final = msgspec.json.Decoder(AnyAct).decode
 def is_page_target(path: str) -> bool:
     """Return whether a path belongs to the page."""
     return path in FILES or path == EVENTS or path.startswith(_API)
+
+
+def is_open_target(path: str) -> bool:
+    """Return whether a path of the page needs no session."""
+    return path in FILES or path == SIGN_IN
 
 
 class Page:
@@ -149,7 +156,7 @@ class Page:
             or _refused_fetch(headers, is_file=path in FILES)
             or _refused_method(path, method)
             or (None if method in ("GET", "HEAD") else _refused_write(headers))
-            or (None if path in FILES or path == SIGN_IN else self._refused_session(scope, headers))
+            or (None if is_open_target(path) else self._refused_session(scope, headers))
         )
 
     def _refused_session(self, scope: Scope, headers: Headers) -> HttpReply | None:
@@ -159,8 +166,7 @@ class Page:
         except PalaverError as error:
             return _refused(500, error.code, str(error))
         if found is None:
-            sentence = "this browser is not signed in: run 'pal web' at a terminal, and type its code here"
-            return _refused(401, "who_are_you", sentence)
+            return _refused(401, "who_are_you", NOT_SIGNED_IN)
         scope[_SESSION] = found
         return None
 
@@ -177,6 +183,9 @@ class Page:
         session: WebSession = scope[_SESSION]
         if IDLE_HEADER not in Headers(scope=scope):
             await self._sessions.use(session)
+        if not self._sessions.is_valid(session):  # It has ended while the body was read.
+            await _send(send, _error(401, WhoAreYou(NOT_SIGNED_IN)))
+            return
         if path == EVENTS:
             await self._stream(session, scope, receive, send)
             return
