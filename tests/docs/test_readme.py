@@ -24,6 +24,7 @@ OPEN = {
     "pal attach luna": (b"luna | ", b"\x1cd"),
     "pal chat": (b"/help shows the commands", b"\x04"),
     "pal events --follow": (b"seen live", b"\x03"),
+    "pal web": (b"\ncode  ", b"\x03"),
     "pal run --name otto -- python3 -i": (b">>>", b"\x1cd"),
 }
 """Commands that run until the person leaves: a sign that they are there, and the keys to leave."""
