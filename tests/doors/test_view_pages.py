@@ -11,8 +11,8 @@ from tests.fakes import HUMAN, open_sqlite
 
 from palaver.errors import BadQuery, NotFound
 from palaver.protocol.agents import Caller
-from palaver.protocol.events import State
-from palaver.protocol.requests import AddNote, Claim, JoinRoom, ReleaseStick, SetStatus
+from palaver.protocol.events import DeliveryReport, State
+from palaver.protocol.requests import AddNote, Claim, JoinRoom, ReleaseStick, ReportDelivery, SetStatus
 from palaver.protocol.tasks import CreateTask
 from palaver.protocol.views import (
     AgentPage,
