@@ -26,7 +26,7 @@ from palaver.protocol.views import (
 
 if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
-    from palaver.app.ui.store import Record
+    from palaver.client.view_link import Record
 
 PAGE: Final = 60
 """Messages that are read at once."""
