@@ -109,3 +109,17 @@ async def test_enter_shows_the_whole_event() -> None:
         await settle(pilot, lambda: bus.commands.ran)
 
     assert bus.commands.ran[0][:4] == ["pal", "events", "--after", "19"]
+
+
+async def test_log_is_shown_if_changes_came_before_it_was_opened() -> None:
+    bus = with_events(20)
+    app = bus.app("1")
+
+    async with app.run_test(size=(100, 20)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        bus.last = 21
+        bus.link.push(Changes(after=20, seq=21))
+        await settle(pilot, lambda: app.store.seq == 21)
+        await pilot.press("5")
+        await settle(pilot, lambda: app.bus_screen is not None and app.bus_screen.KEY == "5")
+        await settle(pilot, lambda: "event 21" in shown(app, "#events"))
