@@ -64,7 +64,7 @@ class FakeBus:
             (AskSeq, lambda question: SeqPage(seq=self.last, found=4)),
             (AskPast, self._past),
         ):
-            self.link.answers[kind] = answer  # type: ignore[index, assignment]
+            self.link.answers[kind] = answer  # type: ignore[assignment]
 
     def say(self, key: str, seq: int, text: str, *, sender: str = "nova", **fields: object) -> MessageRow:
         """Add a message to a conversation."""

@@ -373,6 +373,7 @@ class TalkScreen(MessagesScreen):
             self.say("choose a message first", is_error=True)
             return
         self.add_class("-reading")
+        self.set_focus(self.messages)  # the focus returns there
         self.open_composer(reply_to(row, self.store.me), quoted(row.text) if is_quoting else "")
 
     def action_write(self) -> None:
@@ -418,7 +419,7 @@ class ChatComposer(MessageComposer):
         Binding("ctrl+d", "leave", show=False, priority=True),
     ]
 
-    class TalkLine(Message):
+    class LineTyped(Message):
         """A line was entered."""
 
         def __init__(self, text: str) -> None:
@@ -476,7 +477,7 @@ class ChatComposer(MessageComposer):
             if self._lines[-1:] != [text]:
                 self._lines = [*self._lines, text][-_LIMIT_LINES:]
             self._position = len(self._lines)
-            self.post_message(self.TalkLine(text))
+            self.post_message(self.LineTyped(text))
 
 
 _LIMIT_LINES: Final = 200
@@ -567,7 +568,7 @@ class RoomTalk(MessagesScreen):
         if (row := self.message) is not None:
             self.open_composer(reply_to(row, self.store.me), quoted(row.text) if is_quoting else "")
 
-    def on_chat_composer_talk_line(self, event: ChatComposer.TalkLine) -> None:
+    def on_chat_composer_line_typed(self, event: ChatComposer.LineTyped) -> None:
         """Send a line, or carry out a command."""
         event.stop()
         composer = self.query_one(ChatComposer)
