@@ -99,7 +99,7 @@ class FakeBus:
         self.link.push(Changes(after=after, seq=self.last, talks=(self.rows[key],), moved=tuple(moved)))
 
     def app(self, first: str = "3", room: str = "", *, is_ascii: bool = False) -> PalaverApp:
-        return PalaverApp(self.link, self.commands, first=first, room=room, is_ascii=is_ascii)  # type: ignore[arg-type]
+        return PalaverApp(self.link, self.commands, first=first, room=room, is_ascii=is_ascii)
 
     def asked(self, kind: type[AnyAsk]) -> list[AnyAsk]:
         """Return the questions of one kind."""

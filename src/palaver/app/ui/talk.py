@@ -16,8 +16,7 @@ from textual.widgets import Static
 
 from palaver.app.chat import HELP, LATELY, ChatCommand, ChatText, no_command, parse_line
 from palaver.app.ui.app import letter_key
-from palaver.app.ui.messages import NARROW, look_of, quoted, talk_line
-from palaver.app.ui.reading import MessagesScreen
+from palaver.app.ui.messages import NARROW, MessagesScreen, look_of, quoted, talk_line
 from palaver.app.ui.rooms import member_line, stick_text
 from palaver.app.ui.rows import RowList
 from palaver.app.ui.store import SortedKeys
