@@ -9,7 +9,7 @@ from tests.fakes import HUMAN, SCRIPT, Bus
 from palaver.broker.context import SYSTEM_CALLER, Redacted
 from palaver.errors import BadRequest, NotAllowed, NotFound, NotPerson, StorageFailed
 from palaver.log.api import Archived, Scrub
-from palaver.log.redaction import LIMIT_FOUND
+from palaver.log.archive import LIMIT_FOUND
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.query import Query

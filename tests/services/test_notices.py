@@ -9,8 +9,8 @@ from tests.fakes import FakeClock, Ring
 from tests.services.metric_stage import live_settings
 
 from palaver.protocol.lines import NoticeReply
-from palaver.services import notices
-from palaver.services.notices import EVERY_S, SETTLE_S, NoticeBook
+from palaver.services import permissions
+from palaver.services.permissions import EVERY_S, SETTLE_S, NoticeBook
 
 
 class Stage:
@@ -135,8 +135,8 @@ async def test_joined_notice_leaves_out_what_is_in_view() -> None:
 
 
 async def test_waiting_and_known_events_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "LIMIT_WAITING", 2)
-    monkeypatch.setattr(notices, "LIMIT_KNOWN", 2)
+    monkeypatch.setattr(permissions, "LIMIT_WAITING", 2)
+    monkeypatch.setattr(permissions, "LIMIT_KNOWN", 2)
     stage = Stage()
     first, second = await stage.claim("a"), await stage.claim("b")
 

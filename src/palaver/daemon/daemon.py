@@ -68,11 +68,10 @@ from palaver.services.agents import Consumers, HeldAgents, Subagents, Transcript
 from palaver.services.evidence import Conversations, HookOutcomes
 from palaver.services.live_views import LiveViews, ViewSources
 from palaver.services.metrics import Metrics, MetricSources
-from palaver.services.notices import NoticeBook
 from palaver.services.otel import OtelExport
 from palaver.services.past import PastViews
 from palaver.services.paths import PathService
-from palaver.services.permissions import PermissionBook
+from palaver.services.permissions import NoticeBook, PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.services import (

@@ -28,9 +28,8 @@ from palaver.config import Settings, load
 from palaver.domain.stick import RoomFacts, Sight, lease_until_ms, policy_from
 from palaver.errors import NewerSchema, PalaverError, StorageFailed, TooSlow, Unavailable
 from palaver.log.api import ArchivedPage, Log
-from palaver.log.archive import ArchiveIndex, Archives
+from palaver.log.archive import ArchiveIndex, Archives, read_mark, read_unfinished
 from palaver.log.records import COLUMNS, Blobs, read_indexed, readable_events, searched_text
-from palaver.log.redaction import read_mark, read_unfinished
 from palaver.log.search import check_search, in_order, is_found, parse_search
 from palaver.log.sql_guard import TIME_LIMIT_S
 from palaver.log.sqlite import Reader

@@ -33,7 +33,15 @@ from palaver.log.api import (
     Order,
     Scrub,
 )
-from palaver.log.archive import ArchiveIndex, Archives, Copier, count_archived
+from palaver.log.archive import (
+    ArchiveIndex,
+    Archives,
+    Copier,
+    count_archived,
+    find_containing,
+    read_mark,
+    read_unfinished,
+)
 from palaver.log.records import (
     COLUMNS,
     Blobs,
@@ -44,7 +52,6 @@ from palaver.log.records import (
     read_unplaced,
     readable_events,
 )
-from palaver.log.redaction import find_containing, read_mark, read_unfinished
 from palaver.log.search import (
     archived_places_statement,
     check_search,

@@ -31,7 +31,7 @@ from palaver.log.api import (
     Hear,
     Scrub,
 )
-from palaver.log.archive import ArchiveIndex, Archives, archived_events, remove_some
+from palaver.log.archive import ArchiveIndex, Archives, archived_events, redact_rows, remove_some, write_mark
 from palaver.log.records import (
     COLUMNS,
     ROWS_AT_ONCE,
@@ -44,7 +44,6 @@ from palaver.log.records import (
     insert_many,
     readable_events,
 )
-from palaver.log.redaction import redact_rows, write_mark
 from palaver.log.search import LIMIT_BEHIND, LIMIT_INDEXED, Words
 from palaver.log.storage import BUSY_TIMEOUT_S, LogFiles, SeqMark, copy_database, failure_from
 from palaver.protocol.envelope import Draft, Event, check_draft, event_from, is_small, room_id_of

@@ -18,9 +18,8 @@ from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subage
 from palaver.services.evidence import Conversations
 from palaver.services.live_views import LiveViews
 from palaver.services.metrics import Metrics
-from palaver.services.notices import NoticeBook
 from palaver.services.paths import PathService
-from palaver.services.permissions import PermissionBook
+from palaver.services.permissions import NoticeBook, PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.turns import TurnService

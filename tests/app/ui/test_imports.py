@@ -57,7 +57,6 @@ def test_only_the_dashboard_imports_textual() -> None:
         "palaver.app.run",
         "palaver.app.thin.client",
         "palaver.app.ui.start",
-        "palaver.app.ui.plain",
         "palaver.client.view_link",
         "palaver.daemon.__main__",
         "palaver.holder.main",

@@ -1,6 +1,6 @@
 """`pal ui --plain`: the bus as lines."""
 
-from palaver.app.ui.plain import PlainLines
+from palaver.app.ui.start import PlainLines
 from palaver.client.view_link import BusAway
 from palaver.protocol.display import Paint
 from palaver.protocol.views import Action, AgentRow, Attention, Changes, Counts, EventRow, Snapshot
