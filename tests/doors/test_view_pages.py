@@ -11,8 +11,15 @@ from tests.fakes import HUMAN, open_sqlite
 
 from palaver.errors import BadQuery, NotFound
 from palaver.protocol.agents import Caller
-from palaver.protocol.events import DeliveryReport, State
-from palaver.protocol.requests import AddNote, Claim, JoinRoom, ReleaseStick, ReportDelivery, SetStatus
+from palaver.protocol.events import State
+from palaver.protocol.requests import (
+    AddNote,
+    Claim,
+    JoinRoom,
+    Redeliver,
+    ReleaseStick,
+    SetStatus,
+)
 from palaver.protocol.tasks import CreateTask
 from palaver.protocol.views import (
     AgentPage,
@@ -251,17 +258,15 @@ async def test_ledger_has_every_step(parts: ViewParts, luna: Caller, nova: Calle
     ]
 
 
-async def test_ledger_names_the_person_that_released_a_message(parts: ViewParts, luna: Caller) -> None:
-    sent = await parts.bus.send(luna, "once more", "@nova")
-    released = DeliveryReport(
-        agent="nova", messages=(sent.seq,), state=State.SUBMITTED, reason="typed by the person"
-    )
-    await parts.broker.submit(HUMAN, ReportDelivery(report=released))
+async def test_ledger_names_the_person_that_made_a_step(parts: ViewParts, luna: Caller, nova: Caller) -> None:
+    sent = await parts.bus.send(luna, "once more", f"@{nova.name}")
+    await parts.bus.report(nova.name, State.SUBMITTED, sent.seq, lane="terminal")
+    await parts.broker.submit(HUMAN, Redeliver(message=str(sent.seq)))
 
     page = await ask(parts, AskLedger(message=str(sent.seq)))
 
     assert isinstance(page, LedgerPage)
-    assert (page.steps[-1].name, page.steps[-1].by) == ("nova", "human")
+    assert (page.steps[-1].reason, page.steps[-1].by) == ("redelivered by human", "human")
 
 
 # Permissions

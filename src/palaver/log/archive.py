@@ -561,7 +561,7 @@ class ArchiveIndex:
 #
 # Freed pages, the write-ahead log and older parts of the index still contain removed bytes. So `redact_rows`
 # merges the index into one part, rewrites the file, and empties the write-ahead log. Commits wait meanwhile.
-# `redact_archives` and the like remove the texts from archives.
+# `redact_archives` removes the texts from archives.
 
 LIMIT_FOUND: Final = 10_000
 """Events that one search returns at most."""

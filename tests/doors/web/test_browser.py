@@ -208,15 +208,14 @@ def test_entry_released_elsewhere_is_refused_here(stage: Stage) -> None:
 
 
 def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: Stage) -> None:
-    page = stage.page
-    asked = stage.agents["kilo"].ok(
-        "send", "@human", "--intent", "request", "--json", "--", "Tabs or spaces?"
-    )
+    page, asker = stage.page, stage.home.shell()
+    asker.ok("join", "--name", "asker")
+    asked = asker.ok("send", "@human", "--intent", "request", "--json", "--", "Tabs or spaces?")
     seq = str(asked.json["seq"])
     page.get_by_role("option", name="Tabs or spaces?").click()
     page.get_by_label("Reply").fill("tabs, I think")
 
-    check_output(run_as_person(stage.home, "send", "@kilo", "--reply-to", seq, "--", "spaces"))
+    check_output(run_as_person(stage.home, "send", "@asker", "--reply-to", seq, "--", "spaces"))
     expect(page.get_by_text("This has ended")).to_be_visible()
     page.keyboard.press("Control+Enter")
 
