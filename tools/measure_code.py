@@ -29,7 +29,7 @@ OTHER_PAYLOADS = {
     "app/chat.py",  # room events as a client receives them; not typed there yet
     "app/thin/client.py",
     "harness/codex/output.py",
-    "holder/control.py",
+    "holder/agent.py",
     "log/repair.py",
     "protocol/thin.py",
 }

@@ -41,7 +41,7 @@ def _message(seq: int, text: str) -> EventRow:
 def test_snapshot_is_a_summary_and_the_open_entries() -> None:
     assert list(_lines().lines(_snapshot(ASKS), 0)) == [
         "Agents: 2 active. Open attention: 1. Unread messages: 1.",
-        "Attention: request, nova: which port?. nova expects a reply. [pal send --reply-to 42]",
+        "Attention: request, nova: which port? nova expects a reply. [pal send --reply-to 42]",
     ]
 
 
@@ -57,7 +57,7 @@ def test_changes_are_printed_once() -> None:
 
     assert list(plain.lines(change, 0)) == [
         "12:03 #6 nova to @human: a␛[2J b",
-        "Attention: request, nova: which port?. nova expects a reply. [pal send --reply-to 42]",
+        "Attention: request, nova: which port? nova expects a reply. [pal send --reply-to 42]",
     ]
     assert list(plain.lines(Changes(after=7, seq=7, attention=(ASKS,)), 0)) == []
     assert list(plain.lines(Changes(after=7, seq=8, settled=("request/42", "held/1")), 0)) == [
@@ -73,7 +73,7 @@ def test_state_is_printed_at_most_once_a_second_and_the_last_is_kept() -> None:
     assert list(plain.lines(_agent("idle"), 100)) == []
     assert list(plain.lines(_agent("blocked", waits_for="a permission"), 200)) == []
     assert plain.next_ms == 1000
-    assert list(plain.late_lines(1000)) == ["luna is blocked: a permission"]
+    assert list(plain.late_lines(1000)) == ["luna is blocked and waits for a permission"]
     assert list(plain.lines(_agent("idle"), 1100)) == []
     assert list(plain.lines(_agent("blocked", waits_for="a permission"), 1200)) == []
     assert plain.next_ms is None

@@ -788,7 +788,7 @@ def queue_text(row: WaitingMessage) -> str:
     """Return a whole waiting message: why it waits, and what would move it."""
     return (
         f"{row.text}\n\nstate: {row.state}, priority {row.priority}\n"
-        f"why: {row.reason.text} ({row.reason.code})\nmoves: {row.reason.moves}"
+        f"why: {row.reason.text} ({row.reason.code})\nnext: {row.reason.moves}"
     )
 
 

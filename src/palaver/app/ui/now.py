@@ -399,6 +399,6 @@ def message_text(row: MessageRow) -> str:
     lines = [f"#{row.seq} from {row.sender} to {', '.join(row.to)}", "", row.text]
     lines += ["(the message is longer; 'pal show' prints all of it)"] if row.is_cut else []
     for mark in row.marks:
-        why = f": {mark.reason.text}. {mark.reason.moves}" if mark.reason is not None else ""
+        why = f": {mark.reason.text}; next: {mark.reason.moves}" if mark.reason is not None else ""
         lines.append(f"{mark.name} {mark.state}{why}")
     return "\n".join(lines)

@@ -102,7 +102,9 @@ class PlainLines:
         paint = self._paint
         commands = "; ".join(paint.safe(pal_line(action.command)) for action in entry.actions)
         actions = f" [{commands}]" if commands else ""
-        return f"Attention: {self._about(entry)}. {paint.safe(entry.why)}{actions}"
+        about = self._about(entry)
+        end = "" if about.endswith((".", "?", "!")) else "."
+        return f"Attention: {about}{end} {paint.safe(entry.why)}{actions}"
 
     def _about(self, entry: Attention) -> str:
         return f"{self._paint.safe(entry.kind)}, {self._paint.name(entry.who)}: {self._text(entry.what)}"
@@ -118,7 +120,7 @@ class PlainLines:
                 continue
             self._late.pop(row.name, None)
             self._states[row.name], self._printed[row.name] = state, now_ms
-            detail = f": {self._text(state[1])}" if state[1] else ""
+            detail = f" and waits for {self._text(state[1])}" if state[1] else ""
             yield f"{self._paint.name(row.name)} is {self._paint.safe(state[0])}{detail}"
 
     def _event(self, event: EventRow) -> str:

@@ -289,7 +289,9 @@ async def _show_stats(call: Call) -> int:
     if call.is_json:
         await call.say_json(numbers)
         return 0
-    await call.say(f"counted over the last {ago(numbers.now - numbers.since)}, or as of now:")
+    await call.say(
+        f"totals of the last {ago(numbers.now - numbers.since)}; sizes and waiting messages as of now:"
+    )
     lines = [line for family in numbers.families for line in _metric_lines(family)]
     await call.say_lines([call.safe(line) for line in lines])
     return 0

@@ -191,14 +191,14 @@ DOOR_COMMANDS: Final = (
     Command(
         path=("web",),
         group=_GROUP,
-        summary="Sign in a browser on this machine to the page of the bus.",
+        summary="Show the bus in a browser on this machine.",
         description=(
             "Opens HTTP access if it is off, and prints the address of the page and a code of 8 characters. "
             "Type the code into the page: it is valid once, for 60 seconds, and ends after 5 wrong ones. "
             "Then this command asks whether the browser may sign in as you. Only a person at a terminal can "
             "do this. The session ends after 12 hours without use, or with 'pal web revoke'."
         ),
-        options=(Option(name="--read-only", help="The page can read, and changes nothing."),),
+        options=(Option(name="--read-only", help="Let the browser read, but change nothing."),),
         examples=(
             ("pal web", "open the page in a browser"),
             ("pal web --read-only", "for a screen on the wall"),

@@ -35,7 +35,7 @@ UI_COMMANDS: Final = (
     Command(
         path=("notify",),
         group=_GROUP,
-        summary="Send notices while no dashboard is open.",
+        summary="Notify you when an agent needs you or has finished.",
         description=(
             "Sends a notice when an agent becomes blocked, asks you, or finishes, until you end it with "
             "Ctrl-C. An open 'pal ui', 'pal chat' or 'pal attach' sends the same notices; each is sent once. "
