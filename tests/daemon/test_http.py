@@ -71,6 +71,11 @@ def get(url: str, **headers: str) -> tuple[int, dict[str, Any]]:
     return answer.status_code, answer.json()
 
 
+def get_nothing(url: str, **headers: str) -> tuple[int, dict[str, Any]]:
+    """Request a path that does not exist: 401 without a valid token, 404 with one."""
+    return get(f"{url}/nothing", **headers)
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
@@ -86,10 +91,10 @@ def test_person_opens_and_closes_the_door_permanently(bus: Home) -> None:
     opened = check_output(run_as_person(bus, "up", "--http", "127.0.0.1:0"))
     first = url_of(bus)
     assert first in opened.out
-    assert get(first)[0] == 401
+    assert get_nothing(first)[0] == 401
 
     bus.kill()
-    assert get(url_of(bus))[0] == 401
+    assert get_nothing(url_of(bus))[0] == 401
 
     check_output(run_as_person(bus, "up", "--no-http"))
     assert set(bus.ok("status", "--json").json["doors"]) == {"unix"}
@@ -117,7 +122,7 @@ def test_other_machines_are_allowed_only_on_request(bus: Home) -> None:
 
     check_output(run_as_person(bus, "up", "--http", "0.0.0.0:0", "--http-remote"))
     port = url_of(bus).rpartition(":")[2]
-    assert get(f"http://127.0.0.1:{port}/")[0] == 401
+    assert get_nothing(f"http://127.0.0.1:{port}")[0] == 401
 
 
 @pytest.mark.parametrize("words", [("--http-remote",), ("--http", "x y"), ("--http", "--no-http")])
@@ -151,7 +156,7 @@ def test_open_door_stays_open_when_the_next_port_is_in_use(open_bus: Home, taken
     assert (refused.status, refused.error["error"]) == (1, "door_shut")
     assert f"it listens at {before} as before" in refused.error["message"]
     assert url_of(open_bus) == before
-    assert get(f"{before}/")[0] == 401
+    assert get_nothing(before)[0] == 401
     assert (open_bus.path / "config.toml").read_text() == settings
 
 
@@ -186,7 +191,7 @@ def test_open_door_stays_open_when_the_next_host_is_not_of_this_machine(open_bus
     refused = run_as_person(open_bus, "up", "--http", f"192.0.2.1:{port}", "--http-remote")
 
     assert f"it listens at {before} as before" in refused.err
-    assert get(f"{before}/")[0] == 401
+    assert get_nothing(before)[0] == 401
 
 
 def test_door_can_be_opened_at_the_same_port_again(open_bus: Home) -> None:
@@ -195,7 +200,7 @@ def test_door_can_be_opened_at_the_same_port_again(open_bus: Home) -> None:
     check_output(run_as_person(open_bus, "up", "--http", before.removeprefix("http://")))
 
     assert url_of(open_bus) == before
-    assert get(f"{before}/")[0] == 401
+    assert get_nothing(before)[0] == 401
 
 
 def test_address_reachable_by_others_needs_its_setting_too(home: Home) -> None:
@@ -258,7 +263,7 @@ def test_tokens_are_listed_without_secrets_and_stored_as_hashes(open_bus: Home, 
 
 
 def test_revoked_token_is_invalid_at_once(open_bus: Home, url: str, token: str) -> None:
-    assert get(url, **bearer(token))[0] == 404
+    assert get_nothing(url, **bearer(token))[0] == 404
     nova = open_bus.shell()
     nova.ok("join", "--name", "nova")
     id = open_bus.ok("token", "list", "--json").json["id"]
@@ -266,7 +271,7 @@ def test_revoked_token_is_invalid_at_once(open_bus: Home, url: str, token: str) 
     assert nova.pal("token", "revoke", id, "--json").error["error"] == "not_allowed"
     open_bus.ok("token", "revoke", id)
 
-    assert get(url, **bearer(token))[0] == 401
+    assert get_nothing(url, **bearer(token))[0] == 401
     assert open_bus.pal("token", "revoke", id, "--json").error["error"] == "not_found"
     assert "no tokens" in open_bus.ok("token", "list").out
 
@@ -278,23 +283,23 @@ def test_expired_token_is_invalid(open_bus: Home, url: str) -> None:
     assert "expires in 30d" in open_bus.ok("token", "list").out
 
     short = open_bus.ok("token", "create", "--expires", "1s", "--json").json
-    wait_until(lambda: get(url, **bearer(short["token"]))[0] == 401)
+    wait_until(lambda: get_nothing(url, **bearer(short["token"]))[0] == 401)
 
     assert (refused.status, refused.error["error"]) == (2, "usage")
     assert long["expires"] - long["created"] == pytest.approx(30 * 86_400_000, abs=60_000)
-    assert get(url, **bearer(long["token"]))[0] == 404
-    assert "'pal" not in get(url)[1]["message"]
+    assert get_nothing(url, **bearer(long["token"]))[0] == 404
+    assert "'pal" not in get_nothing(url)[1]["message"]
 
 
 def test_token_ends_when_its_agent_leaves(open_bus: Home, url: str, token: str) -> None:
-    assert get(url, **bearer(token))[0] == 404
+    assert get_nothing(url, **bearer(token))[0] == 404
 
     open_bus.ok("leave")
-    assert get(url, **bearer(token))[0] == 401
+    assert get_nothing(url, **bearer(token))[0] == 401
     open_bus.kill()
     open_bus.ok("list")
 
-    assert get(url_of(open_bus), **bearer(token))[0] == 401
+    assert get_nothing(url_of(open_bus), **bearer(token))[0] == 401
     assert "no tokens" in open_bus.ok("token", "list").out
 
 
@@ -303,13 +308,13 @@ def test_token_ends_when_its_agent_leaves(open_bus: Home, url: str, token: str) 
 
 def test_refusals_are_json(url: str, token: str) -> None:
     json = {"content-type": "application/json"}
-    paths = ["/", "/ws", "/api", "/events"]
+    paths = ["/nothing", "/ws", "/api", "/api/nothing"]
 
-    assert get(url) == (401, get(url)[1])
-    assert get(url)[1]["error"] == "who_are_you"
+    assert get_nothing(url) == (401, get_nothing(url)[1])
+    assert get_nothing(url)[1]["error"] == "who_are_you"
     assert [get(url + path, **bearer(token))[0] for path in paths] == [404] * 4
-    assert get(url, **bearer(token), host="evil.com")[0] == 421
-    assert get(url, **bearer(token), origin="http://evil.com")[0] == 403
+    assert get_nothing(url, **bearer(token), host="evil.com")[0] == 421
+    assert get_nothing(url, **bearer(token), origin="http://evil.com")[0] == 403
     assert get(f"{url}/mcp", **bearer(token))[0] == 405
     for headers, content, status in (({}, b"{}", 415), (json, b" " * 2_000_000, 413)):
         answer = httpx2.post(

@@ -334,7 +334,8 @@ def test_receipts_and_trace_name_sessions_for_people_and_programs(bus: Home, mon
     seq = str(bus.ok("route", "ci/main", "--json").json["seq"])
     monitored.ok("recv", "--session", "mon")
 
-    shown = [line.split("  ") for line in bus.ok("receipts", seq).out.splitlines()]
+    lines = bus.ok("receipts", seq).out.splitlines()
+    shown = [line.split("  ") for line in lines if not line.startswith(" ")]
     receipts = bus.ok("receipts", seq, "--json").json["receipts"]
     trace = bus.ok("trace", seq).out
 
