@@ -44,7 +44,7 @@ lock: ## update the locked versions, within the bounds of pyproject.toml
 run: $(READY) ## show a bus with two agents that talk, in a temporary home, then live events until Ctrl-C
 	@$(BIN)/python examples/first_exchange.py
 
-picture: $(READY) ## record the picture of the README: its story in three terminals
+picture: $(READY) ## record the pictures of the README: its story in three terminals, and the dashboard
 	@PYTHONPATH=. $(BIN)/python -m tools.picture
 
 test: $(READY) ## run every test

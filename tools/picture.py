@@ -1,7 +1,7 @@
-"""Record the picture of the README: its story, played in three real terminals on a real bus.
+"""Record the pictures of the README on a real bus: its story in three terminals, and the dashboard.
 
-`make picture` runs it and writes `docs/palaver.svg`. The commands are those of the README, so the picture
-shows what a reader gets.
+`make picture` runs it and writes `docs/palaver.svg` and `docs/ui.svg`. The story has the
+commands of the README, so its picture shows what a reader gets.
 """
 
 import shutil
@@ -11,17 +11,23 @@ from pathlib import Path
 
 import pyte
 from tests.app.person import Person, persons
+from tests.app.ui.terminals import ScreenPerson
 from tests.daemon.stage import Home
 from tests.docs.story import STORY, Numbers, steps
 from tools.terminal_svg import CELL_W, GAP, PADDING, Window, draw
 
-PICTURE = Path(__file__).resolve().parents[1] / "docs" / "palaver.svg"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 DESCRIPTION = (
     "Three terminals. The agents kira and theo share a folder: kira asks, theo answers and passes the stick "
     "with a handoff. You watch, and see that your message was read."
 )
+DASHBOARD = (
+    "The dashboard. Its screen Now lists a blocked agent and a request of kira. Its screen Talk shows the "
+    "conversation with kira: the request, your reply, and that kira has not read it yet, with the reason."
+)
 COLS, ROWS = 70, 22
 WIDE, FLAT = 2 * COLS + round((GAP + 2 * PADDING) / CELL_W), 15
+NARROW = 104
 PROMPTS = {"kira": "35", "theo": "36", "you": "32"}
 """The colour of each prompt."""
 
@@ -71,14 +77,47 @@ def record(folder: Path) -> str:
     return draw([kira, theo, replace(you, y=kira.height + GAP)], DESCRIPTION)
 
 
-def main() -> None:
-    """Record the picture in a temporary home."""
-    folder = Path(tempfile.mkdtemp(prefix="pal-")).resolve()
+def record_dashboard(folder: Path) -> str:
+    """Let two agents and a person write to each other, and return the picture of `pal ui`."""
+    (folder / "shop").mkdir()
+    home = Home(folder / ".palaver")
     try:
-        PICTURE.write_text(record(folder), encoding="utf-8")
+        with persons(home) as people:
+            kira, theo, you = (Person(home) for _ in range(3))
+            now, talk = (ScreenPerson(home, cols=NARROW, rows=rows) for rows in (14, 16))
+            people += [kira, theo, you, now, talk]
+            for person, name in ((kira, "kira"), (theo, "theo")):
+                person.output_of(f"stty -echo; cd shop; pal join --name {name} --yes; pal room join")
+            kira.output_of("pal send @theo -- I take the lexer")
+            theo.output_of("pal recv")
+            theo.output_of("pal status set blocked --detail 'Bash: make install'")
+            sent = kira.output_of("pal send @human --intent request -- which port should the server use?")
+            now.run("stty -echo; pal ui")
+            now.sees("> blocked", "2 need you")
+            now.press(b"j")
+            now.sees("> request", "has no reply yet")
+            above = Window(title="pal ui: Now", screen=now.screen)
+            seq = sent.partition("#")[2].split()[0]
+            you.output_of(f"pal send --reply-to {seq} -- use 8080")
+            talk.run("stty -echo; pal ui")
+            talk.sees("> blocked")
+            talk.press(b"3")
+            talk.sees("use 8080", "waiting: kira", "answered: you")
+            below = Window(title="pal ui: Talk", screen=talk.screen, y=above.height + GAP)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # a process that ends may still write there
-    print(f"{PICTURE} written")
+        home.close()
+    return draw([above, below], DASHBOARD)
+
+
+def main() -> None:
+    """Record each picture in a temporary home."""
+    for name, make in (("palaver.svg", record), ("ui.svg", record_dashboard)):
+        folder = Path(tempfile.mkdtemp(prefix="pal-")).resolve()
+        try:
+            (DOCS / name).write_text(make(folder), encoding="utf-8")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # a process that ends may still write there
+        print(f"{DOCS / name} written")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from tests.daemon.stage import Home
 from tests.docs.pages import ROOT, blocks, sections
 from tests.docs.story import README, STORY, Numbers, steps
 
+from palaver.app.ui.app import SCREENS
+
 TABLE = sections(README, "##")["Commands"]
 
 HARNESSES = {
@@ -24,6 +26,9 @@ OPEN = {
     "pal attach luna": (b"luna | ", b"\x1cd"),
     "pal chat": (b"/help shows the commands", b"\x04"),
     "pal events --follow": (b"seen live", b"\x03"),
+    "pal notify": (b"sending notices", b"\x03"),
+    "pal ui": (b"1 Now", b"q"),
+    "pal web": (b"\ncode  ", b"\x03"),
     "pal run --name otto -- python3 -i": (b">>>", b"\x1cd"),
 }
 """Commands that run until the person leaves: a sign that they are there, and the keys to leave."""
@@ -103,6 +108,7 @@ def test_every_command_of_the_table_works(seats: Seats) -> None:
     seq = sent.split("#")[1].split()[0]
     left = [one for one in table_commands() if one not in HARNESSES | IN_STORY]
     seats.run("kira", "pal join --name kira --yes")
+    seats.run("you", "pal up --http 127.0.0.1:0")  # any free port for the page
     seats.run("you", "printf 0123456789abcdef0123456789abcdef >secret.txt")
 
     for command in left:
@@ -166,10 +172,15 @@ def test_readme_ends_with_links_to_the_pages() -> None:
 
 
 def test_picture_shows_the_story() -> None:
-    (path,) = set(re.findall(r"\((docs/[\w-]+\.svg)\)", README))
-
-    shown = re.sub(r"<[^>]+>", "", (ROOT / path).read_text(encoding="utf-8"))
+    shown = re.sub(r"<[^>]+>", "", (ROOT / "docs" / "palaver.svg").read_text(encoding="utf-8"))
 
     short = [command for _, command, _ in steps(STORY) if not re.search(r"[\d\"]", command)]
     assert [command for command in short if command not in shown] == []
     assert len(short) > 8
+
+
+def test_picture_of_the_dashboard_names_all_its_screens() -> None:
+    shown = re.sub(r"<[^>]+>", "", (ROOT / "docs" / "ui.svg").read_text(encoding="utf-8"))
+
+    assert "(docs/ui.svg)" in README
+    assert [title for _, _, title in SCREENS.values() if title not in shown] == []

@@ -149,7 +149,7 @@ def test_members_are_listed_one_per_line() -> None:
 
 
 def _written(seq: int, sender: str, room: str | None = None) -> Event:
-    payload: dict[str, object] = {"text": str(seq)} | ({} if room is None else {"room": room})
+    payload: dict[str, object] = {"text": str(seq), **({} if room is None else {"room": room})}
     return Event(seq=seq, type="message", id=f"id-{seq}", sender=sender, to=("@nova",), ts=1, payload=payload)
 
 

@@ -64,7 +64,7 @@ class FakeBus:
             (AskSeq, lambda question: SeqPage(seq=self.last, found=4)),
             (AskPast, self._past),
         ):
-            self.link.answers[kind] = answer  # type: ignore[index, assignment]
+            self.link.answers[kind] = answer  # type: ignore[assignment]
 
     def say(self, key: str, seq: int, text: str, *, sender: str = "nova", **fields: object) -> MessageRow:
         """Add a message to a conversation."""
@@ -99,7 +99,7 @@ class FakeBus:
         self.link.push(Changes(after=after, seq=self.last, talks=(self.rows[key],), moved=tuple(moved)))
 
     def app(self, first: str = "3", room: str = "", *, is_ascii: bool = False) -> PalaverApp:
-        return PalaverApp(self.link, self.commands, first=first, room=room, is_ascii=is_ascii)  # type: ignore[arg-type]
+        return PalaverApp(self.link, self.commands, first=first, room=room, is_ascii=is_ascii)
 
     def asked(self, kind: type[AnyAsk]) -> list[AnyAsk]:
         """Return the questions of one kind."""

@@ -21,6 +21,11 @@ class ScreenPerson(Person):
         self._end_s = home.limit_s
 
     @property
+    def screen(self) -> pyte.Screen:
+        """The screen with its colours."""
+        return self._screen
+
+    @property
     def lines(self) -> list[str]:
         """The visible lines."""
         return [line.rstrip() for line in self._screen.display]

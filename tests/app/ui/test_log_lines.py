@@ -10,9 +10,9 @@ from palaver.app.ui.log import (
     CHUNK,
     LIMIT_CHUNKS,
     LIMIT_FOUND,
-    BadFilterLine,
     FoundEvents,
     Jump,
+    UnclearLine,
     WholeLog,
     event_line,
     marked_text,
@@ -58,7 +58,7 @@ def test_filters_are_parsed(line: str, meant: AskLog) -> None:
     ],
 )
 def test_bad_filters_are_refused_with_a_reason(line: str, reason: str) -> None:
-    with pytest.raises(BadFilterLine, match=reason):
+    with pytest.raises(UnclearLine, match=reason):
         parse_filters(line, NOW_MS)
 
 
@@ -67,7 +67,7 @@ def test_any_line_is_parsed_or_refused(line: str) -> None:
     for parse in (parse_filters, parse_jump):
         try:
             parse(line, NOW_MS)
-        except BadFilterLine as error:
+        except UnclearLine as error:
             assert str(error)  # noqa: PT017 - a property of every refusal
 
 
@@ -90,7 +90,7 @@ def test_jump_is_a_seq_or_a_time() -> None:
     assert parse_jump("#412", NOW_MS) == parse_jump(" 412 ", NOW_MS) == Jump(seq=412)
     assert parse_jump("10m", NOW_MS) == Jump(ts=NOW_MS - 600_000)
     for text in ("", "0", "9" * 20, "25:00", "2026-13-01"):
-        with pytest.raises(BadFilterLine):
+        with pytest.raises(UnclearLine):
             parse_jump(text, NOW_MS)
 
 

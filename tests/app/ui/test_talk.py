@@ -6,7 +6,7 @@ from tests.app.ui.fake_link import entry
 from textual.widgets import Input
 
 from palaver.app.ui.commands import Result
-from palaver.app.ui.reading import PAGE, LedgerWindow
+from palaver.app.ui.messages import PAGE, LedgerWindow
 from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, draft_for, reply_to
 from palaver.app.ui.widgets import MessageComposer, TextRows, Window
 from palaver.protocol.views import AskMessages, Changes, ConversationRow, MessageRow

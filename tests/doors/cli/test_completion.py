@@ -49,7 +49,7 @@ def test_empty_line_offers_nothing() -> None:
 
 def test_second_word_is_a_subcommand_or_an_argument() -> None:
     assert words("status", "") == ["set", "luna", "api-nova", "lux"]
-    assert words("status", "luna", "") == ["--home", "--as", "--json", "--text", "--help"]
+    assert words("status", "luna", "") == ["--stats", "--home", "--as", "--json", "--text", "--help"]
 
 
 def test_targets_have_an_at_sign_unless_the_word_starts_without() -> None:

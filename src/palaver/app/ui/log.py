@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -56,7 +55,7 @@ _TIME_OF_DAY: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 LIMIT_SEQ: Final = 2**53
 
 
-class BadFilterLine(ValueError):
+class UnclearLine(ValueError):
     """A typed line that means nothing, with the reason."""
 
 
@@ -75,7 +74,7 @@ def parse_filters(line: str, now_ms: int) -> AskLog:
             continue
         name, value = found[1], found[2]
         if not value:
-            raise BadFilterLine(f"{name}: needs a value, for example {name}:luna")
+            raise UnclearLine(f"{name}: needs a value, for example {name}:luna")
         if name in ("since", "until"):
             times[name] = parse_time(value, now_ms)
         elif name in FILTERS:
@@ -83,7 +82,7 @@ def parse_filters(line: str, now_ms: int) -> AskLog:
             fields[FILTERS[name]] = fields.get(FILTERS[name], ()) + values
         else:
             known = ", ".join([*FILTERS, "since", "until"])
-            raise BadFilterLine(
+            raise UnclearLine(
                 f"no such filter: {name}; the filters are {known}. Put quotes around a text with a colon"
             )
     return msgspec.convert({**fields, **times, "search": " ".join(words), "what": "log"}, AskLog)
@@ -100,7 +99,7 @@ def _words(line: str) -> Iterable[tuple[str, bool]]:
             is_quoted = word.startswith('"')
             yield word.replace('"', ""), is_quoted
     except ValueError:
-        raise BadFilterLine('a quote (") is not closed') from None
+        raise UnclearLine('a quote (") is not closed') from None
 
 
 def parse_time(text: str, now_ms: int) -> int:
@@ -118,7 +117,7 @@ def parse_time(text: str, now_ms: int) -> int:
             time = datetime.fromisoformat(text).astimezone()
         return max(int(time.timestamp() * 1000), 0)
     except (ValueError, OverflowError, OSError):
-        raise BadFilterLine(
+        raise UnclearLine(
             f"not a time: {safe(text)}; write 10m (ago), 09:30, 2026-03-01 or 2026-03-01T09:00"
         ) from None
 
@@ -137,10 +136,10 @@ def parse_jump(text: str, now_ms: int) -> Jump:
     number = text.removeprefix("#")
     if number.isascii() and number.isdigit():
         if not 0 < int(number) < LIMIT_SEQ:
-            raise BadFilterLine(f"not a seq: {safe(text)}; the first one is 1")
+            raise UnclearLine(f"not a seq: {safe(text)}; the first one is 1")
         return Jump(seq=int(number))
     if not text:
-        raise BadFilterLine("write a seq (#412) or a time (10m, 09:30, 2026-03-01T09:00)")
+        raise UnclearLine("write a seq (#412) or a time (10m, 09:30, 2026-03-01T09:00)")
     return Jump(ts=parse_time(text, now_ms))
 
 
@@ -434,8 +433,9 @@ class EventRows(RowList):
             self.source.grow()
 
     def _ask(self, question: AskLog) -> None:
-        self.run_worker(partial(self._answer, question), group="log")
+        self._answer(question)
 
+    @work(group="log")
     async def _answer(self, question: AskLog) -> None:
         source = self.source
         if not isinstance(source, WholeLog | FoundEvents):
@@ -548,7 +548,7 @@ class LogScreen(BusScreen):
             elif event.prompt.id == "go":
                 event.stop()
                 self._go(parse_jump(event.text, self.ui.now_ms()))
-        except BadFilterLine as error:
+        except UnclearLine as error:
             self.say(str(error), is_error=True)
 
     @work(group="go", exclusive=True)

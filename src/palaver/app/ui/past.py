@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from palaver.app.ui.app import BusScreen, letter_key
-from palaver.app.ui.log import BadFilterLine, EventRows, Jump, parse_jump, seq_of
+from palaver.app.ui.log import EventRows, Jump, UnclearLine, parse_jump, seq_of
 from palaver.app.ui.rows import RowList
 from palaver.app.ui.widgets import PromptLine
 
@@ -75,7 +75,7 @@ class PastScreen(BusScreen):
             event.stop()
             try:
                 self._go(parse_jump(event.text, self.ui.now_ms()))
-            except BadFilterLine as error:
+            except UnclearLine as error:
                 self.say(str(error), is_error=True)
 
     @work(group="go", exclusive=True)

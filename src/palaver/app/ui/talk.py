@@ -16,8 +16,7 @@ from textual.widgets import Static
 
 from palaver.app.chat import HELP, LATELY, ChatCommand, ChatText, no_command, parse_line
 from palaver.app.ui.app import letter_key
-from palaver.app.ui.messages import NARROW, look_of, quoted, talk_line
-from palaver.app.ui.reading import MessagesScreen
+from palaver.app.ui.messages import NARROW, MessagesScreen, look_of, quoted, talk_line
 from palaver.app.ui.rooms import member_line, stick_text
 from palaver.app.ui.rows import RowList
 from palaver.app.ui.store import SortedKeys
@@ -373,6 +372,7 @@ class TalkScreen(MessagesScreen):
             self.say("choose a message first", is_error=True)
             return
         self.add_class("-reading")
+        self.set_focus(self.messages)  # the focus returns there
         self.open_composer(reply_to(row, self.store.me), quoted(row.text) if is_quoting else "")
 
     def action_write(self) -> None:
@@ -418,7 +418,7 @@ class ChatComposer(MessageComposer):
         Binding("ctrl+d", "leave", show=False, priority=True),
     ]
 
-    class TalkLine(Message):
+    class LineTyped(Message):
         """A line was entered."""
 
         def __init__(self, text: str) -> None:
@@ -476,7 +476,7 @@ class ChatComposer(MessageComposer):
             if self._lines[-1:] != [text]:
                 self._lines = [*self._lines, text][-_LIMIT_LINES:]
             self._position = len(self._lines)
-            self.post_message(self.TalkLine(text))
+            self.post_message(self.LineTyped(text))
 
 
 _LIMIT_LINES: Final = 200
@@ -567,7 +567,7 @@ class RoomTalk(MessagesScreen):
         if (row := self.message) is not None:
             self.open_composer(reply_to(row, self.store.me), quoted(row.text) if is_quoting else "")
 
-    def on_chat_composer_talk_line(self, event: ChatComposer.TalkLine) -> None:
+    def on_chat_composer_line_typed(self, event: ChatComposer.LineTyped) -> None:
         """Send a line, or carry out a command."""
         event.stop()
         composer = self.query_one(ChatComposer)
