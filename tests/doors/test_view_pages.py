@@ -12,14 +12,7 @@ from tests.fakes import HUMAN, open_sqlite
 from palaver.errors import BadQuery, NotFound
 from palaver.protocol.agents import Caller
 from palaver.protocol.events import State
-from palaver.protocol.requests import (
-    AddNote,
-    Claim,
-    JoinRoom,
-    Redeliver,
-    ReleaseStick,
-    SetStatus,
-)
+from palaver.protocol.requests import AddNote, Claim, JoinRoom, Redeliver, ReleaseStick, SetStatus
 from palaver.protocol.tasks import CreateTask
 from palaver.protocol.views import (
     AgentPage,
