@@ -180,6 +180,16 @@ async def test_idle_session_ends_and_a_used_one_stays(tmp_path: Path, clock: Fak
     assert [one.id for one in WebSessions(tmp_path, clock).all()] == [used.id]
 
 
+async def test_session_used_in_the_future_ends(tmp_path: Path, clock: FakeClock) -> None:
+    """The clock was far ahead, and is right again: the session does not stay until then."""
+    sessions = WebSessions(tmp_path, clock)
+    clock.advance(10 * IDLE_MS / 1000)
+    await sessions.create(is_read_only=False)
+    clock.advance(-10 * IDLE_MS / 1000)
+
+    assert sessions.all() == ()
+
+
 async def test_last_use_is_stored_only_every_few_minutes(tmp_path: Path, clock: FakeClock) -> None:
     sessions = WebSessions(tmp_path, clock)
     _, session = await sessions.create(is_read_only=False)

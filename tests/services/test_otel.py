@@ -258,6 +258,15 @@ async def test_spans_wait_for_a_collector_that_does_not_answer(
         assert stage.export.trouble == ""
 
 
+async def test_url_that_http_forbids_is_reported_and_ends_nothing(tmp_path: Path) -> None:
+    async with exported(tmp_path) as made:
+        made.set(otel_endpoint=f"{made.collector.url}/a b")
+
+        await made.export.send()
+
+        assert "the URL cannot be used" in made.export.trouble
+
+
 async def test_spans_that_a_collector_refuses_are_dropped(tmp_path: Path) -> None:
     async with exported(tmp_path) as stage:
         luna = await stage.bus.join("luna")

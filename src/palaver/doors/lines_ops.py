@@ -120,6 +120,8 @@ class ToolCalls:
 
 Reply = Callable[[bytes], None]
 
+LIMIT_FOREIGN_VIEWS: Final = 50
+"""Open views of agents and scripts together: each one that does not read can use a few MiB."""
 _LIMIT_EVENTS: Final = 10_000
 _LIMIT_UNACKED: Final = 1_000
 """Unacknowledged messages that are pushed to one listener; further ones wait in the mailbox."""
@@ -375,6 +377,8 @@ class LineSession:
         if self._view is not None:
             raise BadRequest("this connection has a view already: open another connection for another view")
         me = HUMAN if caller.is_person else caller.name
+        if me != HUMAN and live.foreign >= LIMIT_FOREIGN_VIEWS:
+            raise BadRequest(f"agents and scripts have {LIMIT_FOREIGN_VIEWS} views open: close some first")
         view = self._view = live.open(op.after, op.epoch, me=me)
         try:
             first = await anext(view)

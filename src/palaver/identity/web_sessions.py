@@ -193,7 +193,8 @@ class WebSessions:
             msgspec.structs.replace(one, used_ms=self._used.get(one.id, one.used_ms))
             for one in self._sessions
         )
-        return tuple(one for one in current if now_ms - one.used_ms < IDLE_MS)
+        # A last use in the future means that the clock was set back.
+        return tuple(one for one in current if abs(now_ms - one.used_ms) < IDLE_MS)
 
     def find(self, cookie: str, key: str) -> WebSession | None:
         """Return the session with these two secrets, or None. Raises StorageFailed."""

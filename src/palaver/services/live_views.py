@@ -253,6 +253,11 @@ class LiveViews:
         return msgspec.Raw(await self._past(question, report))
 
     @property
+    def foreign(self) -> int:
+        """The number of open views of others than the person."""
+        return 0 if self._hub is None else sum(view.me != HUMAN for view in self._hub.views)
+
+    @property
     def is_idle(self) -> bool:
         """Whether no view is open, and nothing follows the log for one."""
         return self._hub is None or self._hub.is_over

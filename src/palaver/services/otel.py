@@ -311,6 +311,8 @@ async def post(url: str, body: bytes) -> int:
             writer.write(connection.send(event) or b"")
         await writer.drain()
         return await _read_status(connection, reader)
+    except h11.LocalProtocolError as error:
+        raise OSError(f"the URL cannot be used: {error}") from error
     except h11.RemoteProtocolError as error:
         raise OSError(f"the reply is not HTTP: {error}") from error
     finally:

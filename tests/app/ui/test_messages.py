@@ -85,6 +85,7 @@ def test_foreign_text_cannot_control_the_terminal_or_use_markup() -> None:
 
     assert lines[1] == "  │ #1 ␛]0;x␇"
     assert lines[2] == "  [b]x[/b] ␛[2J \\u202e"
+    assert "\x1b" not in _texts(message_lines(_message(intent="\x1b[2J", priority="\x1b"), LOOK, 200))[0]
 
 
 @given(st.text(max_size=300), st.integers(4, 100))

@@ -165,7 +165,8 @@ def head_line(row: MessageRow, look: Look) -> Content:
     notes = [f"#{row.seq}"]
     if row.type != "message":
         notes.append(safe(row.type))
-    notes += [word for word in (row.intent, row.priority) if word and word not in ("inform", "normal")]
+    words = (safe(row.intent), safe(row.priority))
+    notes += [word for word in words if word and word not in ("inform", "normal")]
     if row.thread:
         notes.append(f"thread {safe(row.thread)}")
     who = (f"{look.name(row.sender)}{to}", "bold")
