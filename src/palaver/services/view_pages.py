@@ -161,7 +161,7 @@ class ViewReader(Protocol):
         ...
 
     async def recent(self, query: Query) -> list[Event]:
-        """Return the same without archived events: fast, also if nothing matches."""
+        """Return the same without archived events, or with few of them: fast, also if nothing matches."""
         ...
 
     async def shown(self, query: Query) -> list[Event]:
@@ -228,14 +228,16 @@ class _WithoutTexts:
 
 
 class LogReader:
-    """The log of the running daemon as a view reads it."""
+    """A log as a view reads it: that of the running daemon, or one that ends at an earlier seq."""
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: Queries, *, archived_seqs: int = 0) -> None:
+        """`archived_seqs`: how far `recent` looks back into the archives for messages; 0 is not at all."""
         self._queries = queries
+        self._archived_seqs = archived_seqs
+        self._archived_messages: list[Event] | None = None
         self.last = queries.last
         self.event = queries.event
         self.message = queries.message
-        self.recent = queries.read
         self.shown = queries.shown
         self.seq_at = queries.seq_at
 
@@ -251,6 +253,20 @@ class LogReader:
         if len(found) < query.last and query.after < archived:
             return [*await self._backward(query, query.last - len(found), archived), *found]
         return found
+
+    async def recent(self, query: Query) -> list[Event]:
+        """Return the same without the archives; for messages perhaps with a limited part of them."""
+        found = await self._queries.read(query)
+        missing = (query.last or 0) - len(found)
+        if not self._archived_seqs or query.types != (MESSAGE,) or missing <= 0:
+            return found
+        if self._archived_messages is None:  # Read once: a page of agents asks for each of them.
+            end = min(self._queries.archived(), self.last())
+            begin = max(0, end - self._archived_seqs)
+            part = Query(types=(MESSAGE,), after=begin, before=end + 1, limit=_ARCHIVE_WINDOW)
+            self._archived_messages = [event async for page in self._queries.pages(part) for event in page]
+        older = [one for one in self._archived_messages if not query.senders or one.sender in query.senders]
+        return [*older[-missing:], *found]
 
     async def _forward(self, query: Query) -> list[Event]:
         found: list[Event] = []
@@ -534,7 +550,7 @@ class ViewPages:
         return found
 
     async def last_message(self, name: str) -> LastMessage | None:
-        """Return the newest message that an agent wrote, or None; also None if that is archived."""
+        """Return the newest message that an agent wrote, or None. An archived one may be missing."""
         before = self._reader.last() + 1
         query = Query(types=(MESSAGE,), senders=(name,), before=before, last=1, limit=1)
         events = await self._reader.recent(query)
