@@ -109,7 +109,7 @@ def show_live_events(name: str) -> None:
 
 
 def next_command() -> str:
-    """Return a command that continues with the user's own agents, or with the help if there are none."""
+    """Return a command to continue with: a harness that is installed, or the help without one."""
     found = [one for one in HARNESSES if shutil.which(one)]
     return f"export PATH={shlex.quote(str(Path(PAL).parent))}:$PATH && pal {found[0] if found else 'help'}"
 

@@ -4,6 +4,7 @@
 commands of the README, so its picture shows what a reader gets.
 """
 
+import re
 import shutil
 import tempfile
 from dataclasses import replace
@@ -45,12 +46,12 @@ class Seat:
         self.person.shown = b"\x1b[1;%sm%s$\x1b[0m " % (PROMPTS[name].encode(), name.encode())
 
     def run(self, command: str) -> str:
-        """Type a command and wait for the next prompt; return everything that the terminal showed."""
+        """Type a command and wait for the next prompt; return the text that the terminal showed."""
         before = len(self.person.shown)
         self.person.press(f"{command}\r".encode())
         prompts = self.person.shown.count(b"$\x1b[0m ")
         self.person.until_count(b"$\x1b[0m ", prompts + 1)
-        return self.person.shown[before:].decode()
+        return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", self.person.shown[before:].decode())  # without colours
 
     def drawn(self) -> pyte.Screen:
         """Return the screen after all output so far."""
