@@ -38,6 +38,16 @@ class Links:
         self.count[name] -= 1
 
 
+class SlowFollowers:
+    """The metrics that doors write: the door of each client that was disconnected because it was slow."""
+
+    def __init__(self) -> None:
+        self.doors: list[str] = []
+
+    def count_slow_follower(self, door: str) -> None:
+        self.doors.append(door)
+
+
 class Parts:
     """The parts of a daemon that a test inspects."""
 

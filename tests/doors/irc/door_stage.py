@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.doors.parts import Parts
+from tests.doors.parts import Parts, SlowFollowers
 from tests.fakes import Bus, FakeClock, Ring, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
@@ -176,6 +176,7 @@ class IrcStage(Parts):
             live=self.live,
             clock=bus.clock,
         )
+        self.metrics = SlowFollowers()
         self.timers = Timers(bus.clock)
         self.door = IrcDoor(tasks, limits=limits, call_later=self.timers.call_later)
         self._clients: list[IrcClient] = []

@@ -269,6 +269,7 @@ async def test_client_that_does_not_read_gets_an_error(tmp_path: Path) -> None:
 
         assert lines[-1].command == "ERROR"
         assert "CHATHISTORY" in lines[-1].params[0]
+        assert irc.metrics.doors == ["irc"]
         received = [line.params[1] for line in lines if line.command == "NOTICE"]
         assert received == sorted(received, key=lambda text: int(text.split()[0]))
 

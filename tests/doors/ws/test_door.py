@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
+from tests.doors.parts import SlowFollowers
 from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, open_memory, opened_bus
 from tests.limits import LIMIT_S
 
@@ -88,8 +89,10 @@ class Stage:
         self.tokens = TokenBook(home, FakeClock())
         queries = Queries(bus.log)
         self.paths = PathService(bus.broker, queries, bus.delivery)
+        self.metrics = SlowFollowers()
         services = SimpleNamespace(
             broker=bus.broker,
+            metrics=self.metrics,
             queries=queries,
             paths=self.paths,
             clock=bus.clock,
@@ -181,6 +184,7 @@ async def test_client_with_too_much_waiting_is_disconnected(
         seqs = [frame["seq"] for frame in (await quick.until(number + 2))[1:]]
         assert slow.closed == (4008, f"too slow; continue with after {seqs[0] - 1}")
         assert quick.closed is None
+        assert stage.metrics.doors == ["websocket"]
         quick.ask({"type": "ping"})
         assert (await quick.until(number + 3))[-1] == {"type": "pong"}
         await quick.send({"type": "websocket.close", "code": 1000, "reason": ""})
