@@ -46,6 +46,9 @@ class Collector:
                 head = event
             elif isinstance(event, h11.Data):
                 body += bytes(event.data)
+            elif isinstance(event, h11.ConnectionClosed):  # before a whole request
+                writer.close()
+                return
         assert head is not None
         if not self.is_silent:
             if self.status == 200:

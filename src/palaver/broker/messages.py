@@ -48,7 +48,7 @@ from palaver.protocol.address import (
     parse_address,
 )
 from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Caller, Standing
-from palaver.protocol.envelope import Draft, Event, body_as
+from palaver.protocol.envelope import TASK_FIELDS_OF_BUS, Draft, Event, body_as
 from palaver.protocol.events import AgentState, ForeignBody, MessageSent, State
 from palaver.protocol.message import (
     ACK,
@@ -896,7 +896,7 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
         is_envelope = draft.sent_ts is not None and stored.sent_ts is not None
         if is_envelope and draft.to != stored.to:
             return False
-        return _without_assignees(new) == _without_assignees(old)
+        return _as_sent(new) == _as_sent(old)
     if draft.to != stored.to:
         return False
     if draft.type != MESSAGE:
@@ -919,8 +919,8 @@ def _said(message: MessageSent) -> tuple[object, ...]:
     return (*topic, message.command, message.payload, message.source, message.external_id)
 
 
-def _without_assignees(payload: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in payload.items() if name != "assignees"}
+def _as_sent(payload: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in payload.items() if name not in TASK_FIELDS_OF_BUS}
 
 
 def sent_by(context: Context, event: Event) -> Sent:

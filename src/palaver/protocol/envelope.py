@@ -294,7 +294,9 @@ _FROM_SENDER: Final[Mapping[str, tuple[str, ...]]] = {
     BYE: ("reason",),
 }
 """The payload fields that a sender can set, by type. The bus adds all others."""
-_WITH_ASSIGNEES: Final = frozenset({"task.create", "task.update"})
+_TASKS: Final = frozenset({"task.create", "task.update", "task.complete"})
+TASK_FIELDS_OF_BUS: Final = frozenset({"assignees", "task_seq"})
+"""The fields that the bus adds to the payload of an event about a task; its sender has not written them."""
 
 
 def made_envelope(
@@ -333,8 +335,8 @@ def _is_wire_group(token: str) -> bool:
 
 
 def _sent_payload(type: str, payload: Mapping[str, object]) -> dict[str, object]:
-    if type in _WITH_ASSIGNEES:
-        return {name: value for name, value in payload.items() if name != "assignees"}
+    if type in _TASKS:
+        return {name: value for name, value in payload.items() if name not in TASK_FIELDS_OF_BUS}
     if type not in _FROM_SENDER:
         return dict(payload)
     kept = {

@@ -39,7 +39,7 @@ from palaver.errors import PalaverError
 from palaver.protocol.address import IRC_LOCAL
 from palaver.protocol.agents import LIMIT_NAME, Agent
 from palaver.protocol.display import safe
-from palaver.protocol.envelope import Draft, Event, is_migrated
+from palaver.protocol.envelope import TASK_FIELDS_OF_BUS, Draft, Event, is_migrated
 from palaver.protocol.events import (
     IRC_LEVELS,
     AgentBye,
@@ -259,8 +259,8 @@ def envelope_of(event: Event) -> Draft:
         case AgentBye():
             payload = {}
         case _:
-            hidden = "assignees" if event.type in TASK_TYPES else ""
-            payload = {name: value for name, value in event.payload.items() if name != hidden}
+            hidden = TASK_FIELDS_OF_BUS if event.type in TASK_TYPES else frozenset()
+            payload = {name: value for name, value in event.payload.items() if name not in hidden}
     to = tuple(token for token in event.to if not token.startswith((IRC_LOCAL, "#")))
     return Draft(type=event.type, id=event.id, sender=event.sender, to=to, ts=event.ts, payload=payload)
 
