@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadName
-from palaver.protocol.agents import GUEST_ROLE, ROLES, Agent, Seat, Standing, standing_of_role
+from palaver.protocol.agents import GUEST_ROLE, ROLES, Agent, Seat, Standing, doing_text, standing_of_role
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 seats = st.builds(Seat, pid=st.integers(1, 2**22), start=st.integers(0, 2**53), boot=texts, key=texts)
@@ -44,3 +44,17 @@ def test_role_has_the_standing_of_its_name(role: str) -> None:
 def test_other_word_is_not_a_role(role: str) -> None:
     with pytest.raises(BadName):
         standing_of_role(role)
+
+
+@pytest.mark.parametrize(
+    ("tool", "detail", "shown"),
+    [
+        ("Bash", "make test", "Bash: make test"),
+        ("Bash", "Bash: make test", "Bash: make test"),
+        ("Bash", "", "Bash"),
+        ("", "thinking", "thinking"),
+        ("", "", ""),
+    ],
+)
+def test_tool_is_named_once_with_its_use(tool: str, detail: str, shown: str) -> None:
+    assert doing_text(tool, detail) == shown

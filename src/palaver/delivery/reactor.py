@@ -1,7 +1,7 @@
 """Deliver after each event: choose a reader or lane per message, and report every outcome to the ledger."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, takewhile
 from typing import Final
@@ -311,10 +311,9 @@ class DeliveryReactor:
         found = [(lane.ability, level) for lane, level in self._live_lanes(agent)]
         return sorted(found, key=lambda one: one[0].kind)
 
-    def _live_lanes(self, agent: str) -> Iterator[tuple[Lane, LaneLevel]]:
-        for lane in self._lanes.get(agent, ()):
-            if not lane.is_spent:
-                yield lane, NATIVE_FIRST if lane.awaits_native else lane.level
+    def _live_lanes(self, agent: str) -> list[tuple[Lane, LaneLevel]]:
+        live = [lane for lane in self._lanes.get(agent, ()) if not lane.is_spent]
+        return [(lane, NATIVE_FIRST if lane.awaits_native else lane.level) for lane in live]
 
     def can_wake(self, agent: str) -> bool:
         """Return whether a lane can reach the agent while it is idle."""
