@@ -142,7 +142,8 @@ def test_permission_request_can_be_decided_only_at_its_terminal(gemini: GeminiSt
     approved = run_as_person(gemini.home, "approve", "nova")
 
     assert f"nova is blocked: permission: touch {made}" in shown
-    assert "answer at its terminal: pal attach nova" in shown
+    assert "nova is blocked until a person answers in its own terminal" in shown
+    assert "pal attach nova" in shown
     assert (pending["id"], pending["answerable"], pending["text"]) == (
         None,
         False,
