@@ -49,19 +49,22 @@ def marked_line(person: ScreenPerson) -> str:
     return next((line for line in person.lines if line.startswith(">")), "")
 
 
-def move_down(person: ScreenPerson) -> None:
-    """Move the cursor to the next entry."""
+def move(person: ScreenPerson, key: bytes) -> None:
+    """Move the cursor to the next entry or to the one before it."""
     before = marked_line(person)
-    person.press(b"\x1b[B")
-    person.sees_that(lambda: marked_line(person) != before, "the cursor on the next entry")
+    person.press(key)
+    person.sees_that(lambda: marked_line(person) != before, "the cursor on another entry")
 
 
 def to_entry(person: ScreenPerson, text: str) -> None:
-    """Move the cursor down to the entry with a text."""
+    """Move the cursor to the entry with a text, up or down."""
     for _ in range(10):
-        if text in marked_line(person):
+        marked = marked_line(person)
+        if text in marked:
             return
-        move_down(person)
+        lines = list(person.lines)
+        wanted = next((at for at, line in enumerate(lines) if at > 1 and text in line), len(lines))
+        move(person, b"\x1b[A" if marked in lines and wanted < lines.index(marked) else b"\x1b[B")
     pytest.fail(f"no entry has {text} in:\n{person.text}")
 
 
