@@ -121,7 +121,7 @@ def _described(tool: Tool) -> SdkTool:
 #
 # The older generation starts with a handshake; the newer one states its needs in each request. A client may
 # try one and continue with the other, so each has its own server loop, started at its first message. Slow
-# to import, so `loading.py` imports it in a thread.
+# to import, so `pump.py` imports it in a thread.
 
 Write = Callable[[bytes, RequestId | None], None]
 """Accepts a line for the client, and the id of the request that it replies to."""
