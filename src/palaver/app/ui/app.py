@@ -37,6 +37,7 @@ from palaver.app.ui.widgets import (
     safe_line,
 )
 from palaver.errors import PalaverError
+from palaver.protocol.display import need_words
 from palaver.protocol.lines import NoticeReply
 from palaver.protocol.views import (
     LIMIT_PAGE,
@@ -551,7 +552,7 @@ class PalaverApp(App[int]):
             return ""
         then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
         count = self.present.counts.attention
-        waiting = f"  now {count} need you" if count else ""
+        waiting = f"  now {need_words(count)}" if count else ""
         return f"past #{self.past.at}  {then}  Left, Right step  Esc now{waiting}"
 
     @work(exclusive=True, group="past")
