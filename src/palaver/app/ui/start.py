@@ -180,12 +180,10 @@ def run_plain(home: str, environ: Mapping[str, str] = os.environ) -> int:
     plain = PlainLines(paint, lambda ms: time.strftime("%H:%M", time.localtime(ms / 1000)))
 
     async def run() -> None:
-        link = ViewLink(home)
-        try:
-            async with aclosing(link.records()) as records:
-                await print_records(records, plain, sys.stdout, lambda: time.time_ns() // 1_000_000)
-        finally:
-            await link.close()
+        from palaver.app.notices import noticed_records  # only for this form
+
+        async with aclosing(noticed_records(ViewLink(home), environ)) as records:
+            await print_records(records, plain, sys.stdout, lambda: time.time_ns() // 1_000_000)
 
     try:
         asyncio.run(run())
