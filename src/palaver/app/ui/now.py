@@ -27,6 +27,7 @@ from palaver.app.ui.widgets import (
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, truncate
 from palaver.protocol.events import State
+from palaver.protocol.message import HUMAN
 from palaver.protocol.text import exact
 from palaver.protocol.views import (
     Action,
@@ -260,9 +261,9 @@ class NowScreen(BusScreen):
             return permission_text(await link.ask(AskPermission(id=entry.id, at=at), PermissionPage))
         if not entry.seq:
             return entry.what
-        page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
         if entry.kind == AttentionKind.REQUEST and not at:
-            await link.acknowledge([entry.seq])
+            await link.acknowledge([entry.seq])  # before its state is read, which says so then
+        page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
         return message_text(page.message)
 
     def action_answer(self, word: str) -> None:
@@ -400,5 +401,5 @@ def message_text(row: MessageRow) -> str:
     lines += ["(the message is longer; 'pal show' prints all of it)"] if row.is_cut else []
     for mark in row.marks:
         why = f": {mark.reason.text}; next: {mark.reason.moves}" if mark.reason is not None else ""
-        lines.append(f"{mark.name} {mark.state}{why}")
+        lines.append(f"{'you' if mark.name == HUMAN else mark.name}: {mark.state}{why}")
     return "\n".join(lines)

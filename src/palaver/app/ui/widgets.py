@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from palaver.app.ui.rows import Lines, RowList
-from palaver.protocol.display import safe, truncate
+from palaver.protocol.display import need_words, safe, truncate
 
 if TYPE_CHECKING:
     from palaver.app.ui.store import Store
@@ -124,8 +124,9 @@ def top_text(store: "Store", width: int) -> str:
     names = ", ".join(f"{count} {name}" for count, name in found)
     letters = " ".join(f"{count}{name[0]}" for count, name in found)
     agents = f"{total} agent{'' if total == 1 else 's'}"
+    need = need_words(counts.attention) or "0 need you"
     forms = (
-        f"{agents}{names and ': '}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
+        f"{agents}{names and ': '}{names} | {need} | {counts.unread} unread | {bus}",
         f"{names or 'no agents'} | !{counts.attention} | {counts.unread} unread | {bus}",
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
