@@ -544,7 +544,7 @@ async def _agents(services: Services, name: str) -> list[AgentView]:
     agent = services.broker.directory.get(name)
     if agent is None:
         return []
-    return [agent_with_queue(services, agent)]
+    return [await agent_with_queue(services, agent)]
 
 
 def _request_of(
