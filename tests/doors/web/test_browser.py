@@ -201,6 +201,45 @@ def test_ledger_equals_the_receipts_of_the_command(stage: PageStage) -> None:
     page.keyboard.press("Escape")
 
 
+def test_names_are_completed_in_the_text_and_in_the_recipients(stage: PageStage) -> None:
+    page = stage.page
+    stage.open("Talk")
+    page.keyboard.press("w")
+    text, names = page.get_by_label("Message", exact=True), page.get_by_role("listbox", name="Names")
+
+    page.keyboard.type("ask @")
+    expect(names).to_contain_text("@luna")
+    assert problems(page) == []
+    page.keyboard.type("l")
+    expect(names.get_by_role("option")).to_have_text(["@luna"])
+    expect(text).to_have_attribute(
+        "aria-activedescendant", names.get_by_role("option").get_attribute("id") or ""
+    )
+    page.keyboard.press("Enter")
+    expect(text).to_have_value("ask @luna ")
+    page.keyboard.type("or @")
+    page.keyboard.press("ArrowDown")
+    second = names.get_by_role("option", selected=True).text_content()
+    page.keyboard.press("Tab")
+    page.keyboard.type("or me@l")
+    expect(names).to_be_hidden()
+    page.keyboard.type(" @k")
+    page.keyboard.press("Escape")
+    expect(names).to_be_hidden()
+    expect(text).to_be_focused()
+    expect(text).to_have_value(f"ask @luna or {second} or me@l @k")
+
+    to = page.get_by_role("combobox", name="To")
+    to.focus()
+    page.keyboard.type("mi")
+    expect(to).to_have_attribute("aria-expanded", "true")
+    assert problems(page) == []
+    names.get_by_role("option").click()
+    expect(to).to_have_value("@mira ")
+    expect(to).to_have_attribute("aria-expanded", "false")
+    text.fill("")
+
+
 def test_messages_are_sent_from_a_conversation(stage: PageStage) -> None:
     page = stage.page
     page.goto(address_of(stage.home) + "/#/talk/" + "%23" + _room(stage.home))

@@ -9,7 +9,7 @@ const ORDER = { blocked: 0, active: 1, starting: 2, idle: 3, exited: 4 };
 const PAGE = 500;
 
 export function open(app) {
-  const detail = el("section", { class: "detail", "aria-label": "Agent", tabindex: -1 });
+  const detail = el("section", { class: "detail", "aria-label": "Agent", tabindex: 0 });
   const filter = el("input", { type: "search", autocomplete: "off", spellcheck: "false", oninput: () => draw() });
   const sort = select([["name", "name"], ["state", "state"], ["since", "longest in its state"], ["unread", "unread"], ["harness", "harness"]], { onchange: () => draw() });
   const hasSub = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
