@@ -106,7 +106,7 @@ async def test_present_goes_on_while_the_past_is_shown() -> None:
         counts = app.present.counts
         changed = Changes(after=10, seq=11, attention=(asks,), counts=type(counts)(agents={}, attention=1))
         bus.link.push(changed)
-        await settle(pilot, lambda: "now 1 need you" in str(app.screen.border_title))
+        await settle(pilot, lambda: "now 1 needs you" in str(app.screen.border_title))
         in_past = len(app.store.attention)
         await pilot.press("escape")
         await settle(pilot, lambda: "kira: may I push?" in shown(app, "TopLine"))
