@@ -192,7 +192,7 @@ def _painted_ms(page: "Page", sender: PacedSender, to: str, text: str, intent: s
 def _most_rows(page: "Page", screen: str) -> int:
     """Scroll through a screen, and return the most rows that the document had."""
     show_screen(page, screen)
-    counts = [page.evaluate(COUNT_ROWS)]
+    counts: list[int] = [page.evaluate(COUNT_ROWS)]
     if screen == "Past":  # Keys there would show the bus of another time on all screens.
         return max(counts)
     page.keyboard.press("Tab")
