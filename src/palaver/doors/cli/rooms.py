@@ -39,7 +39,7 @@ from palaver.services.results import (
 from palaver.state.rooms import find_room
 
 # --------------------
-# Rows of the commands about rooms and their notes.
+# Rows of the commands about rooms, their notes and their chat.
 
 DEFAULT_NOTES: Final = 50
 """How many notes `pal note list` shows."""
@@ -238,8 +238,41 @@ NOTE_COMMANDS: Final = (
 )
 
 
+_CHAT: Final = "__chat"
+"""The client runs the chat in its own process."""
+
+CHAT_COMMANDS: Final = (
+    Command(
+        path=("chat",),
+        group="Rooms",
+        summary="Chat in a room, as a person at a terminal.",
+        description=(
+            "Shows the latest messages and follows new ones. A line goes to all members of the room; @name "
+            "sends it to one member, !@name interrupts that member. A line with an unknown name is not sent. "
+            "Below each message you see who has read it, and why others have not. Routing is not privacy: "
+            "everyone in the room can read everything. You do not become a member and never own the stick. "
+            "Type /help in the chat for more."
+        ),
+        positionals=(
+            Positional(
+                name="PATH",
+                help="Folder or file in the workspace (default: working directory).",
+                optional=True,
+                completes="directories",
+            ),
+        ),
+        options=(ROOM,),
+        examples=(
+            ("pal chat", "chat in the room of this folder"),
+            ("pal chat --room shop-x4kd", "chat in another room"),
+        ),
+        see=(("chat", "chat.md"),),
+    ),
+)
+
 # --------------------
-# Functions of `pal room` and `pal note`: read the options, call the service for rooms, and show the result.
+# Functions of `pal room`, `pal note` and `pal chat`: read the options, call the service for rooms, and show
+# the result.
 
 
 async def text_from_stdin(call: Call, limit_bytes: int) -> str:
@@ -382,6 +415,14 @@ async def _print_result(call: Call, answer: ServiceResult, sentence: str) -> int
         await call.say_json(answer)
     else:
         await call.say(call.safe(sentence))
+    return 0
+
+
+async def chat(call: Call) -> int:
+    """Let the client open a conversation in the named room, or in the caller's room."""
+    room = await room_of(call, call.parsed.positionals[0] if call.parsed.positionals else "")
+    state = await call.services.rooms.get_room_state(call.caller, room_id=room)
+    call.connection.run_here(_CHAT, "--room", state.room_id)
     return 0
 
 

@@ -32,7 +32,6 @@ from palaver.doors.cli import (
     terminals,
     threads,
     turns,
-    ui,
 )
 from palaver.doors.cli.call import Call, before_the_text, check_utf8, format_refusal, no_agent, status_of
 from palaver.doors.cli.help import HELP_COMMANDS, render_help, render_json
@@ -126,9 +125,9 @@ HANDLERS: Final[Mapping[tuple[str, ...], Handler]] = {
     ("bundle", "show"): bundles.show,
     ("bundle", "list"): bundles.list_bundles,
     ("bundle", "cat"): bundles.cat,
-    ("ui",): ui.open_ui,
-    ("notify",): ui.notify,
-    ("chat",): ui.chat,
+    ("ui",): bus.open_ui,
+    ("notify",): bus.notify,
+    ("chat",): rooms.chat,
     ("room", "join"): rooms.join,
     ("room", "leave"): rooms.leave,
     ("room", "list"): rooms.list_rooms,
@@ -197,7 +196,7 @@ PROGRAM: Final = Command(
 COMMANDS: Final[tuple[Command, ...]] = (
     *bus.BUS_COMMANDS,
     *config.CONFIG_COMMANDS,
-    *ui.UI_COMMANDS,
+    *bus.UI_COMMANDS,
     *agents.AGENT_COMMANDS,
     *threads.TRANSCRIPT_COMMANDS,
     *terminals.TERMINAL_COMMANDS,
@@ -210,7 +209,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *turns.TURN_COMMANDS,
     *bundles.BUNDLE_COMMANDS,
     *rooms.ROOM_COMMANDS,
-    *ui.CHAT_COMMANDS,
+    *rooms.CHAT_COMMANDS,
     *rooms.STICK_COMMANDS,
     *rooms.NOTE_COMMANDS,
     *tasks.TASK_COMMANDS,
