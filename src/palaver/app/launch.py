@@ -26,10 +26,6 @@ from palaver.protocol.lines import LIMIT_AMONG
 
 # Each harness imports its own modules in its function below: a start waits for everything loaded here.
 
-NOT_FOUND: Final = 127
-CANNOT_RUN: Final = 126
-"""Exit statuses, as a shell has them."""
-
 _FOLDER: Final = "harness"
 _VERSION_LIMIT_S: Final = 10.0
 
