@@ -24,6 +24,7 @@ from palaver.protocol.views import WaitReason
 from palaver.services.queries import Queries
 from palaver.services.results import RecentMessage, WaitingCopy
 from palaver.services.services import Services
+from palaver.services.view_pages import LogReader, ViewFacts, ViewPages
 from palaver.services.views import (
     agent_view,
     agents_view,
@@ -91,6 +92,10 @@ async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
         yield made
 
 
+def _pages(bus: Bus) -> ViewPages:
+    return ViewPages(bus.log.rows, LogReader(Queries(bus.log)), cast(ViewFacts, Facts(bus)))
+
+
 def services(bus: Bus, **settings: int) -> Services:
     made = Settings(**settings)  # type: ignore[arg-type]  # numbers only
     return cast(
@@ -101,7 +106,7 @@ def services(bus: Bus, **settings: int) -> Services:
             bus.clock,
             SimpleNamespace(presence=Present(bus)),
             SimpleNamespace(settings=made),
-            SimpleNamespace(facts=Facts(bus)),
+            SimpleNamespace(facts=Facts(bus), pages=lambda: _pages(bus)),
             bus.delivery,
         ),
     )
