@@ -223,9 +223,7 @@ class LineSession:
                 request = SetStatus(
                     state=op.state, detail=op.detail, tool=op.tool, command=op.command, file=op.file
                 )
-                # Not every harness has hooks that name changed files, and no change may be lost.
-                if not self._holding.is_reported_better(op.name, request) or op.file:
-                    await self._submit(op.name, request)
+                await self._holding.report(op.name, request)
             case program.EventsOp():
                 return await self._events(op)
             case program.ToolOp():
@@ -546,7 +544,7 @@ async def _agents(services: Services, name: str) -> list[AgentView]:
     agent = services.broker.directory.get(name)
     if agent is None:
         return []
-    return [agent_with_queue(services, agent)]
+    return [await agent_with_queue(services, agent)]
 
 
 def _request_of(

@@ -352,6 +352,7 @@ class TerminalDriver(LinuxDriver):
 class PalaverApp(App[int]):
     """The dashboard of one bus."""
 
+    TITLE = "pal ui"
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         *(letter_key(key, f"open_screen('{key}')") for key in SCREENS),
@@ -376,15 +377,17 @@ class PalaverApp(App[int]):
         room: str = "",
         drawn: Callable[[], None] = lambda: None,
         driver: type[Driver] | None = None,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         """`first` is the key of the first screen. With `room` there is only the chat of that room.
 
-        `drawn` is called once the first screen shows the bus.
+        `drawn` is called once the first screen shows the bus. `clock` returns Unix milliseconds.
         """
         super().__init__(driver_class=driver or TerminalDriver, ansi_color=True)
         self.theme = _THEME
         self.link = link
         self.commands = commands
+        self.clock = clock
         self.is_ascii = is_ascii
         self.present = Store()
         self.past: Store | None = None
@@ -406,7 +409,7 @@ class PalaverApp(App[int]):
 
     def now_ms(self) -> int:
         """Return the time of the shown bus in Unix milliseconds."""
-        return self.past.now if self.past is not None else now_ms()
+        return self.past.now if self.past is not None else self.clock()
 
     def on_mount(self) -> None:
         """Open the first screen and follow the bus."""
@@ -551,8 +554,8 @@ class PalaverApp(App[int]):
         if self.past is None:
             return ""
         then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
-        count = self.present.counts.attention
-        waiting = f"  now {need_words(count)}" if count else ""
+        needs = need_words(self.present.counts.attention)
+        waiting = f"  now {needs}" if needs else ""
         return f"past #{self.past.at}  {then}  Left, Right step  Esc now{waiting}"
 
     @work(exclusive=True, group="past")
