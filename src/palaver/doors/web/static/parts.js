@@ -133,6 +133,7 @@ export class Composer {
     this.app = app;
     this.onSent = onSent;
     this.fixed = {};
+    this.refusal = "Not sent: this has ended meanwhile."; // if its button is disabled
     fields += 1;
     this.to = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
     this.text = el("textarea", { rows: 3, onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
@@ -188,7 +189,7 @@ export class Composer {
     if (text.trim() === "") return;
     if (this.submit.disabled) {
       this.result.className = "outcome bad";
-      fill(this.result, "Not sent: this has ended meanwhile.");
+      fill(this.result, this.refusal);
       return;
     }
     const to = this.replyTo ? [] : this.to.value.trim().split(/\s+/).filter(Boolean);
