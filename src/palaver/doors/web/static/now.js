@@ -27,7 +27,7 @@ export function open(app) {
   const list = new FixedList("What waits for you", {
     class: "two",
     key: (entry) => entry.key,
-    empty: "Nothing waits for you.",
+    empty: "New entries appear here by themselves.",
     onOpen: (key) => app.go("now", key),
     row: (entry) => [
       el("p", { class: "head" }, el("span", { class: `chip kind-${entry.kind}` }, KINDS[entry.kind] ?? entry.kind), " ",
@@ -60,6 +60,8 @@ export function open(app) {
     if (detail.querySelector(".ended")) return;
     const place = el("p", { class: "ended" }, "This has ended.");
     detail.prepend(place);
+    detail.classList.add("over");
+    if (writing?.text.value === "") writing.root.classList.add("done");
     for (const one of detail.querySelectorAll("button.act, form button[type=submit]")) one.disabled = true;
     const how = await ending(app, entry);
     fill(place, `This has ended: ${oneLine(how)}.`);
@@ -76,6 +78,8 @@ export function open(app) {
       return;
     }
     shown = entry;
+    detail.classList.remove("over");
+    read(entry);
     list.cursor = key;
     list.later();
     const result = outcome();
@@ -89,7 +93,12 @@ export function open(app) {
       facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", isAboutMessage(entry) ? `#${entry.seq}` : ""]]),
       el("div", { class: "text boxed" }, entry.kind === "permission" ? exact(entry.what) : entry.what), permission,
       el("p", { class: "buttons" }, actions(entry, result, permission)), result, composer?.root,
-      entry.actions?.length ? [el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command))))] : null);
+      entry.actions?.length ? el("div", { class: "terminal" }, el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command, action.word === "reply" ? " -- TEXT" : ""))))) : null);
+  }
+
+  // A message to the person counts as seen once it is opened in a visible tab.
+  function read(entry) {
+    if (entry.kind === "request" && app.canAct && document.visibilityState === "visible") app.act({ do: "seen", messages: [entry.seq] }).catch(() => {});
   }
 
   // Buttons for an entry. A permission is answered only after its whole input was shown.

@@ -213,7 +213,7 @@ export function facts(pairs) {
     .map(([label, value]) => [el("dt", {}, label), el("dd", {}, value)]));
 }
 
-export const commandLine = (words) => el("code", { class: "command" }, shell(words));
+export const commandLine = (words, more = "") => el("code", { class: "command" }, shell(words), more);
 
 // Ages are counted from now, or from the time of the past that is shown.
 export const reference = { ts: 0 };
