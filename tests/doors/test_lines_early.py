@@ -74,7 +74,9 @@ class Early:
 
     def keep(self, state: str = "idle", known: Agent | None = None) -> None:
         """Report a state early; its delay is over as soon as the task waits."""
-        self.words.keep(known or self.bus.agent("nova"), SetStatus(state=state))
+        status = SetStatus(state=state)
+        self.words.hear("nova", status)
+        self.words.keep(known or self.bus.agent("nova"), status)
         self.bus.clock.advance(2.0)
 
     async def state(self) -> str:
@@ -100,7 +102,7 @@ async def test_early_report_counts_without_a_newer_one(early: Early) -> None:
 
 async def test_newer_screen_report_drops_the_early_one(early: Early) -> None:
     early.keep()
-    early.words.drop("nova")
+    early.words.hear("nova", SetStatus(state="active"))
 
     assert await early.state() == "blocked"
 

@@ -49,7 +49,14 @@ from palaver.protocol.views import (
 from palaver.services.past import Report
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.view_pages import LastMessage, LogReader, ViewPages, event_row, last_message
+from palaver.services.view_pages import (
+    LastMessage,
+    LogReader,
+    ViewPages,
+    event_row,
+    last_message,
+    let_others_run,
+)
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -77,8 +84,6 @@ _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _REMOVAL_MS: Final = 500
 """Milliseconds between two looks at a message whose text is being removed: no event reports the end."""
-_STEP: Final = 20
-"""Rows that are built before other callers can run."""
 _LONGEST_SLEEP_S: Final = 60.0
 """The clock of the machine may be set while nothing happens."""
 
@@ -653,8 +658,9 @@ class _Hub:
 
     async def _begin(self) -> None:
         self._seq = self._queries.last()
-        for at, agent in enumerate(self._sources.directory.all()):
-            await _let_others_run(at)
+        # A copy: agents may join meanwhile.
+        for at, agent in enumerate(tuple(self._sources.directory.all())):
+            await let_others_run(at)
             self._count(agent)
             self._watch_agent(agent)
         for room in read_open_rooms(self._queries.rows):
@@ -805,7 +811,7 @@ class _Hub:
         rows: list[EventRow] = []
         noted: set[tuple[object, ...]] = set()
         for at, event in enumerate(events):
-            await _let_others_run(at)
+            await let_others_run(at)
             rows.append(event_row(event))
             # In a flood most messages are like the one before.
             kind = _kind_of_message(event)
@@ -863,7 +869,7 @@ class _Hub:
         names += _take(self._changed.counted, _LIMIT_AGENTS - len(names))
         rows = []
         for at, name in enumerate(dict.fromkeys(names)):
-            await _let_others_run(at)
+            await let_others_run(at)
             if self._sources.directory.get(name) is None:
                 continue
             if name not in self._last:
@@ -892,7 +898,7 @@ class _Hub:
         found: list[Attention] = []
         settled: list[str] = []
         for at, key in enumerate(_take(self._changed.attention, _LIMIT_KEYS)):
-            await _let_others_run(at)
+            await let_others_run(at)
             entry = self._pages.attention_of(key)
             if entry is None:
                 settled += self._attention.remove(key)
@@ -944,11 +950,6 @@ def _kind_of_message(event: Event) -> tuple[object, ...] | None:
 
 def _is_empty(changes: Changes) -> bool:
     return changes == Changes(after=changes.after, seq=changes.after)
-
-
-async def _let_others_run(at: int) -> None:
-    if at % _STEP == _STEP - 1:
-        await asyncio.sleep(0)
 
 
 class _DueTimes:

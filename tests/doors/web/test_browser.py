@@ -216,6 +216,26 @@ def test_ledger_equals_the_receipts_of_the_command(stage: PageStage) -> None:
     page.keyboard.press("Escape")
 
 
+def test_ledger_of_a_message_to_many_is_shown_in_pages(stage: PageStage) -> None:
+    page = stage.page
+    paths = [f"nobody/{number:02}" for number in range(60)]
+    stage.home.ok("send", *paths, "--", "to sixty paths")
+    stage.open("Log")
+
+    page.get_by_role("option").filter(has_text="to sixty paths").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("1 to 50 of 60")
+    last = dialog.get_by_role("cell", name="nobody/55")
+    expect(last).to_have_count(0)
+    dialog.get_by_role("button", name="Next recipients").press("Enter")
+    expect(dialog).to_contain_text("51 to 60 of 60")
+
+    expect(last).to_have_count(2)
+    expect(dialog.get_by_role("button", name="Next recipients")).to_be_disabled()
+    assert problems(page) == []
+    page.keyboard.press("Escape")
+
+
 def test_names_are_completed_in_the_text_and_in_the_recipients(stage: PageStage) -> None:
     page = stage.page
     stage.open("Talk")

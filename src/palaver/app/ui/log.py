@@ -157,7 +157,7 @@ def event_line(row: EventRow, look: Look, width: int) -> Content:
     to = f" {look.arrow} {counted_names(row.to, look, 2)}" if row.to else ""
     head.append((f"{look.name(row.sender)}{to}", "bold"))
     text = marked_text(row.text, row.hits)
-    return Content.assemble(*head, ": " if row.text else "", text).truncate(width, ellipsis=not look.is_ascii)
+    return Content.assemble(*head, ": " if row.text else "", text).truncate(width, ellipsis=True)
 
 
 _WIDTH_TIME: Final = 40

@@ -201,7 +201,7 @@ async def up(call: Call) -> int:
     for kind in _KINDS:
         await _change_door(call, kind)
     lift_stop(call.services.daemon.home)
-    view = daemon_view(call.services)
+    view = await daemon_view(call.services)
     if call.is_json:
         await call.say_json(view)
     else:
@@ -254,7 +254,7 @@ async def status(call: Call) -> int:
         ]
         await call.say_lines(lines)
         return 0
-    view = daemon_view(call.services)
+    view = await daemon_view(call.services)
     if call.is_json:
         await call.say_json(view)
         return 0

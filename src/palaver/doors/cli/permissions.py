@@ -88,7 +88,7 @@ PERMISSION_COMMANDS: Final = (
 
 async def pending(call: Call) -> int:
     """Show everything that waits for a person, oldest first."""
-    found = attention_view(call.services)
+    found = await attention_view(call.services)
     if call.is_json:
         for entry in found:
             await call.say_json(_attention_json(call, entry))

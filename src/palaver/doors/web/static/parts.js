@@ -93,31 +93,35 @@ export function message(row) {
   ];
 }
 
-const LIMIT_ROWS = 100; // of receipts and of steps: a message can have thousands
+const LIMIT_ROWS = 100; // of steps: a message can have thousands
+const LEDGER_PAGE = 50; // recipients in one answer
 
 // The ledger of one message: its receipts, and every step with time, lane, evidence and reason.
 export async function ledger(app, seq) {
   const body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ledger" }, "Loading…");
   const shown = tell(`Message #${seq}`, body);
-  try {
-    const page = await app.ask({ what: "ledger", message: String(seq) });
+  const show = async (first) => {
+    const page = await app.ask({ what: "ledger", message: String(seq), first });
     const receipts = page.receipts?.receipts ?? [];
     const steps = page.steps ?? [];
+    const go = (text, to) => el("button", { type: "button", disabled: to < 0 || to >= page.recipients, onclick: () => show(to).then(() => body.focus(), fail) }, text);
+    const turn = page.recipients > LEDGER_PAGE ? el("div", { class: "line" }, go("Previous recipients", first - LEDGER_PAGE),
+      `${first + 1} to ${Math.min(first + LEDGER_PAGE, page.recipients)} of ${page.recipients}`, go("Next recipients", first + LEDGER_PAGE)) : null;
     const more = (all) => all.length > LIMIT_ROWS ? el("p", {}, `and ${all.length - LIMIT_ROWS} more; `, code(`pal receipts ${seq}`), " prints all") : null;
     fill(body,
       el("div", { class: "message" }, message({ ...page.message, marks: [] })),
       el("h3", {}, "Receipts"),
-      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.slice(0, LIMIT_ROWS).map((one) => [
+      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.slice(0, LEDGER_PAGE).map((one) => [
         [name(one.agent ?? one.name), one.session ? ` (session ${oneLine(one.session)})` : ""], one.state, [one.lane, one.grade].filter(Boolean).join(", "),
         one.wait?.text ?? one.reason ?? "", one.wait?.moves ?? "",
-      ])) : el("p", {}, "No recipients."), more(receipts),
+      ])) : el("p", {}, "No recipients."), turn,
       el("h3", {}, "Steps"),
       table(["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"], steps.slice(-LIMIT_ROWS).map((step) => [
         time(step.ts), `#${step.seq}`, step.name ? name(step.name) : "all", step.state, step.lane ?? "", step.grade ?? "", step.reason ?? "",
       ])), more(steps));
-  } catch (error) {
-    fill(body, oneLine(error.message));
-  }
+  };
+  const fail = (error) => fill(body, oneLine(error.message));
+  await show(0).catch(fail);
   return shown;
 }
 
