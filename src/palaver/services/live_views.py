@@ -19,7 +19,7 @@ from palaver.clock import CallLater, Clock, Timer
 from palaver.config import Settings
 from palaver.domain.routing import Directory
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import BadRequest, PalaverError, StorageFailed, Unavailable
+from palaver.errors import BadRequest, NotFound, PalaverError, StorageFailed, Unavailable
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
@@ -329,8 +329,11 @@ class LiveFacts:
         return self._sources.permissions.get(id) is not None
 
     def request(self, id: str) -> PermissionPage | None:
-        found = self._sources.permissions.get(id)
+        book = self._sources.permissions
+        found = book.get(id)
         if found is None:
+            if why := book.ending(id):
+                raise NotFound(f"request {id} for a permission", why)
             return None
         return PermissionPage(
             seq=self._sources.queries.last(),
