@@ -105,7 +105,8 @@ class Brakes:
         if self._limit_hops and chain is not None and chain.hops > self._limit_hops:
             return f"{chain.hops} replies between agents without a person in between"
         if self._limit_a_minute and fastest > self._limit_a_minute:
-            return f"more than {self._limit_a_minute} messages a minute from {caller.name} to one agent"
+            many = "1 message" if self._limit_a_minute == 1 else f"{self._limit_a_minute} messages"
+            return f"more than {many} a minute from {caller.name} to one agent"
         return None
 
     def untold(self, sender: str, seq: int, now_ms: int) -> tuple[int, ...] | None:

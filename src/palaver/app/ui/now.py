@@ -386,7 +386,8 @@ def detail_text(entry: Attention, *, is_short: bool = False) -> str:
     """Return everything that the entry itself says; with `is_short`, for an opened one, the rest."""
     lines = [] if is_short else [entry.what, ""]
     lines.append(entry.why)
-    lines += [f"to {', '.join(entry.to)}"] if entry.to and not is_short else []
+    has_others = entry.to and entry.kind != AttentionKind.REQUEST
+    lines += [f"to {', '.join(entry.to)}"] if has_others and not is_short else []
     lines += [
         f"{_KEYS_OF.get(action.word, ':'):<6} {action.word:<9} $ {pal_line(action.command)}"
         for action in entry.actions
