@@ -179,7 +179,7 @@ def play(scene: Stage) -> None:
     you.shows("> held")
     scene.record("k moves to the held message of nova, with the reason", 4)
     you.type("l")
-    you.shows("y yes", "release?", f"held: {MIRA}")
+    you.shows("y yes", "release?", f"{NOVA} → @{MIRA}")
     scene.record("l asks before it is released", 3)
     you.type("y")
     you.shows("1 needs you")
