@@ -276,6 +276,7 @@ class StatusLine(Widget):
         """Show these keys in place of the others while the person writes; empty at the end."""
         if keys != self._typing_keys:
             self._typing_keys = keys
+            self._said = None if keys else self._said
             self.refresh()
 
     def show_keys(self) -> None:
