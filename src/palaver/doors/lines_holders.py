@@ -415,7 +415,7 @@ class Holding:
         await self._services.broker.submit(SYSTEM_CALLER, request)
 
     async def report(self, name: str, status: SetStatus) -> None:
-        """Store the status of an agent; that of a held one is read from its screen."""
+        """Store the status of an agent. That of a held one is from its screen; a hook may know more."""
         caller = self._names.caller(name)
         if caller.name in self._holds:
             await self._screens.report(caller, status)

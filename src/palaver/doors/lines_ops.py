@@ -370,8 +370,7 @@ class LineSession:
         live = self._services.live
         if not isinstance(op, ViewOp):
             answering = live.answer(op.ask, partial(self._push_progress, op.req))
-            is_past = op.ask.at and isinstance(op.ask, AskPast)
-            return await (self._replace_past(answering) if is_past else answering)
+            return await (self._replace_past(answering) if isinstance(op.ask, AskPast) else answering)
         if self._view is not None:
             raise BadRequest("this connection has a view already: open another connection for another view")
         me = HUMAN if caller.is_person else caller.name
@@ -545,7 +544,7 @@ async def _agents(services: Services, name: str) -> list[AgentView]:
     agent = services.broker.directory.get(name)
     if agent is None:
         return []
-    return [agent_with_queue(services, agent)]
+    return [await agent_with_queue(services, agent)]
 
 
 def _request_of(

@@ -20,6 +20,7 @@ from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import mailbox_of, readable_mailbox
 from palaver.protocol.query import channel_place, pair_place
 from palaver.protocol.views import (
+    LIMIT_LEDGER,
     AskLedger,
     AskMessages,
     Attention,
@@ -69,7 +70,7 @@ class MarkSign:
 
 MARKS: Final[Mapping[str, MarkSign]] = {
     "queued": MarkSign("○", "o", "waiting"),
-    "held": MarkSign("⏸", "=", "held"),
+    "held": MarkSign("‖", "=", "held"),
     "submitted": MarkSign("→", ">", "on its way"),
     "seen": MarkSign("✓", "+", "seen"),
     "answered": MarkSign("↩", "<", "answered"),
@@ -213,6 +214,15 @@ def message_lines(row: MessageRow, look: Look, width: int) -> list[Content]:
     lines += mark_lines(row.marks, look, width)
     lines.append(Content(""))
     return lines
+
+
+def message_text(row: MessageRow, look: Look) -> str:
+    """Return a whole message with its marks as a text, which a window wraps."""
+    return "\n".join(line.plain for line in message_lines(row, look, _UNWRAPPED)).rstrip()
+
+
+_UNWRAPPED: Final = 100_000
+"""A width at which no line is wrapped: the window does that."""
 
 
 def _first_line(text: str) -> str:
@@ -442,8 +452,6 @@ if TYPE_CHECKING:
 
 PAGE: Final = 60
 """Messages that are read at once."""
-_UNWRAPPED: Final = 100_000
-"""A width at which no line is wrapped: the window does that."""
 _NEAR: Final = 30
 """Lines from an end at which more messages are read."""
 
@@ -678,7 +686,7 @@ class MessagesScreen(BusScreen):
     async def show_ledger(self, key: str) -> None:
         """Show each step of the delivery of a message."""
         try:
-            page = await self.ui.ask(AskLedger(message=key), LedgerPage)
+            page = await self._read_ledger(key)
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
@@ -687,6 +695,15 @@ class MessagesScreen(BusScreen):
             window.show_text(ledger_text(page, self.ui))
         else:
             self.app.push_screen(LedgerWindow(page, self.ui))
+
+    async def _read_ledger(self, key: str) -> LedgerPage:
+        """Return the ledger of a message with the steps of all recipients that are drawn."""
+        page = await self.ui.ask(AskLedger(message=key), LedgerPage)
+        steps = list(page.steps)
+        for first in range(LIMIT_LEDGER, min(page.recipients, LIMIT_RECIPIENTS), LIMIT_LEDGER):
+            more = await self.ui.ask(AskLedger(message=key, first=first), LedgerPage)
+            steps += [step for step in more.steps if step.name]
+        return msgspec.structs.replace(page, steps=tuple(steps))
 
     def refresh_ledger(self, record: Changes) -> None:
         """Keep an open ledger current."""

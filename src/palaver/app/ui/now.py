@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -22,10 +23,11 @@ from palaver.app.ui.widgets import (
     TextRows,
     Window,
     safe_content,
+    safe_line,
     window_css,
 )
 from palaver.errors import PalaverError
-from palaver.protocol.display import ago, truncate
+from palaver.protocol.display import ago, display_width, truncate
 from palaver.protocol.events import State
 from palaver.protocol.text import exact
 from palaver.protocol.views import (
@@ -46,10 +48,14 @@ if TYPE_CHECKING:
 _HINT: Final = """\
 No agent has joined yet.
 
-  pal claude --name luna     starts Claude Code as the agent luna (also codex, gemini, opencode)
-  n on the screen Agents     does the same with a form
-  pal install claude         connects a harness that you start yourself
-  ?                          shows the keys of each screen, here and everywhere
+  pal claude --name luna
+      starts Claude Code as the agent luna; codex, gemini and opencode work the same way
+  n on the screen Agents (2)
+      does the same with a form
+  pal install claude
+      connects a harness that you start yourself
+  ?
+      shows the keys of each screen, here and everywhere
 """
 _QUIET: Final = "Nothing waits for you."
 _URGENT: Final = frozenset({AttentionKind.PERMISSION, AttentionKind.BLOCKED})
@@ -69,7 +75,7 @@ class AttentionRows:
     def row(self, index: int, width: int) -> Content | None:
         """Return the kind, age, agent and text of an entry."""
         entry = self._app.store.attention[self.key(index)]
-        return attention_line(entry, self._app.now_ms(), is_ascii=self._app.is_ascii)
+        return attention_line(entry, self._app.now_ms(), width, is_ascii=self._app.is_ascii)
 
     def want(self, first: int, last: int) -> None:
         """Do nothing: all entries are there."""
@@ -83,12 +89,24 @@ class AttentionRows:
         return self._app.store.attention_list.find(key)
 
 
-def attention_line(entry: Attention, now: int, *, is_ascii: bool = False) -> Content:
-    """Return an entry as one line."""
+def attention_line(entry: Attention, now: int, width: int, *, is_ascii: bool = False) -> Content:
+    """Return an entry as one line of at most `width` columns."""
+    wide = 16 if width >= _WIDE_NAME else 8
     kind = Content.styled(f"{entry.kind:<11} ", RED if entry.kind in _URGENT else YELLOW)
     age = Content.styled(f"{ago(now - entry.since):>4} ", DIM)
-    who = safe_content(f"{truncate(entry.who, 16):<16} ", BOLD, is_ascii=is_ascii)
-    return kind + age + who + safe_content(entry.what, is_ascii=is_ascii)
+    name = safe_line(truncate(entry.who, wide), is_ascii=is_ascii)
+    who = safe_content(f"{name}{' ' * (wide - display_width(name))} ", BOLD)
+    what = safe_content(entry.what, is_ascii=is_ascii)
+    space = Content(" ")
+    is_short = width < _WIDE_AGE
+    line = kind.rstrip() + space + who.rstrip() + space + what if is_short else kind + age + who + what
+    return line.truncate(width, ellipsis=True)
+
+
+_WIDE_AGE: Final = 30
+"""A line with fewer columns has no age, and no columns."""
+_WIDE_NAME: Final = 60
+"""A line with fewer columns has a shorter name, so that the text has room."""
 
 
 _KEYS_OF: Final = {
@@ -105,9 +123,7 @@ _KEYS_OF: Final = {
 }
 """The key of each action that an entry can have."""
 _ANSWERS: Final = ("approve", "deny")
-_OVER: Final = (
-    "This request has ended meanwhile: it was answered elsewhere, withdrawn, or not answered in time."
-)
+_OVER: Final = "This request has ended meanwhile: "
 
 
 class EntryWindow(Window):
@@ -155,15 +171,15 @@ class NowScreen(BusScreen):
         ),
     ]
     DEFAULT_CSS = """
-    NowScreen #detail { height: auto; max-height: 50%; min-height: 1; margin: 1 0 0 2; }
+    NowScreen #detail { height: auto; max-height: 50%; min-height: 1; margin: 1 0 0 0; padding: 0 0 0 2; }
     NowScreen.-low #detail { display: none; }
     NowScreen.-hint #entries { display: none; }
-    NowScreen.-hint #detail { display: block; height: 1fr; max-height: 100%; margin: 0; }
+    NowScreen.-hint #detail { display: block; height: 1fr; max-height: 100%; margin: 0; padding: 0; }
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked: tuple[str, Question] | None = None
+        self._asked: tuple[Attention, Question] | None = None
         self._replied: Attention | None = None
 
     def compose_content(self) -> ComposeResult:
@@ -193,8 +209,9 @@ class NowScreen(BusScreen):
         self.rows.say_if_empty("" if self.store.is_empty or not self.store.has_snapshot else _QUIET)
         self.rows.refresh_rows()
         self._show_detail()
-        if self._asked is not None and self._asked[0] not in self.store.attention and not self.store.is_away:
-            self._asked[1].warn(_OVER)
+        if self._asked is not None and self._has_ended(self._asked[0]):
+            asked, self._asked = self._asked, None
+            self._warn(*asked)
 
     def in_view(self, record: "Record") -> Collection[str]:
         """Return the entries in the visible part of the list."""
@@ -234,7 +251,7 @@ class NowScreen(BusScreen):
             text = await self._whole(entry)
         except PalaverError as error:
             text = f"{entry.what}\n\n{error}"
-        keys = f"{detail_text(entry, is_short=True)}"
+        keys = detail_text(entry, is_short=True)
         self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry))
 
     def act_on(self, entry: Attention, press: str) -> None:
@@ -260,10 +277,17 @@ class NowScreen(BusScreen):
             return permission_text(await link.ask(AskPermission(id=entry.id, at=at), PermissionPage))
         if not entry.seq:
             return entry.what
-        page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
         if entry.kind == AttentionKind.REQUEST and not at:
-            await link.acknowledge([entry.seq])
-        return message_text(page.message)
+            await link.acknowledge([entry.seq])  # before its state is read, which says so then
+        page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
+        return self._message_text(page.message)
+
+    def _message_text(self, row: MessageRow) -> str:
+        from palaver.app.ui.messages import look_of, message_text  # only when it is used
+
+        # Why it waits is what the entry itself says.
+        settled = tuple(mark for mark in row.marks if mark.reason is None)
+        return message_text(msgspec.structs.replace(row, marks=settled), look_of(self.ui))
 
     def action_answer(self, word: str) -> None:
         """Approve or deny the permission request with the cursor."""
@@ -314,8 +338,12 @@ class NowScreen(BusScreen):
                 page = await self.ui.link.ask(AskLedger(message=str(entry.seq)), LedgerPage)
                 return ending_text(entry, page)
         except PalaverError as error:
-            return str(error)
+            return str(error).removeprefix(f"there is no request {entry.id} for a permission: ")
         return "this entry has ended meanwhile"
+
+    @work(group="warn")
+    async def _warn(self, entry: Attention, question: Question) -> None:
+        question.warn(f"{_OVER}{await self._ending(entry)}.")
 
     @work(group="ended")
     async def _say_ending(self, entry: Attention) -> None:
@@ -349,7 +377,7 @@ class NowScreen(BusScreen):
 
     async def _ask_and_run(self, entry: Attention, title: str, text: str, argv: Sequence[str]) -> None:
         question = Question(title, text, pal_line(argv))
-        self._asked = (entry.key, question)
+        self._asked = (entry, question)
         try:
             is_agreed: bool = await self.ui.push_screen_wait(question)
         finally:
@@ -363,13 +391,15 @@ class NowScreen(BusScreen):
 
 
 def detail_text(entry: Attention, *, is_short: bool = False) -> str:
-    """Return everything that the entry itself says; with `is_short` only why it waits, and the keys."""
+    """Return everything that the entry itself says; with `is_short`, for an opened one, the rest."""
     lines = [] if is_short else [entry.what, ""]
     lines.append(entry.why)
-    lines += [f"to {', '.join(entry.to)}"] if entry.to and not is_short else []
+    has_others = entry.to and entry.kind != AttentionKind.REQUEST
+    lines += [f"to {', '.join(entry.to)}"] if has_others and not is_short else []
     lines += [
         f"{_KEYS_OF.get(action.word, ':'):<6} {action.word:<9} $ {pal_line(action.command)}"
         for action in entry.actions
+        if not (is_short and action.word == "show")
     ]
     return "\n".join(lines)
 
@@ -392,13 +422,3 @@ def permission_text(page: PermissionPage) -> str:
     head = f"{page.agent} asks: {exact(page.text)}"
     whole = "\n".join(map(exact, page.input.split("\n")))
     return "\n\n".join((head, whole, f"request {page.id}, digest {page.digest}"))
-
-
-def message_text(row: MessageRow) -> str:
-    """Return a whole message with its receipts."""
-    lines = [f"#{row.seq} from {row.sender} to {', '.join(row.to)}", "", row.text]
-    lines += ["(the message is longer; 'pal show' prints all of it)"] if row.is_cut else []
-    for mark in row.marks:
-        why = f": {mark.reason.text}; next: {mark.reason.moves}" if mark.reason is not None else ""
-        lines.append(f"{mark.name} {mark.state}{why}")
-    return "\n".join(lines)
