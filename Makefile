@@ -25,7 +25,7 @@ CORE       := protocol state domain log identity broker delivery
 CORE_FILES := src/palaver/protocol/*,src/palaver/state/*,src/palaver/domain/*,src/palaver/log/*
 CORE_FILES := $(CORE_FILES),src/palaver/identity/*,src/palaver/broker/*,src/palaver/delivery/*
 
-.PHONY: native-check run picture test test-processes quick nightly test-harness docs compat check dist lock format lint types layers english coverage unlocked bench clean help
+.PHONY: native-check run picture pictures test test-processes quick nightly test-harness docs compat check dist lock format lint types layers english coverage unlocked bench clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ run: $(READY) ## show a bus with two agents that talk, in a temporary home, then
 
 picture: $(READY) ## record the pictures of the README: its story in three terminals, and the dashboard
 	@PYTHONPATH=. $(BIN)/python -m tools.picture
+
+pictures: $(READY) ## keep the pictures of the dashboard as they are drawn now; look at each changed one
+	@$(BIN)/python -m pytest -q -n 0 tests/app/ui/test_pictures.py --snapshot-update
 
 test: $(READY) ## run every test
 	@$(AGAIN) $(BIN)/python $(PYTEST)

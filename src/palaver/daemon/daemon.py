@@ -279,7 +279,11 @@ class Reactors:
             return await broker.submit(SYSTEM_CALLER, request)
 
         async def rest(agent: Agent) -> object:
-            return await broker.submit(caller_for(agent), SetStatus(state=AgentState.IDLE))
+            return await broker.submit_status(
+                caller_for(agent),
+                SetStatus(state=AgentState.IDLE),
+                only_if=lambda known: (known.state, known.detail) == (agent.state, agent.detail),
+            )
 
         call_later = asyncio.get_running_loop().call_later
         self.delivery = DeliveryReactor(

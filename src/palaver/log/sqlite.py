@@ -45,7 +45,8 @@ from palaver.log.archive import (
 from palaver.log.records import (
     COLUMNS,
     Blobs,
-    SqliteRows,
+    CachedRows,
+    TableVersions,
     count_blobs,
     count_unreadable,
     read_indexed,
@@ -265,6 +266,7 @@ class SqliteLog:
         writer: Writer,
         reader: Reader,
         point: sqlite3.Connection,
+        versions: TableVersions,
         blobs: Blobs,
         newest: Newest,
         archives: Archives,
@@ -287,7 +289,7 @@ class SqliteLog:
         self._writer = writer
         self._reader = reader
         self._point = point
-        self._rows = SqliteRows(point)
+        self._rows = CachedRows(point, versions)
         self._blobs = blobs
         self._newest = newest
         self._archives = archives
@@ -350,6 +352,7 @@ class SqliteLog:
             writer=writer,
             reader=reader,
             point=point,
+            versions=batches.versions,
             blobs=blobs,
             newest=newest,
             archives=archives,

@@ -111,7 +111,7 @@ _GATES: Final = frozenset(
 )
 """Reasons of a closed gate. Each is its own label."""
 _HOPS: Final = " replies between agents without a person in between"
-_RATE: Final = " messages a minute from "
+_RATE: Final = " a minute from "
 """Parts of the reasons of `domain/brakes.py`."""
 DOORS: Final = ("websocket", "irc", "view")
 """The doors that drop a follower that reads too slowly."""

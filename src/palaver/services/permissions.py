@@ -291,11 +291,11 @@ class PermissionService:
 
     async def _goes_on(self, pending: Pending, *, is_allowed: bool) -> None:
         """Store that the agent is no longer blocked; its next hook reports the exact state."""
-        known = self._broker.directory.get(pending.agent)
-        if known is None or known.left or known.state != AgentState.BLOCKED:
-            return
         detail = one_line(pending.text) if is_allowed else THINKING
-        await self._broker.submit(pending.caller, SetStatus(state=AgentState.ACTIVE, detail=detail))
+        status = SetStatus(state=AgentState.ACTIVE, detail=detail)
+        await self._broker.submit_status(
+            pending.caller, status, only_if=lambda known: known.state == AgentState.BLOCKED
+        )
 
     async def _write(self, pending: Pending, decision: str, reason: str) -> None:
         request = ClosePermission(name=pending.agent, permission=pending.id, decision=decision, reason=reason)

@@ -171,6 +171,8 @@ def _is_asleep(services: Services, agent: Agent) -> bool:
     """Return whether an idle agent has held messages because nothing can wake it. Reads a limited number."""
     if agent.left or agent.state != AgentState.IDLE:
         return False
+    if not services.delivery.levels(agent.name):
+        return False  # Without a lane no gate holds anything: do not read a mailbox that no one empties.
     rows = services.queries.rows
     for mail in islice(read_mail(rows, agent.name), _LOOKED_AT):
         entry = read_entry(rows, mail.seq, agent.name) if mail.is_gated else None

@@ -1,9 +1,12 @@
 """A bus in memory for the screens: it answers questions about conversations, rooms and events."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from html import unescape
 
 import msgspec
 from tests.app.ui.fake_link import FakeCommands, FakeLink, agent, lines_of, snapshot
+from textual.app import App
 from textual.pilot import Pilot
 
 from palaver.app.ui.app import PalaverApp
@@ -11,6 +14,7 @@ from palaver.app.ui.widgets import StatusLine
 from palaver.errors import NotFound
 from palaver.protocol.views import (
     LIMIT_LEDGER,
+    AgentRow,
     AnyAsk,
     AskConversations,
     AskLedger,
@@ -52,6 +56,7 @@ class FakeBus:
         self.talks: dict[str, list[MessageRow]] = {}
         self.rows: dict[str, ConversationRow] = {}
         self.rooms: dict[str, RoomPage] = {}
+        self.agents: tuple[AgentRow, ...] = (agent("luna"), agent("nova"))
         self.last = 10
         self.link = FakeLink()
         self.commands = FakeCommands()
@@ -92,7 +97,7 @@ class FakeBus:
         self.link.push(self.snapshot(*attention))
 
     def snapshot(self, *attention: Attention) -> Snapshot:
-        base = snapshot(agent("luna"), agent("nova"), attention=attention, seq=self.last)
+        base = snapshot(*self.agents, attention=attention, seq=self.last)
         return msgspec.structs.replace(base, talks=tuple(self.rows.values()))
 
     def changed(self, after: int, key: str, *, moved: Iterable[int] = ()) -> None:
@@ -198,7 +203,13 @@ async def settle(pilot: Pilot[int], is_so: Callable[[], object]) -> None:
         await pilot.pause()
         if is_so():
             return
-    raise AssertionError("it did not become so")
+    raise AssertionError(f"it did not become so:\n{screen_text(pilot.app)}")
+
+
+def screen_text(app: App[int]) -> str:
+    """Return everything that the screen shows, line by line."""
+    picture = re.sub(r"<style>.*?</style>|<[^>]+>", "", app.export_screenshot(), flags=re.DOTALL)
+    return unescape(picture).replace("\N{NO-BREAK SPACE}", " ").strip()
 
 
 def status(app: PalaverApp) -> str:

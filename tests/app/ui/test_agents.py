@@ -300,8 +300,8 @@ async def test_opened_agent_shows_screen_queue_with_reasons_and_messages() -> No
         live = screen.query_one("#screen", TextRows).text
 
     assert "please look" in queue
-    assert "why: luna has not called" in queue
-    assert "#8 luna -> human: done" in messages
+    assert "Why: luna has not called" in queue
+    assert "luna → you  #8\n    done" in messages
     assert live == "$ make\nall green"
     assert ["pal", "peek", "luna"] in commands.ran
 

@@ -73,7 +73,7 @@ def test_final_marks_share_a_line_and_waiting_ones_have_reasons() -> None:
     lines = _texts(mark_lines([*seen, *waiting], LOOK, 80))
 
     assert lines[0] == "  ✓ seen: a0, a1, a2, a3 and 9,996 more"
-    assert lines[1] == "  ⏸ held: b0: kira is busy"
+    assert lines[1] == "  ‖ held: b0: kira is busy"
     assert lines[-1] == "  2 more recipients wait; Enter shows each"
     assert len(lines) == 6
 

@@ -96,3 +96,12 @@ def test_away_and_back_are_said_once_and_nothing_is_missed() -> None:
         "Agents: 2 active. Open attention: 0. Unread messages: 1.",
         "Done: request, nova: which port?",
     ]
+
+
+def test_agent_that_has_ended_is_named_as_on_the_screens() -> None:
+    plain = _lines()
+    list(plain.lines(_snapshot(), 0))
+    left = AgentRow(name="luna", state="exited", since=1, seq=7, has_left=True)
+
+    assert list(plain.lines(_agent("exited"), 0)) == ["luna has exited"]
+    assert list(plain.lines(Changes(after=6, seq=7, agents=(left,)), 2000)) == ["luna has left"]

@@ -70,7 +70,7 @@ def test_person_sees_and_answers_what_waits(bus: Home, person: ScreenPerson) -> 
     luna, nova = joined(bus, "luna"), joined(bus, "nova")
     ask(luna, "make [red]all[/]")
     person.run("pal")
-    person.sees("permission", "make [red]all[/]", "1 need you", "bus up")
+    person.sees("permission", "make [red]all[/]", "1 needs you", "bus up")
 
     person.press(b"3")
     nova.ok("send", "@human", "--intent", "request", "--", "Which branch?")
@@ -80,7 +80,7 @@ def test_person_sees_and_answers_what_waits(bus: Home, person: ScreenPerson) -> 
     person.press(b"a")
     person.sees("approve this request of luna?", '"command": "make [red]all[/]"', "y yes")
     person.press(b"y")
-    person.sees("allowed: luna", "1 need you")
+    person.sees("allowed: luna", "1 needs you")
     person.press(b"r")
     person.sees("to @nova, reply to #")
     person.press(b"main\r")

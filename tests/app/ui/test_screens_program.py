@@ -69,7 +69,7 @@ def test_every_screen_fits_every_terminal(bus: Home, luna: Agent, size: tuple[in
 def test_person_reads_answers_and_looks_at_the_ledger(bus: Home, luna: Agent) -> None:
     person = ScreenPerson(bus, cols=100, rows=30)
     person.run("pal ui")
-    person.sees("1 need you")
+    person.sees("1 needs you")
 
     person.press(b"3")
     person.sees("which pört?", "✓ seen: you")
@@ -127,10 +127,10 @@ def test_past_shows_the_bus_as_it_was_and_refuses_to_send(bus: Home, luna: Agent
     seq = asked["seq"]
     person = ScreenPerson(bus, cols=100, rows=30)
     person.run("pal ui")
-    person.sees("1 need you")
+    person.sees("1 needs you")
 
     person.press(f"6t{seq - 1}\r".encode())
-    person.sees(f"past #{seq - 1}", "0 need you", "now 1 need you")
+    person.sees(f"past #{seq - 1}", "0 need you", "now 1 needs you")
     person.press(b"3")
     person.sees_that(
         lambda: "[3 Talk]" in person.text and "hello room" in person.text and "which" not in person.text,
@@ -139,7 +139,7 @@ def test_past_shows_the_bus_as_it_was_and_refuses_to_send(bus: Home, luna: Agent
     person.press(b"n")
     person.sees("nothing can be changed there")
     person.press(b"\x1b[C")
-    person.sees(f"past #{seq}", "1 need you")
+    person.sees(f"past #{seq}", "1 needs you")
     person.press(b"\x1b")
     person.sees("which pört?", "bus up")
     person.close()

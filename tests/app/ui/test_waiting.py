@@ -7,6 +7,8 @@ from tests.app.ui.terminals import ScreenPerson
 from tests.daemon.stage import Home, Shell, check_output, new_home, run_as_person, write_settings
 from tests.daemon.test_permissions import ask, decision, session
 
+from palaver.protocol.display import need_words
+
 LUNA, NOVA, MIRA, KILO = NAMES = ("luna", "nova", "mira", "kilo")
 
 
@@ -68,6 +70,13 @@ def to_entry(person: ScreenPerson, text: str) -> None:
     pytest.fail(f"no entry has {text} in:\n{person.text}")
 
 
+def list_ends(person: ScreenPerson, kind: str) -> None:
+    """Wait until the list has no entry of a kind: the top line may be drawn before the list."""
+    person.sees_that(
+        lambda: not any(line[2:].startswith(kind) for line in person.lines[2:]), f"the list without {kind}"
+    )
+
+
 def state_of(bus: Home, seq: int) -> str:
     """Return the state of a message for its only recipient."""
     (receipt,) = bus.ok("receipts", str(seq), "--json").json["receipts"]
@@ -88,11 +97,13 @@ def test_permission_held_message_and_request_are_seen_and_answered(
     person.sees(f"approve this request of {LUNA}?", '"command": "touch x"', "y yes")
     person.press(b"y")
     person.sees("2 need you")
+    list_ends(person, "permission")
     to_entry(person, "please rebase")
     person.press(b"l")
     person.sees("release?", "please rebase", f"pal release {held}", "y yes")
     person.press(b"y")
-    person.sees("1 need you")
+    person.sees("1 needs you")
+    list_ends(person, "held")
     to_entry(person, "Which branch?")
     person.press(b"r")
     person.sees(f"to @{KILO}, reply to #{asked}")
@@ -114,7 +125,7 @@ def test_message_released_elsewhere_is_refused_with_what_happened(
 ) -> None:
     held = hold(agents[NOVA], MIRA, "please rebase")
     person.run("pal ui")
-    person.sees("1 need you", "please rebase")
+    person.sees("1 needs you", "please rebase")
     person.press(b"l")
     person.sees("release?", "y yes")
 
@@ -132,7 +143,7 @@ def test_request_answered_elsewhere_keeps_the_reply_unsent(
 ) -> None:
     asked = request(agents[KILO], "Which branch?")
     person.run("pal ui")
-    person.sees("1 need you", "Which branch?")
+    person.sees("1 needs you", "Which branch?")
     person.press(b"r")
     person.sees(f"reply to #{asked}")
     person.press(b"main, I think")
@@ -147,12 +158,23 @@ def test_request_answered_elsewhere_keeps_the_reply_unsent(
     assert state_of(bus, asked) == "answered"
 
 
+def test_opened_request_is_shown_as_seen(bus: Home, agents: dict[str, Shell], person: ScreenPerson) -> None:
+    asked = request(agents[KILO], "Which branch?")
+    person.run("pal ui")
+    person.sees("1 needs you", "1 unread", "Which branch?")
+
+    person.press(b"\r")
+
+    person.sees(f"#{asked} from {KILO}", "you: seen", "0 unread")
+    assert "has not read it" not in person.text
+
+
 def test_opened_entry_that_has_ended_says_what_happened(
     bus: Home, agents: dict[str, Shell], person: ScreenPerson
 ) -> None:
     held = hold(agents[NOVA], MIRA, "please rebase")
     person.run("pal ui")
-    person.sees("1 need you", "please rebase")
+    person.sees("1 needs you", "please rebase")
     person.press(b"\r")
     person.sees(f"#{held} from {NOVA}")
 
@@ -178,4 +200,4 @@ def test_request_is_in_the_top_line_of_every_screen_at_once(
         person.press(keys)
         person.sees(shown)
         request(agents[sender], f"May I, asks {sender}?")
-        person.sees(f"{number} need you", f"{number} unread", shown)
+        person.sees(need_words(number), f"{number} unread", shown)

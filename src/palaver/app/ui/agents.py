@@ -16,6 +16,7 @@ from textual.widgets import Static
 
 from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import Result, pal_line
+from palaver.app.ui.messages import Look, MessageLines, look_of
 from palaver.app.ui.rows import Lines, RowList
 from palaver.app.ui.store import SORTS
 from palaver.app.ui.widgets import (
@@ -521,13 +522,13 @@ class AgentScreen(AgentActions):
     ]
     DEFAULT_CSS = """
     AgentScreen .parts { layout: horizontal; height: 1fr; width: 1fr; }
-    AgentScreen .lists { width: 1fr; height: 1fr; border-left: solid; }
+    AgentScreen .lists { width: 1fr; height: 1fr; border-left: solid ansi_default; }
     AgentScreen #screen { width: 2fr; }
     AgentScreen .title { height: 1; text-style: bold underline; }
     AgentScreen #head { height: auto; max-height: 3; }
     AgentScreen.-narrow .parts { layout: vertical; }
     AgentScreen.-narrow #screen { width: 1fr; height: 2fr; }
-    AgentScreen.-narrow .lists { height: 3fr; border-left: none; border-top: solid; }
+    AgentScreen.-narrow .lists { height: 3fr; border-left: none; border-top: solid ansi_default; }
     AgentScreen.-tiny .lists { border: none; }
     AgentScreen.-low .title { display: none; }
     AgentScreen.-low #head { max-height: 1; }
@@ -616,15 +617,16 @@ class AgentScreen(AgentActions):
                 self._ask_soon()
         self._page = page
         self._draw_head()
-        now = self.ui.now_ms()
+        now, look = self.ui.now_ms(), look_of(self.ui)
         self.query_one("#queue", RowList).show(
-            _EntryLines([(str(row.seq), queue_line(row, now)) for row in page.queue], is_ascii=self.is_ascii),
+            _EntryLines(
+                [(str(row.seq), queue_line(row, now, look)) for row in page.queue], is_ascii=self.is_ascii
+            ),
             self.query_one("#queue", RowList).cursor_key,
         )
         messages = self.query_one("#messages", RowList)
-        source = _EntryLines(
-            [(str(row.seq), message_line(row)) for row in page.messages], is_ascii=self.is_ascii
-        )
+        source = MessageLines(look)
+        source.replace(page.messages, has_older=False, has_newer=False)
         messages.show(source, "" if messages.cursor >= messages.total - 1 else messages.cursor_key)
 
     @property
@@ -705,7 +707,8 @@ class AgentScreen(AgentActions):
         if event.rows.id == "queue":
             waiting = next((row for row in self._page.queue if str(row.seq) == event.key), None)
             if waiting is not None:
-                self.ui.push_screen(Window(f"#{waiting.seq} from {waiting.sender}", queue_text(waiting)))
+                text = queue_text(waiting, look_of(self.ui))
+                self.ui.push_screen(Window(f"#{waiting.seq} from {waiting.sender}", text))
         elif (message := self._message(event.key)) is not None:
             self.ui.push_screen(Window(f"#{message.seq} from {message.sender}", message.text))
 
@@ -778,22 +781,15 @@ def agent_head(row: AgentRow, page: AgentPage | None, now: int, *, is_ascii: boo
     return first + Content("\n") + second if second else first
 
 
-def queue_line(row: WaitingMessage, now: int) -> str:
+def queue_line(row: WaitingMessage, now: int, look: Look) -> str:
     """Return a waiting message with the reason."""
-    age = ago(now - row.ts)
-    return f"#{row.seq} {row.state} {age} from {row.sender}: {row.text}\nwhy: {row.reason.text}"
+    head = f"{look.mark(row.state)} {ago(now - row.ts)}  #{row.seq} {look.name(row.sender)}"
+    return f"{head}: {row.text}\nWhy: {row.reason.text}"
 
 
-def queue_text(row: WaitingMessage) -> str:
+def queue_text(row: WaitingMessage, look: Look) -> str:
     """Return a whole waiting message: why it waits, and what would move it."""
     return (
-        f"{row.text}\n\nstate: {row.state}, priority {row.priority}\n"
-        f"why: {row.reason.text} ({row.reason.code})\nnext: {row.reason.moves}"
+        f"{row.text}\n\n{look.mark(row.state)}, priority {row.priority}\n"
+        f"Why: {row.reason.text} [{row.reason.code}]\nNext: {row.reason.moves}"
     )
-
-
-def message_line(row: MessageRow) -> str:
-    """Return a message with the state for each recipient."""
-    marks = ", ".join(f"{mark.name} {mark.state}" for mark in row.marks)
-    to = " ".join(row.to)
-    return f"#{row.seq} {row.sender} -> {to}: {row.text}" + (f"\n[{marks}]" if marks else "")

@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ from palaver.app.ui.widgets import (
     safe_line,
 )
 from palaver.errors import PalaverError
+from palaver.protocol.display import need_words
 from palaver.protocol.lines import NoticeReply
 from palaver.protocol.views import (
     LIMIT_PAGE,
@@ -64,8 +66,10 @@ class BusLink(Protocol):
     def records(self) -> "AsyncGenerator[Record, None]":
         """Yield a snapshot first, then changes; `BusAway` and a new snapshot if the bus was away."""
 
-    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
-        """Return one page."""
+    async def ask(
+        self, question: AnyAsk, answer: type[T], progress: Callable[[int], None] | None = None
+    ) -> T:
+        """Return one page. `progress` gets the seq that a question about the past has reached."""
 
     async def acknowledge(self, seqs: Iterable[int]) -> None:
         """Mark messages to the person as seen."""
@@ -101,6 +105,9 @@ TIMES_S: Final = 5.0
 """Seconds between two drawings of times such as `12s`."""
 _LOW: Final = 8
 """A terminal with fewer lines has no line with the names of the screens."""
+
+_LONG_S: Final = 90.0
+"""A time above this many seconds is shown in minutes."""
 
 _THEME: Final = "ansi-dark"
 """The theme with the colours of the terminal itself, which may be dark or light."""
@@ -292,6 +299,29 @@ class BusScreen(Screen[None]):
         return ""
 
 
+class PastReading:
+    """How far the way to a seq of the past is, as a sentence. Pure: the time is handed in."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self._first: tuple[int, float] | None = None
+
+    def sentence(self, seq: int, now_s: float) -> str:
+        """Return the sentence for a reached seq. The time that is left is known from the second one on."""
+        line = f"reading the bus at #{self._at}: {min(seq, self._at):,} of {self._at:,} events"
+        if self._first is None or seq < self._first[0]:
+            self._first = (seq, now_s)
+        first, began_s = self._first
+        if first < seq < self._at and now_s > began_s:
+            left_s = (self._at - seq) * (now_s - began_s) / (seq - first)
+            line += f", about {_length_of(left_s)} left"
+        return f"{line}; Esc stops"
+
+
+def _length_of(seconds: float) -> str:
+    return f"{max(1, round(seconds))} s" if seconds < _LONG_S else f"{round(seconds / 60)} min"
+
+
 class TerminalDriver(LinuxDriver):
     """The terminal of the person. Bytes that are not UTF-8 are dropped; they do not end the dashboard."""
 
@@ -322,6 +352,7 @@ class TerminalDriver(LinuxDriver):
 class PalaverApp(App[int]):
     """The dashboard of one bus."""
 
+    TITLE = "pal ui"
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         *(letter_key(key, f"open_screen('{key}')") for key in SCREENS),
@@ -346,15 +377,17 @@ class PalaverApp(App[int]):
         room: str = "",
         drawn: Callable[[], None] = lambda: None,
         driver: type[Driver] | None = None,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         """`first` is the key of the first screen. With `room` there is only the chat of that room.
 
-        `drawn` is called once the first screen shows the bus.
+        `drawn` is called once the first screen shows the bus. `clock` returns Unix milliseconds.
         """
         super().__init__(driver_class=driver or TerminalDriver, ansi_color=True)
         self.theme = _THEME
         self.link = link
         self.commands = commands
+        self.clock = clock
         self.is_ascii = is_ascii
         self.present = Store()
         self.past: Store | None = None
@@ -376,7 +409,7 @@ class PalaverApp(App[int]):
 
     def now_ms(self) -> int:
         """Return the time of the shown bus in Unix milliseconds."""
-        return self.past.now if self.past is not None else now_ms()
+        return self.past.now if self.past is not None else self.clock()
 
     def on_mount(self) -> None:
         """Open the first screen and follow the bus."""
@@ -521,17 +554,22 @@ class PalaverApp(App[int]):
         if self.past is None:
             return ""
         then = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.past.now / 1000))
-        count = self.present.counts.attention
-        waiting = f"  now {count} need you" if count else ""
+        needs = need_words(self.present.counts.attention)
+        waiting = f"  now {needs}" if needs else ""
         return f"past #{self.past.at}  {then}  Left, Right step  Esc now{waiting}"
 
     @work(exclusive=True, group="past")
     async def show_past(self, seq: int) -> None:
         """Show the bus on every screen as it was at a seq."""
         self._past_target = max(1, min(seq, self.present.seq))
-        self.say(f"reading the bus at #{self._past_target} ...")
+        self.say(f"reading the bus at #{self._past_target}; Esc stops")
+        reading = PastReading(self._past_target)
+
+        def progress(reached: int) -> None:
+            self.say(reading.sentence(reached, time.monotonic()))
+
         try:
-            snapshot = await self.link.ask(AskPast(at=self._past_target), Snapshot)
+            snapshot = await self.link.ask(AskPast(at=self._past_target), Snapshot, progress)
         except PalaverError as error:
             self._past_target = self.store.at
             self.say(str(error), is_error=True)
@@ -549,12 +587,21 @@ class PalaverApp(App[int]):
             self.show_past(self._past_target + count)
 
     def action_leave_past(self) -> None:
-        """Show the bus of now again."""
-        if self.past is not None:
+        """Show the bus of now again, also while the past is still being read."""
+        is_reading = self._past_target != self.store.at
+        if is_reading:
             self.workers.cancel_group(self, "past")
+            self._stop_reading()
+        if is_reading or self.past is not None:
             self.past, self._past_target = None, 0
             self.say("this is the bus now")
             self._show(self.present.as_snapshot())
+
+    @work(exclusive=True, group="past")
+    async def _stop_reading(self) -> None:
+        """Tell the daemon that nothing of the past is wanted any more: a question about now replaces it."""
+        with suppress(PalaverError):
+            await self.link.ask(AskPast(), Snapshot)
 
     @work(exclusive=True, group="attention")
     async def _load_attention(self) -> None:

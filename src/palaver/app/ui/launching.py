@@ -90,6 +90,9 @@ class ChoiceLine(Static, can_focus=True):
                 self.screen.draw_line()
 
     def _draw(self) -> None:
+        if not self._words:
+            self.update(Content("  none"))
+            return
         chosen = Content.styled(f"< {self.value} >" if self.has_focus else f"  {self.value}", BOLD)
         rest = Content.styled("  " + " ".join(word for word in self._words if word != self.value), DIM)
         self.update(chosen + rest)
@@ -106,9 +109,9 @@ class LaunchForm(ModalScreen[None]):
     ]
     DEFAULT_CSS = """
     LaunchForm { align: center middle; }
-    LaunchForm > Vertical { width: 90%; max-width: 100; height: 90%; max-height: 24; border: round;
-        padding: 0 1; }
-    LaunchForm.-ascii > Vertical { border: ascii; }
+    LaunchForm > Vertical { width: 90%; max-width: 100; height: 90%; max-height: 24; padding: 0 1;
+        border: round ansi_default; }
+    LaunchForm.-ascii > Vertical { border: ascii ansi_default; }
     LaunchForm.-small > Vertical { width: 100%; height: 100%; border: none; padding: 0; }
     LaunchForm Horizontal { height: 1; }
     LaunchForm .label { width: 10; }

@@ -70,7 +70,7 @@ class MarkSign:
 
 MARKS: Final[Mapping[str, MarkSign]] = {
     "queued": MarkSign("○", "o", "waiting"),
-    "held": MarkSign("⏸", "=", "held"),
+    "held": MarkSign("‖", "=", "held"),
     "submitted": MarkSign("→", ">", "on its way"),
     "seen": MarkSign("✓", "+", "seen"),
     "answered": MarkSign("↩", "<", "answered"),
@@ -214,6 +214,15 @@ def message_lines(row: MessageRow, look: Look, width: int) -> list[Content]:
     lines += mark_lines(row.marks, look, width)
     lines.append(Content(""))
     return lines
+
+
+def message_text(row: MessageRow, look: Look) -> str:
+    """Return a whole message with its marks as a text, which a window wraps."""
+    return "\n".join(line.plain for line in message_lines(row, look, _UNWRAPPED)).rstrip()
+
+
+_UNWRAPPED: Final = 100_000
+"""A width at which no line is wrapped: the window does that."""
 
 
 def _first_line(text: str) -> str:
@@ -443,8 +452,6 @@ if TYPE_CHECKING:
 
 PAGE: Final = 60
 """Messages that are read at once."""
-_UNWRAPPED: Final = 100_000
-"""A width at which no line is wrapped: the window does that."""
 _NEAR: Final = 30
 """Lines from an end at which more messages are read."""
 

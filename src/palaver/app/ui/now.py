@@ -22,10 +22,11 @@ from palaver.app.ui.widgets import (
     TextRows,
     Window,
     safe_content,
+    safe_line,
     window_css,
 )
 from palaver.errors import PalaverError
-from palaver.protocol.display import ago, truncate
+from palaver.protocol.display import ago, display_width, truncate
 from palaver.protocol.events import State
 from palaver.protocol.text import exact
 from palaver.protocol.views import (
@@ -46,10 +47,14 @@ if TYPE_CHECKING:
 _HINT: Final = """\
 No agent has joined yet.
 
-  pal claude --name luna     starts Claude Code as the agent luna (also codex, gemini, opencode)
-  n on the screen Agents     does the same with a form
-  pal install claude         connects a harness that you start yourself
-  ?                          shows the keys of each screen, here and everywhere
+  pal claude --name luna
+      starts Claude Code as the agent luna; codex, gemini and opencode work the same way
+  n on the screen Agents (2)
+      does the same with a form
+  pal install claude
+      connects a harness that you start yourself
+  ?
+      shows the keys of each screen, here and everywhere
 """
 _QUIET: Final = "Nothing waits for you."
 _URGENT: Final = frozenset({AttentionKind.PERMISSION, AttentionKind.BLOCKED})
@@ -69,7 +74,7 @@ class AttentionRows:
     def row(self, index: int, width: int) -> Content | None:
         """Return the kind, age, agent and text of an entry."""
         entry = self._app.store.attention[self.key(index)]
-        return attention_line(entry, self._app.now_ms(), is_ascii=self._app.is_ascii)
+        return attention_line(entry, self._app.now_ms(), width, is_ascii=self._app.is_ascii)
 
     def want(self, first: int, last: int) -> None:
         """Do nothing: all entries are there."""
@@ -83,12 +88,22 @@ class AttentionRows:
         return self._app.store.attention_list.find(key)
 
 
-def attention_line(entry: Attention, now: int, *, is_ascii: bool = False) -> Content:
-    """Return an entry as one line."""
+def attention_line(entry: Attention, now: int, width: int, *, is_ascii: bool = False) -> Content:
+    """Return an entry as one line of at most `width` columns."""
+    wide = 16 if width >= _WIDE_NAME else 8
     kind = Content.styled(f"{entry.kind:<11} ", RED if entry.kind in _URGENT else YELLOW)
     age = Content.styled(f"{ago(now - entry.since):>4} ", DIM)
-    who = safe_content(f"{truncate(entry.who, 16):<16} ", BOLD, is_ascii=is_ascii)
-    return kind + age + who + safe_content(entry.what, is_ascii=is_ascii)
+    name = safe_line(truncate(entry.who, wide), is_ascii=is_ascii)
+    who = safe_content(f"{name}{' ' * (wide - display_width(name))} ", BOLD)
+    what = safe_content(entry.what, is_ascii=is_ascii)
+    line = kind + age + who + what if width >= _WIDE_AGE else kind.rstrip() + Content(" ") + who + what
+    return line.truncate(width, ellipsis=True)
+
+
+_WIDE_AGE: Final = 30
+"""A line with fewer columns has no age."""
+_WIDE_NAME: Final = 60
+"""A line with fewer columns has a shorter name, so that the text has room."""
 
 
 _KEYS_OF: Final = {
@@ -155,10 +170,10 @@ class NowScreen(BusScreen):
         ),
     ]
     DEFAULT_CSS = """
-    NowScreen #detail { height: auto; max-height: 50%; min-height: 1; margin: 1 0 0 2; }
+    NowScreen #detail { height: auto; max-height: 50%; min-height: 1; margin: 1 0 0 0; padding: 0 0 0 2; }
     NowScreen.-low #detail { display: none; }
     NowScreen.-hint #entries { display: none; }
-    NowScreen.-hint #detail { display: block; height: 1fr; max-height: 100%; margin: 0; }
+    NowScreen.-hint #detail { display: block; height: 1fr; max-height: 100%; margin: 0; padding: 0; }
     """
 
     def __init__(self) -> None:
@@ -234,7 +249,7 @@ class NowScreen(BusScreen):
             text = await self._whole(entry)
         except PalaverError as error:
             text = f"{entry.what}\n\n{error}"
-        keys = f"{detail_text(entry, is_short=True)}"
+        keys = detail_text(entry, is_short=True)
         self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry))
 
     def act_on(self, entry: Attention, press: str) -> None:
@@ -260,10 +275,15 @@ class NowScreen(BusScreen):
             return permission_text(await link.ask(AskPermission(id=entry.id, at=at), PermissionPage))
         if not entry.seq:
             return entry.what
-        page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
         if entry.kind == AttentionKind.REQUEST and not at:
-            await link.acknowledge([entry.seq])
-        return message_text(page.message)
+            await link.acknowledge([entry.seq])  # before its state is read, which says so then
+        page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
+        return self._message_text(page.message)
+
+    def _message_text(self, row: MessageRow) -> str:
+        from palaver.app.ui.messages import look_of, message_text  # only when it is used
+
+        return message_text(row, look_of(self.ui))
 
     def action_answer(self, word: str) -> None:
         """Approve or deny the permission request with the cursor."""
@@ -363,13 +383,14 @@ class NowScreen(BusScreen):
 
 
 def detail_text(entry: Attention, *, is_short: bool = False) -> str:
-    """Return everything that the entry itself says; with `is_short` only why it waits, and the keys."""
+    """Return everything that the entry itself says; with `is_short`, for an opened one, the rest."""
     lines = [] if is_short else [entry.what, ""]
     lines.append(entry.why)
     lines += [f"to {', '.join(entry.to)}"] if entry.to and not is_short else []
     lines += [
         f"{_KEYS_OF.get(action.word, ':'):<6} {action.word:<9} $ {pal_line(action.command)}"
         for action in entry.actions
+        if not (is_short and action.word == "show")
     ]
     return "\n".join(lines)
 
@@ -392,13 +413,3 @@ def permission_text(page: PermissionPage) -> str:
     head = f"{page.agent} asks: {exact(page.text)}"
     whole = "\n".join(map(exact, page.input.split("\n")))
     return "\n\n".join((head, whole, f"request {page.id}, digest {page.digest}"))
-
-
-def message_text(row: MessageRow) -> str:
-    """Return a whole message with its receipts."""
-    lines = [f"#{row.seq} from {row.sender} to {', '.join(row.to)}", "", row.text]
-    lines += ["(the message is longer; 'pal show' prints all of it)"] if row.is_cut else []
-    for mark in row.marks:
-        why = f": {mark.reason.text}; next: {mark.reason.moves}" if mark.reason is not None else ""
-        lines.append(f"{mark.name} {mark.state}{why}")
-    return "\n".join(lines)

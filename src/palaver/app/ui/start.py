@@ -80,8 +80,8 @@ class PlainLines:
             if record.is_continued:
                 yield from map(self._event, filter(_is_message, record.events))
         yield self._counts(record.counts)
-        gone = self._attention.keys() - {entry.key for entry in record.attention}
-        yield from self._entries(record.attention, sorted(gone))
+        ended = self._attention.keys() - {entry.key for entry in record.attention}
+        yield from self._entries(record.attention, sorted(ended))
         if self._has_started:
             yield from self._agents(record.agents, now_ms)
         else:
@@ -126,7 +126,8 @@ class PlainLines:
             self._late.pop(row.name, None)
             self._states[row.name], self._printed[row.name] = state, now_ms
             detail = f" and waits for {self._text(state[1])}" if state[1] else ""
-            yield f"{self._paint.name(row.name)} is {self._paint.safe(state[0])}{detail}"
+            verb = "has" if state[0] in ("left", "exited") else "is"
+            yield f"{self._paint.name(row.name)} {verb} {self._paint.safe(state[0])}{detail}"
 
     def _event(self, event: EventRow) -> str:
         to = f" to {self._paint.names(event.to)}" if event.to else ""
@@ -143,7 +144,7 @@ def _is_message(event: EventRow) -> bool:
 
 def _state_of(row: AgentRow) -> tuple[str, str]:
     if row.has_left:
-        return ("gone", "")
+        return ("left", "")
     state = "stale" if row.is_stale else "paused" if row.is_paused else row.state
     return (state, row.waits_for if row.state == "blocked" else "")
 
@@ -184,12 +185,10 @@ def run_plain(home: str, environ: Mapping[str, str] = os.environ) -> int:
     plain = PlainLines(paint, lambda ms: time.strftime("%H:%M", time.localtime(ms / 1000)))
 
     async def run() -> None:
-        link = ViewLink(home)
-        try:
-            async with aclosing(link.records()) as records:
-                await print_records(records, plain, sys.stdout, lambda: time.time_ns() // 1_000_000)
-        finally:
-            await link.close()
+        from palaver.app.notices import noticed_records  # only for this form
+
+        async with aclosing(noticed_records(ViewLink(home), environ)) as records:
+            await print_records(records, plain, sys.stdout, lambda: time.time_ns() // 1_000_000)
 
     try:
         asyncio.run(run())

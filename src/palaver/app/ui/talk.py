@@ -411,6 +411,7 @@ CHAT_KEYS: Final = (
 class ChatComposer(MessageComposer):
     """The line of a chat: it stays open, and knows the lines that were sent before."""
 
+    TYPING_KEYS = ""
     DEFAULT_CSS = "ChatComposer { display: block; padding: 0; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "earlier(-1)", show=False, priority=True),

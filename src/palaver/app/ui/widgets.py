@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from palaver.app.ui.rows import Lines, RowList
-from palaver.protocol.display import safe, truncate
+from palaver.protocol.display import need_words, safe, truncate
 
 if TYPE_CHECKING:
     from palaver.app.ui.store import Store
@@ -69,8 +69,11 @@ def _in_ascii(text: str) -> str:
     return text if text.isascii() else text.encode("ascii", "backslashreplace").decode()
 
 
-def fold_text(text: str, width: int, *, is_ascii: bool = False) -> list[Content]:
-    """Return a whole text of others as lines of at most `width` columns, cut between words if possible."""
+def fold_text(text: str, width: int, *, is_ascii: bool = False, hang: int = 0) -> list[Content]:
+    """Return a whole text of others as lines of at most `width` columns, cut between words if possible.
+
+    The rest of a long line begins below its first word; with `hang` at that column.
+    """
     lines: list[Content] = []
     for line in safe_lines(text, is_ascii=is_ascii):
         if len(line) < width and line.isascii():
@@ -78,8 +81,19 @@ def fold_text(text: str, width: int, *, is_ascii: bool = False) -> list[Content]
         elif len(line) > _LINE_CHARACTERS:  # wrapping by words would take long
             lines.extend(Content(line).fold(max(width, 2)))
         else:
-            lines.extend(Content(line).wrap(max(width, 2)))
+            lines.extend(_wrap(line, width, hang or len(line) - len(line.lstrip(" "))))
     return lines
+
+
+_LEAST_WRAPPED: Final = 16
+"""Columns that must be left for an indented text; otherwise it is not indented."""
+
+
+def _wrap(line: str, width: int, indent: int) -> list[Content]:
+    if not indent or width - indent < _LEAST_WRAPPED:
+        return Content(line).wrap(max(width, 2))
+    rest = Content(line[indent:]).wrap(width - indent)
+    return [Content(line[:indent]) + rest[0], *(one.pad_left(indent) for one in rest[1:])]
 
 
 class AsciiOnly(LineFilter):
@@ -99,7 +113,7 @@ def _same_width(text: str) -> str:
     )
 
 
-_ASCII: Final = {"…": ".", "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "·": "."}
+_ASCII: Final = {"…": "~", "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "·": "."}
 
 if TYPE_CHECKING:
     from rich.segment import Segment
@@ -124,8 +138,9 @@ def top_text(store: "Store", width: int) -> str:
     names = ", ".join(f"{count} {name}" for count, name in found)
     letters = " ".join(f"{count}{name[0]}" for count, name in found)
     agents = f"{total} agent{'' if total == 1 else 's'}"
+    needs = need_words(counts.attention) or "0 need you"
     forms = (
-        f"{agents}{names and ': '}{names} | {counts.attention} need you | {counts.unread} unread | {bus}",
+        f"{agents}{names and ': '}{names} | {needs} | {counts.unread} unread | {bus}",
         f"{names or 'no agents'} | !{counts.attention} | {counts.unread} unread | {bus}",
         f"{letters or '0'} !{counts.attention} u{counts.unread} {bus}",
         f"{bus.removeprefix('bus ')} !{counts.attention} u{counts.unread} {letters}",
@@ -191,22 +206,46 @@ class ScreenNames(Widget):
     def render_line(self, y: int) -> Strip:
         """Draw the names; the current one is in brackets."""
         content = Content.empty()
-        for key, name in self._names:
-            is_here = key == self._current
-            content += Content.styled(
-                f"[{key} {name}]" if is_here else f" {key} {name} ", BOLD if is_here else DIM
-            )
+        for key, label in self._labels():
+            content += Content.styled(label, BOLD if key == self._current else DIM)
         strip = Strip(content.render_segments(self.visual_style))
         return strip.adjust_cell_length(self.size.width, self.visual_style.rich_style)
 
     def on_click(self, event: events.Click) -> None:
         """Open the screen whose name was clicked."""
         at = 0
-        for key, name in self._names:
-            at += len(name) + 4
+        for key, label in self._labels():
+            at += len(label)
             if event.x < at:
                 self.post_message(self.Picked(key))
                 return
+
+    def _labels(self) -> list[tuple[str, str]]:
+        """Return the key and the text of each screen. Narrow terminals name only the current one."""
+        has_names = sum(len(name) + 4 for _, name in self._names) <= self.size.width
+        return [
+            (
+                key,
+                f"[{key} {name}]" if key == self._current else f" {key} {name} " if has_names else f" {key} ",
+            )
+            for key, name in self._names
+        ]
+
+
+def fitting_keys(keys: str, width: int) -> str:
+    """Return the keys that fit into a line, each complete. The one that shows all keys is never left out."""
+    if len(keys) <= width:
+        return keys
+    found = keys.split("  ")
+    kept = [HELP_KEY] if HELP_KEY in found else []
+    for at, key in enumerate(one for one in found if one != HELP_KEY):
+        if len("  ".join([*kept, key])) > width:
+            break
+        kept.insert(at, key)
+    return "  ".join(kept)
+
+
+HELP_KEY: Final = "? keys"
 
 
 class StatusLine(Widget):
@@ -218,6 +257,7 @@ class StatusLine(Widget):
     def __init__(self, keys: str) -> None:
         super().__init__()
         self._keys = keys
+        self._typing_keys = ""
         self._said: Content | None = None
 
     def say(self, text: str, *, is_error: bool = False) -> None:
@@ -232,6 +272,12 @@ class StatusLine(Widget):
             self._keys = keys
             self.refresh()
 
+    def set_typing_keys(self, keys: str) -> None:
+        """Show these keys in place of the others while the person writes; empty at the end."""
+        if keys != self._typing_keys:
+            self._typing_keys = keys
+            self.refresh()
+
     def show_keys(self) -> None:
         """Show the keys again."""
         if self._said is not None:
@@ -241,12 +287,13 @@ class StatusLine(Widget):
     @property
     def text(self) -> str:
         """The shown text."""
-        return self._said.plain if self._said is not None else self._keys
+        return self._said.plain if self._said is not None else self._typing_keys or self._keys
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        content = self._said if self._said is not None else Content.styled(self._keys, DIM)
         width = self.size.width
+        keys = fitting_keys(self._typing_keys or self._keys, width)
+        content = self._said if self._said is not None else Content.styled(keys, DIM)
         if content.cell_length > width:
             content = content.truncate(width, ellipsis=True)
         strip = Strip(content.render_segments(self.visual_style))
@@ -260,9 +307,13 @@ class StatusLine(Widget):
 class TextRows(RowList):
     """A text of any length that can be scrolled. It is wrapped to the width, and never markup."""
 
-    def __init__(self, text: str = "", *, is_ascii: bool = False, id: str | None = None) -> None:
+    def __init__(
+        self, text: str = "", *, is_ascii: bool = False, hang: int = 0, id: str | None = None
+    ) -> None:
+        """`hang` is the column at which the rest of a long line begins."""
         super().__init__(has_cursor=False, id=id)
         self._text = text
+        self._hang = hang
         self._is_ascii = is_ascii
         self._folded = 0
 
@@ -284,23 +335,26 @@ class TextRows(RowList):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Return the lines of the text, for a height that fits it."""
-        return len(fold_text(self._text, width, is_ascii=self._is_ascii))
+        return len(self._fold(width))
 
     def on_resize(self) -> None:
         """Wrap the text to the new width."""
         width = self.size.width
         if width and width != self._folded:
             self._folded = width
-            self.show(Lines(fold_text(self._text, width, is_ascii=self._is_ascii)))
+            self.show(Lines(self._fold(width)))
+
+    def _fold(self, width: int) -> list[Content]:
+        return fold_text(self._text, width, is_ascii=self._is_ascii, hang=self._hang)
 
 
 _WINDOW_CSS: Final = """
 {name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round;
+{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round ansi_default;
     padding: 0 1; }}
 {name} TextRows {{ height: auto; margin: 1 0; }}
 {name}.-small TextRows {{ margin: 0; }}
-{name}.-ascii > Vertical {{ border: ascii; }}
+{name}.-ascii > Vertical {{ border: ascii ansi_default; }}
 {name}.-small > Vertical {{ width: 100%; height: 100%; border: none; padding: 0; }}
 {name} Static {{ width: 1fr; height: auto; max-height: 3; }}
 {name}.-small Static {{ max-height: 1; }}
@@ -322,13 +376,16 @@ class Window(ModalScreen[bool]):
         Binding("escape,q,enter", "close", "Close", show=False),
     ]
 
-    def __init__(self, title: str, text: str, *, keys: str = "Esc closes", line: str = "") -> None:
-        """`line` is the `pal` command of the window."""
+    def __init__(
+        self, title: str, text: str, *, keys: str = "Esc closes", line: str = "", hang: int = 0
+    ) -> None:
+        """`line` is the `pal` command of the window, `hang` where the rest of a long line begins."""
         super().__init__()
         self._title = title
         self._text = text
         self._keys = keys
         self._line = line
+        self._hang = hang
 
     @property
     def is_ascii(self) -> bool:
@@ -341,7 +398,7 @@ class Window(ModalScreen[bool]):
             yield Static(safe_content(self._title, BOLD, is_ascii=self.is_ascii), markup=False)
             if self._line:
                 yield Static(safe_content(f"$ {self._line}", CYAN, is_ascii=self.is_ascii), markup=False)
-            yield TextRows(self._text, is_ascii=self.is_ascii)
+            yield TextRows(self._text, is_ascii=self.is_ascii, hang=self._hang)
             yield Static(safe_content(self._keys, DIM), markup=False)
 
     def on_mount(self) -> None:
@@ -407,7 +464,7 @@ class KeysHelp(Window):
         rows = [*keys]
         wide = max((len(key) for key, _ in rows), default=0)
         text = "\n".join(f"{key:<{wide}}  {meaning}" for key, meaning in rows)
-        super().__init__(title, text)
+        super().__init__(title, text, hang=wide + 2)
 
 
 # --------------------
@@ -602,9 +659,11 @@ class MessageArea(TextArea):
 class MessageComposer(Widget):
     """Writes a message below the list, so that the message it answers stays visible."""
 
+    TYPING_KEYS: ClassVar[str] = "Enter send  Esc close  Ctrl+J new line  Tab complete @name"
+    """The keys in the last line while a message is written."""
     DEFAULT_CSS = """
     MessageComposer { height: auto; width: 1fr; dock: bottom; layout: vertical; padding: 0 0 1 0; }
-    MessageComposer > Static { height: auto; max-height: 2; width: 1fr; }
+    MessageComposer > Static { height: auto; max-height: 3; width: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", show=False),
@@ -664,6 +723,7 @@ class MessageComposer(Widget):
             self._focused_before = self.screen.focused
         self.display = True
         self._draw_head()
+        self._show_keys(self.TYPING_KEYS)
         self.screen.set_focus(self.area)  # at once: the next key belongs to the message
 
     def sent(self) -> None:
@@ -715,7 +775,12 @@ class MessageComposer(Widget):
 
     def _close(self) -> None:
         before, self.display = self._focused_before, False
+        self._show_keys("")
         self.screen.set_focus(before if before is not None and before.is_attached else None)
+
+    def _show_keys(self, keys: str) -> None:
+        for line in self.screen.query(StatusLine):
+            line.set_typing_keys(keys)
 
     def _draw_head(self) -> None:
         draft, is_ascii = self._draft, bool(getattr(self.app, "is_ascii", False))

@@ -811,7 +811,7 @@ async def _next(call: Call, reader: MailboxReader, limit: int, deadline: float |
 
 async def _hand_out(call: Call, reader: MailboxReader, events: Sequence[Event]) -> None:
     """Show messages batch by batch; store each batch as seen after the client has flushed it."""
-    rest = count_rest(call, events)
+    rest = 0 if reader.has_all else count_rest(call, events)
     for batch in batches(events):
         seqs = tuple(event.seq for event in batch)
         await show_mail(call, batch, _encode_mail(seqs), rest=rest if batch[-1] is events[-1] else 0)

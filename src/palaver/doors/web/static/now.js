@@ -18,7 +18,7 @@ export function open(app) {
   const heading = el("h2", {});
   const live = el("p", { class: "unseen", "aria-live": "polite" });
   const hint = el("div", {});
-  const detail = el("section", { class: "detail", "aria-label": "Entry", tabindex: -1 });
+  const detail = el("section", { class: "detail", "aria-label": "Entry", tabindex: 0 });
   let shown = null;
   let shownKey = "";
   let spoken = 0;

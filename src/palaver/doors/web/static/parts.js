@@ -1,6 +1,7 @@
 // Parts that several screens share: dialogs, the composer, messages and their ledger.
 
 import { el, fill, button, name, code, time, span, plain, oneLine, shell } from "./dom.js";
+import { Completion } from "./complete.js";
 
 const WAITING = { queued: "…", submitted: "→", held: "‖", seen: "✓", answered: "✓✓", refused: "✗", expired: "✗", dead: "✗" };
 let fields = 0;
@@ -137,11 +138,10 @@ export class Composer {
     this.onSent = onSent;
     this.fixed = {};
     fields += 1;
-    const names = el("datalist", { id: `names${fields}` });
-    this.to = el("input", { type: "text", list: names.id, autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
-    this.to.addEventListener("input", () => this.complete(names));
-    this.to.addEventListener("focus", () => this.complete(names));
+    this.to = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
     this.text = el("textarea", { rows: 3, onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
+    const forTo = new Completion(this.to, () => this.names(), { isEveryWord: true });
+    const forText = new Completion(this.text, () => this.names());
     this.priority = select([["", "normal"], ["interrupt", "interrupt"], ["idle-first", "idle-first"], ["idle", "idle"]]);
     this.intent = select([["", "none"], ["request", "request"], ["inform", "inform"], ["ack", "ack"]]);
     this.about = el("p", { class: "quote" });
@@ -149,18 +149,17 @@ export class Composer {
     this.toField = labelled("To", this.to);
     this.submit = el("button", { type: "submit", class: "primary" }, "Send");
     this.root = el("form", { class: "composer", onsubmit: (event) => { event.preventDefault(); this.send(); } },
-      this.about, this.toField, names, labelled(label, this.text),
+      this.about, this.toField, forTo.list, labelled(label, this.text), forText.list,
       el("div", { class: "line" }, labelled("Priority", this.priority), labelled("Intent", this.intent),
         this.submit),
-      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends. Several names are separated by spaces."), this.result);
+      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends. @ completes names."), this.result);
     this.reply(null);
   }
 
-  complete(names) {
-    const [, before, part] = /^(.*?)([^\s]*)$/s.exec(this.to.value);
-    const plainPart = part.replace(/^@/, "").toLowerCase();
-    const found = [...this.app.store.agents.keys()].filter((one) => one.startsWith(plainPart)).slice(0, 20);
-    fill(names, found.map((one) => el("option", { value: `${before}@${one}` })));
+  // Names that can be completed: agents that are here, then the others.
+  names() {
+    const rows = [...this.app.store.agents.values()].filter((row) => !row.has_left);
+    return [...rows.filter((row) => row.is_present), ...rows.filter((row) => !row.is_present)].map((row) => row.name).concat("all");
   }
 
   pressed(event) {

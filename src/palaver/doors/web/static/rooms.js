@@ -5,7 +5,7 @@ import { FixedList } from "./lists.js";
 import { facts, table } from "./parts.js";
 
 export function open(app) {
-  const detail = el("section", { class: "detail", "aria-label": "Room", tabindex: -1 });
+  const detail = el("section", { class: "detail", "aria-label": "Room", tabindex: 0 });
   let opened = "";
   let rows = [];
 
