@@ -217,6 +217,7 @@ class LiveViews:
         self._spawn = spawn
         self._epoch = epoch
         self._past = past
+        self._reader = LogReader(sources.queries)
         self._hub: _Hub | None = None
         self._is_closed = False
 
@@ -245,7 +246,7 @@ class LiveViews:
     def pages(self) -> ViewPages:
         """Return the pages of the present."""
         queries = self._sources.queries
-        return ViewPages(queries.rows, LogReader(queries), self.facts)
+        return ViewPages(queries.rows, self._reader, self.facts)
 
     async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
         """Return the answer to a question, also about the past. Raises NotFound and other refusals.
