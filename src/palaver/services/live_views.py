@@ -9,6 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, Self, TypeVar
@@ -32,6 +33,7 @@ from palaver.protocol.events import (
     TextRemoved,
 )
 from palaver.protocol.lanes import Delivering
+from palaver.protocol.lines import push_line
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.views import (
@@ -95,13 +97,18 @@ _logger: Final = logging.getLogger("palaver.views")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ViewRecord:
     """A snapshot, or the changes since the last record, as one JSON object."""
 
     seq: int
     is_snapshot: bool
     data: bytes
+
+    @cached_property  # All connections send the same bytes.
+    def line(self) -> bytes:
+        """The record as a line of the line protocol."""
+        return push_line("view", {"snapshot" if self.is_snapshot else "changes": msgspec.Raw(self.data)})
 
 
 class OpenView:
