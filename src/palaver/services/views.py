@@ -14,7 +14,6 @@ import msgspec
 from palaver.broker.context import Sent
 from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_agent, mailboxes_of_lanes
-from palaver.delivery.offers import ASLEEP
 from palaver.errors import NotFound, Unavailable
 from palaver.home import find_message
 from palaver.identity.process import is_alive
@@ -69,7 +68,7 @@ from palaver.state.agents import (
     read_unsure,
     read_unsure_of_all,
 )
-from palaver.state.reasons import read_wait
+from palaver.state.reasons import ASLEEP, read_wait
 from palaver.state.rooms import read_memberships
 from palaver.state.rows import (
     MAIL,
