@@ -210,7 +210,7 @@ class ViewFacts(AttentionFacts, WaitFacts, Protocol):
         ...
 
     def request(self, id: str) -> PermissionPage | None:
-        """Return an open permission request with its whole input, or None."""
+        """Return an open permission request with its whole input, or None. Raises NotFound."""
         ...
 
     def room(self, room: str, names: Iterable[str]) -> RoomFacts:

@@ -1,5 +1,6 @@
 """A browser that a person signs in to the page."""
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -71,6 +72,12 @@ def sign_in(home: Home, page: Page, *options: str, reply: str = "y") -> None:
         person.until(b"status ")
     finally:
         person.close()
+
+
+def keep_picture(page: Page, name: str) -> None:
+    """Keep a picture of the page, if the variable PALAVER_PICTURES names a folder for them."""
+    if folder := os.environ.get("PALAVER_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
 
 
 def axe_source() -> str:

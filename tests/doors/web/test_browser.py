@@ -165,8 +165,23 @@ def test_entry_released_elsewhere_is_refused_here(stage: PageStage) -> None:
 
     check_output(run_as_person(stage.home, "release", str(seq)))
 
-    expect(page.get_by_text("This has ended")).to_be_visible()
+    expect(page.get_by_text(f"This has ended: #{seq} was released by human.")).to_be_visible()
     expect(page.get_by_role("button", name="Release")).to_be_disabled()
+
+
+def test_permission_answered_elsewhere_says_by_whom_and_where(stage: PageStage) -> None:
+    page = stage.page
+    job = ask(stage.agents["mira"], session_id="s9", tool_input={"command": "touch elsewhere"})
+    page.get_by_role("option", name="touch elsewhere").click()
+    expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+    asked = stage.home.events("--type", "permission.asked")[-1]["payload"]["permission"]
+
+    check_output(run_as_person(stage.home, "deny", asked))
+
+    sentence = "This has ended: it was already answered: human denied it with 'pal deny'."
+    expect(page.get_by_text(sentence)).to_be_visible()
+    expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+    assert decision(job.end())["behavior"] == "deny"
 
 
 def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: PageStage) -> None:
@@ -178,10 +193,10 @@ def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: PageStage) -> 
     page.get_by_label("Reply").fill("tabs, I think")
 
     check_output(run_as_person(stage.home, "send", "@asker", "--reply-to", seq, "--", "spaces"))
-    expect(page.get_by_text("This has ended")).to_be_visible()
+    expect(page.get_by_text(f"This has ended: #{seq} was answered by human with #")).to_be_visible()
     page.keyboard.press("Control+Enter")
 
-    expect(page.get_by_text("Not sent: this has ended meanwhile.")).to_be_visible()
+    expect(page.get_by_text(f"Not sent: #{seq} was answered by human with #")).to_be_visible()
     assert "tabs, I think" not in stage.home.texts()
 
 
