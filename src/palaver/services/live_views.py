@@ -73,6 +73,8 @@ LIMIT_CONTINUED: Final = 2000
 FLOOD_A_SECOND: Final = 20
 """Changes in a second while each has many events: a record costs more than its events."""
 _MANY_EVENTS: Final = 150
+_FULL_RECORD: Final = 500
+"""Events that do not wait for a longer pause: the log has only the newest ones in memory."""
 _LIMIT_EVENTS: Final = 1000
 """Events in one record; further ones follow in the next."""
 _LIMIT_AGENTS: Final = 100
@@ -84,6 +86,8 @@ _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _REMOVAL_MS: Final = 500
 """Milliseconds between two looks at a message whose text is being removed: no event reports the end."""
+_EVENT_STEP: Final = 100
+"""Events that are noted before other callers can run: one costs a few microseconds."""
 _LONGEST_SLEEP_S: Final = 60.0
 """The clock of the machine may be set while nothing happens."""
 
@@ -561,9 +565,11 @@ class _Hub:
         self._asking: set[OpenView] = set()
         self._changed = _Changed()
         self._seq = 0
-        self._next_s = float("-inf")
+        self._next_s = self._flood_s = float("-inf")
         self._timer: Timer | None = None
         self._timer_s = float("inf")
+        self._is_paced = False
+        """Whether the timer wakes the task in time for the next record, so that no event has to."""
         self._due = _DueTimes()
         self._states: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
@@ -573,6 +579,10 @@ class _Hub:
         self._counts: Counts | None = None
 
     # Called by views and by the parts of the daemon
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        if not self._is_paced:
+            self._wake.set()
 
     def want_snapshot(self, view: OpenView) -> None:
         """Prepare a snapshot for a view."""
@@ -630,7 +640,7 @@ class _Hub:
     async def run(self) -> None:
         """Serve the views until the last one is closed."""
         presence, permissions = self._sources.presence, self._sources.permissions
-        unsubscribe = self._queries.subscribe(lambda events: self._wake.set())
+        unsubscribe = self._queries.subscribe(self._hear)
         members = self._sources.members
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
@@ -679,15 +689,15 @@ class _Hub:
         self._note_due()
         if not (self._changed or self._seq < self._queries.last()):
             return
-        wait_s = self._next_s - self._clock.monotonic_s()
-        if wait_s > 0:
-            self._wake_after(wait_s)
-            return
         begin_s = self._clock.monotonic_s()
-        self._next_s = begin_s + 1 / MOST_A_SECOND
+        if (wait_s := self._next_record_s(begin_s) - begin_s) > 0:
+            self._wake_after(wait_s)
+            self._is_paced = True
+            return
+        self._next_s = self._flood_s = begin_s + 1 / MOST_A_SECOND
         try:
             if await self._send_changes() >= _MANY_EVENTS:
-                self._next_s = begin_s + 1 / FLOOD_A_SECOND
+                self._flood_s = begin_s + 1 / FLOOD_A_SECOND
         except StorageFailed as error:
             # Some events cannot be read. A new snapshot says that it does not continue.
             _logger.error("open views get a new snapshot: %s", error)
@@ -696,6 +706,11 @@ class _Hub:
                 view.fall_behind()
         if self._changed or self._seq < self._queries.last():
             self._wake_after(self._next_s - self._clock.monotonic_s())
+
+    def _next_record_s(self, now_s: float) -> float:
+        """Return when the next record may be made, or when to ask again."""
+        is_full = self._queries.last() - self._seq >= _FULL_RECORD
+        return self._next_s if is_full or now_s < self._next_s else self._flood_s
 
     def _wake_after(self, wait_s: float) -> None:
         at_s = self._clock.monotonic_s() + wait_s
@@ -708,6 +723,7 @@ class _Hub:
 
     def _ring(self) -> None:
         self._timer = None
+        self._is_paced = False
         self._wake.set()
 
     # Time
@@ -810,15 +826,15 @@ class _Hub:
         newest: dict[str, Event] = {}
         rows: list[EventRow] = []
         noted: set[tuple[object, ...]] = set()
-        for at, event in enumerate(events):
-            await let_others_run(at)
+        for at, event in enumerate(events, 1):
+            if at % _EVENT_STEP == 0:
+                await asyncio.sleep(0)
             rows.append(event_row(event))
             # In a flood most messages are like the one before.
             kind = _kind_of_message(event)
             if kind is None or kind not in noted:
                 self._note(event)
                 noted.add(kind or ())
-        for event in events:
             if isinstance(event.body, MessageSent):
                 newest[event.sender] = event
         self._last.update((sender, last_message(event)) for sender, event in newest.items())

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -96,12 +97,14 @@ def attention_line(entry: Attention, now: int, width: int, *, is_ascii: bool = F
     name = safe_line(truncate(entry.who, wide), is_ascii=is_ascii)
     who = safe_content(f"{name}{' ' * (wide - display_width(name))} ", BOLD)
     what = safe_content(entry.what, is_ascii=is_ascii)
-    line = kind + age + who + what if width >= _WIDE_AGE else kind.rstrip() + Content(" ") + who + what
+    space = Content(" ")
+    is_short = width < _WIDE_AGE
+    line = kind.rstrip() + space + who.rstrip() + space + what if is_short else kind + age + who + what
     return line.truncate(width, ellipsis=True)
 
 
 _WIDE_AGE: Final = 30
-"""A line with fewer columns has no age."""
+"""A line with fewer columns has no age, and no columns."""
 _WIDE_NAME: Final = 60
 """A line with fewer columns has a shorter name, so that the text has room."""
 
@@ -282,7 +285,9 @@ class NowScreen(BusScreen):
     def _message_text(self, row: MessageRow) -> str:
         from palaver.app.ui.messages import look_of, message_text  # only when it is used
 
-        return message_text(row, look_of(self.ui))
+        # Why it waits is what the entry itself says.
+        settled = tuple(mark for mark in row.marks if mark.reason is None)
+        return message_text(msgspec.structs.replace(row, marks=settled), look_of(self.ui))
 
     def action_answer(self, word: str) -> None:
         """Approve or deny the permission request with the cursor."""
@@ -389,7 +394,8 @@ def detail_text(entry: Attention, *, is_short: bool = False) -> str:
     """Return everything that the entry itself says; with `is_short`, for an opened one, the rest."""
     lines = [] if is_short else [entry.what, ""]
     lines.append(entry.why)
-    lines += [f"to {', '.join(entry.to)}"] if entry.to and not is_short else []
+    has_others = entry.to and entry.kind != AttentionKind.REQUEST
+    lines += [f"to {', '.join(entry.to)}"] if has_others and not is_short else []
     lines += [
         f"{_KEYS_OF.get(action.word, ':'):<6} {action.word:<9} $ {pal_line(action.command)}"
         for action in entry.actions
