@@ -165,7 +165,7 @@ def test_opened_request_is_shown_as_seen(bus: Home, agents: dict[str, Shell], pe
 
     person.press(b"\r")
 
-    person.sees(f"#{asked} from {KILO}", "you: seen", "0 unread")
+    person.sees(f"request: {KILO}", f"#{asked}", "seen: you", "0 unread")
     assert "has not read it" not in person.text
 
 
@@ -176,7 +176,7 @@ def test_opened_entry_that_has_ended_says_what_happened(
     person.run("pal ui")
     person.sees("1 needs you", "please rebase")
     person.press(b"\r")
-    person.sees(f"#{held} from {NOVA}")
+    person.sees(f"held: {NOVA}", f"#{held}")
 
     check_output(run_as_person(bus, "release", str(held)))
     person.sees("0 need you")
