@@ -59,6 +59,7 @@ from palaver.services.view_pages import (
     last_message,
     let_others_run,
 )
+from palaver.state.agents import read_mail
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -84,6 +85,8 @@ _LIMIT_AGENTS: Final = 100
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
 _LIMIT_ROOMS: Final = 20
+_LIMIT_WAITING: Final = 20
+"""Waiting messages of an agent that are read again when the gate of a lane changes."""
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _REMOVAL_MS: Final = 500
@@ -629,6 +632,14 @@ class _Hub:
             self._changed.note_agent(one, read_memberships(rows, one).get(one, ()))
         self._wake.set()
 
+    def _level_changed(self, name: str) -> None:
+        """Note the first waiting messages of an agent: the reason why they wait may be another one."""
+        waiting = islice(read_mail(self._queries.rows, name), _LIMIT_WAITING)
+        if moved := {mail.seq: None for mail in waiting}:
+            self._changed.counted[name] = None
+            self._changed.moved.update(moved)
+            self._wake.set()
+
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
         # A blocked agent is listed once: by its request, or as blocked.
@@ -649,9 +660,10 @@ class _Hub:
         """Serve the views until the last one is closed."""
         presence, permissions = self._sources.presence, self._sources.permissions
         unsubscribe = self._queries.subscribe(self._hear)
-        members = self._sources.members
+        members, delivery = self._sources.members, self._sources.delivery
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
+        delivery.level_changed = self._level_changed
         try:
             await self._begin()
             while not self.is_over:
@@ -670,6 +682,7 @@ class _Hub:
                 presence.changed = lambda name: None
                 permissions.changed = lambda id: None
                 members.wait_changed = lambda room, name: None
+                delivery.level_changed = lambda agent: None
             if self._timer is not None:
                 self._timer.cancel()
             self.end()
