@@ -142,3 +142,82 @@ def test_entry_in_view_of_the_dashboard_causes_no_notice(bus: Home, people: list
 
     wait_until(lambda: told(people, BELL) == 1)
     assert told([terminal], b"nova asks you") == 0
+
+
+# Views that print lines, and the unchanged terminal of an agent
+
+
+def chat_in_lines(bus: Home, people: list[Person], nova: Shell, end: str = "") -> Person:
+    """Let a person chat in lines in a room of an agent that asks, and wait until it follows the bus."""
+    folder = bus.path.parent / "shop"
+    folder.mkdir()
+    nova.ok("room", "join", str(folder))
+    nova.ok("send", "@human", "--intent", "request", "--", "may I?")
+    person = Person(bus)
+    people.append(person)
+    person.run(f"pal chat {folder}{end}")
+    person.until(b"1 needs you; 'pal pending' shows them")
+    return person
+
+
+def test_chat_in_lines_sends_a_notice_once(bus: Home, people: list[Person]) -> None:
+    nova, luna = joined(bus, "nova"), joined(bus, "luna")
+    chat_in_lines(bus, people, nova)
+    notifier(bus, people)
+
+    nova.ok("status", "set", "idle")
+    wait_until(lambda: told(people, BELL) == 1)
+    luna.ok("status", "set", "idle")
+    wait_until(lambda: told(people, BELL) == 2)
+
+
+def test_chat_in_lines_alone_sends_notices(bus: Home, people: list[Person]) -> None:
+    nova = joined(bus, "nova")
+    person = chat_in_lines(bus, people, nova)
+
+    nova.ok("status", "set", "idle")
+
+    person.until(BELL)
+
+
+def test_chat_in_a_pipe_leaves_notices_to_others(bus: Home, people: list[Person]) -> None:
+    nova = joined(bus, "nova")
+    chat = chat_in_lines(bus, people, nova, " | cat")
+    terminal = notifier(bus, people)
+
+    nova.ok("status", "set", "idle")
+
+    terminal.until(b"nova has finished")
+    assert told([chat], BELL) == 0
+
+
+def test_plain_dashboard_sends_notices(bus: Home, people: list[Person]) -> None:
+    nova = joined(bus, "nova")
+    person = Person(bus)
+    people.append(person)
+    person.run("pal ui --plain")
+    person.until(b"Open attention: 0")
+
+    nova.ok("status", "set", "idle")
+
+    person.until(BELL)
+
+
+def test_unchanged_terminal_of_an_agent_sends_notices(bus: Home, people: list[Person]) -> None:
+    nova = joined(bus, "nova")
+    person = Person(bus)
+    people.append(person)
+    person.run("pal run --detach --name zoe -- sh -c 'echo rea''dy; cat'")
+    person.until(b"status 0")
+    person.run("pal attach zoe --plain")
+    person.until(b"ready")
+
+    def is_told() -> bool:
+        """Let nova finish once more: the terminal shows the agent before it follows the bus."""
+        nova.ok("status", "set", "active")
+        nova.ok("status", "set", "idle")
+        return told(people, BELL) > 0
+
+    wait_until(is_told)
+    person.press(b"\x1cd")
+    person.until(b"detached from zoe")

@@ -21,7 +21,7 @@ from palaver.protocol.query import Query, pair_place
 from palaver.protocol.requests import Redact
 from palaver.protocol.views import AnyAsk, AskAgents, AskRooms, SeqPage
 from palaver.services.past import PastLine, PastReply
-from palaver.state.fold import PastState
+from palaver.state.fold import KeptStates, PastState
 
 COUNT = 300
 
@@ -103,6 +103,22 @@ async def test_longer_way_back_than_the_undo_record_folds_again(
         for at in (250, 245, 100, 240):
             go(log, at)
             assert rows_of(log) == fold(events, at)
+
+
+async def test_long_ways_begin_at_a_kept_state(
+    whole: tuple[Path, Sequence[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, events = whole
+    monkeypatch.setattr(past, "PastState", lambda: PastState(limit_undo=10))
+    monkeypatch.setattr(past, "KeptStates", lambda: KeptStates(every=50))
+    monkeypatch.setattr(past, "_BETWEEN", past._BETWEEN.replace(f"LIMIT {past._EVENTS_AT_ONCE}", "LIMIT 25"))
+
+    async with opened(home) as log:
+        go(log, 290)
+        assert log.kept == (50, 100, 150, 200, 250)
+        for at, pauses in ((120, 1), (240, 2), (149, 2), (290, 2), (20, 1)):
+            assert go(log, at) == pauses
+            assert (rows_of(log), log.ts) == (fold(events, at), events[at - 1].ts)
 
 
 async def test_abandoned_way_is_continued(

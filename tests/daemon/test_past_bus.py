@@ -116,6 +116,22 @@ async def test_newer_snapshot_of_the_past_replaces_one_that_waits(bus: Home) -> 
         assert ((await questions[2]).seq, (await elsewhere).seq) == (1, 2)
 
 
+async def test_question_about_now_ends_one_about_the_past_that_waits(bus: Home) -> None:
+    async with linked(bus) as link:
+        await link.ask(AskAttention(at=1), AttentionPage)
+        (pid,) = past_processes(bus.path)
+        os.kill(pid, signal.SIGSTOP)
+        waiting = asyncio.create_task(link.ask(AskPast(at=1), Snapshot))
+        await link.ask(AskAttention(), AttentionPage)  # The first question was sent before this one.
+
+        present = await link.ask(AskPast(), Snapshot)
+
+        assert present.seq >= 1
+        with pytest.raises(TooSlow, match="a newer question about the past"):
+            await waiting
+        os.kill(pid, signal.SIGCONT)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_process_ends_with_its_daemon(bus: Home, number: int) -> None:
     async with linked(bus) as link:

@@ -474,18 +474,23 @@ async def test_too_many_waiting_questions_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seq", "at", "steps"),
+    ("seq", "at", "kept", "steps"),
     [
-        (0, 500, 500),
-        (500, 500, 0),
-        (500, 400, 100),
-        (LIMIT_UNDO + 5, 5, LIMIT_UNDO),
-        (LIMIT_UNDO + 6, 5, LIMIT_UNDO + 11),
-        (1_000_000, 500_000, 1_500_000),
+        (0, 500, (), 500),
+        (500, 500, (), 0),
+        (500, 400, (), 100),
+        (LIMIT_UNDO + 5, 5, (), LIMIT_UNDO),
+        (LIMIT_UNDO + 6, 5, (), LIMIT_UNDO + 11),
+        (1_000_000, 500_000, (), 1_500_000),
+        (1_000_000, 500_000, (100_000, 490_000, 510_000, 980_000), 30_000),
+        (100_000, 500_000, (490_000, 510_000), 10_000),
+        (495_000, 500_000, (490_000,), 5_000),
     ],
 )
-def test_long_way_back_begins_at_the_first_event(seq: int, at: int, steps: int) -> None:
-    assert way(seq, at) == steps
+def test_long_way_back_begins_at_a_kept_state_or_the_first_event(
+    seq: int, at: int, kept: tuple[int, ...], steps: int
+) -> None:
+    assert way(seq, at, kept) == steps
 
 
 async def test_progress_reaches_the_caller(tmp_path: Path) -> None:

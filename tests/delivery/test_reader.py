@@ -233,3 +233,19 @@ async def test_reader_with_a_window_gets_more_only_as_it_settles(bus: Bus) -> No
         second = texts_of(await reader.wait(9))
 
     assert (first, held_back, second) == (["a", "b"], [], ["c"])
+
+
+async def test_reader_says_whether_it_has_all_open_messages(bus: Bus) -> None:
+    luna, _ = await bus.join("luna"), await bus.join("nova")
+    await bus.send(luna, "one", "@nova")
+    await bus.send(luna, "two", "@nova")
+    reader = bus.delivery.take("nova")
+
+    reader.poll(1)
+    has_all_after_one = reader.has_all
+    reader.close()
+    other = bus.delivery.take("nova")
+    other.poll(2)
+
+    assert (has_all_after_one, other.has_all) == (False, True)
+    other.close()

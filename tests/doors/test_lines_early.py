@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.lines_holders import EarlyWords, is_before_dialog, says_less
+from palaver.doors.lines_holders import ScreenReports, is_before_dialog, says_less
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.lanes import LaneKind, LaneLevel
 from palaver.protocol.requests import DIALOG, SetStatus
@@ -66,7 +66,7 @@ class Early:
         self.nova = nova
         self.started: list[asyncio.Task[None]] = []
         services = SimpleNamespace(broker=bus.broker, delivery=bus.delivery, clock=bus.clock)
-        self.words = EarlyWords(cast("Services", services), self._start)
+        self.words = ScreenReports(cast("Services", services), self._start)
 
     def _start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         self.started.append(asyncio.ensure_future(work))
@@ -74,7 +74,9 @@ class Early:
 
     def keep(self, state: str = "idle", known: Agent | None = None) -> None:
         """Report a state early; its delay is over as soon as the task waits."""
-        self.words.keep(known or self.bus.agent("nova"), SetStatus(state=state))
+        status = SetStatus(state=state)
+        self.words.hear("nova", status)
+        self.words.keep(known or self.bus.agent("nova"), status)
         self.bus.clock.advance(2.0)
 
     async def state(self) -> str:
@@ -100,7 +102,7 @@ async def test_early_report_counts_without_a_newer_one(early: Early) -> None:
 
 async def test_newer_screen_report_drops_the_early_one(early: Early) -> None:
     early.keep()
-    early.words.drop("nova")
+    early.words.hear("nova", SetStatus(state="active"))
 
     assert await early.state() == "blocked"
 

@@ -13,6 +13,7 @@ from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, FakeLane, open_me
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER, Sent
 from palaver.config import Settings
+from palaver.delivery.reactor import DeliveryReactor
 from palaver.errors import RateLimited
 from palaver.protocol.agents import BeginSubagent
 from palaver.protocol.envelope import Event
@@ -23,6 +24,7 @@ from palaver.protocol.views import WaitReason
 from palaver.services.queries import Queries
 from palaver.services.results import RecentMessage, WaitingCopy
 from palaver.services.services import Services
+from palaver.services.view_pages import LogReader, ViewFacts, ViewPages
 from palaver.services.views import (
     agent_view,
     agents_view,
@@ -81,12 +83,17 @@ class Parts:
     callers: SimpleNamespace
     daemon: SimpleNamespace
     live: SimpleNamespace
+    delivery: DeliveryReactor
 
 
 @pytest.fixture
 async def bus(tmp_path: Path) -> AsyncIterator[Bus]:
     async with opened_bus(open_memory, tmp_path) as made:
         yield made
+
+
+def _pages(bus: Bus) -> ViewPages:
+    return ViewPages(bus.log.rows, LogReader(Queries(bus.log)), cast(ViewFacts, Facts(bus)))
 
 
 def services(bus: Bus, **settings: int) -> Services:
@@ -99,7 +106,8 @@ def services(bus: Bus, **settings: int) -> Services:
             bus.clock,
             SimpleNamespace(presence=Present(bus)),
             SimpleNamespace(settings=made),
-            SimpleNamespace(facts=Facts(bus)),
+            SimpleNamespace(facts=Facts(bus), pages=lambda: _pages(bus)),
+            bus.delivery,
         ),
     )
 
@@ -271,6 +279,19 @@ async def test_agent_with_undeliverable_mail_is_asleep(bus: Bus) -> None:
     assert agent_view(services(bus), bus.agent("nova")).asleep
     await bus.broker.submit(nova, SetStatus(state="active"))
     assert not agent_view(services(bus), bus.agent("nova")).asleep
+
+
+async def test_idle_agent_without_a_lane_is_not_asleep(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    nova = await bus.join("nova")
+    await bus.broker.submit(nova, SetStatus(state="idle"))
+
+    await bus.send(luna, "hello", "@nova")
+    bus.clock.advance(30)
+    await bus.delivery.catch_up()
+
+    view = agent_view(services(bus), bus.agent("nova"))
+    assert (view.unread, view.asleep) == (1, False)
 
 
 async def test_json_of_an_agent_leaves_out_only_what_does_not_apply(bus: Bus) -> None:

@@ -23,6 +23,7 @@ from tests.limits import LIMIT_S
 
 from palaver.home import write_message
 from palaver.protocol.agent_text import format_message_file
+from palaver.protocol.lines import screen_digest
 
 HEAD = "[pal message #1 from: nova] "
 
@@ -461,6 +462,24 @@ async def test_daemon_can_read_the_screen(stage: Stage) -> None:
     more = (await stage.daemon.heard("tell", ask=2))["ok"]["text"].rstrip("\n").split("\n")
     assert more[0] == "line 21"
     assert (await stage.daemon.heard("tell", ask=3))["error"] == "bad_request"
+
+
+async def test_known_screen_is_answered_when_it_has_changed(stage: Stage) -> None:
+    await stage.start(["sh", "-c", "echo first; read x; echo second; read y"], rows=10)
+    await stage.daemon.heard("lane")
+    person = await stage.attach(rows=10)
+    await person.until_shown(b"first")
+    stage.daemon.push("control", ask=1, verb="peek", name="luna", lines=0)
+    known = (await stage.daemon.heard("tell", ask=1))["ok"]["text"]
+
+    stage.daemon.push("control", ask=2, verb="peek", name="luna", digest=screen_digest(known))
+    stage.daemon.push("control", ask=3, verb="peek", name="luna", digest="of another screen")
+    assert (await stage.daemon.heard("tell", ask=3))["ok"]["text"] == known
+    assert not any(said["op"] == "tell" and said["ask"] == 2 for said in stage.daemon.said)
+    await person.press(b"\r")
+
+    changed = (await stage.daemon.heard("tell", ask=2))["ok"]["text"]
+    assert changed != known
 
 
 async def test_request_before_the_program_runs_is_answered(stage: Stage) -> None:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.log.records import ROWS_AT_ONCE, BatchRows, SqliteRows, in_pieces, prefix_end
+from palaver.log.records import (
+    ROWS_AT_ONCE,
+    BatchRows,
+    CachedRows,
+    SqliteRows,
+    TableVersions,
+    in_pieces,
+    prefix_end,
+)
 from palaver.log.storage import connect_writer, migrate
 
 
@@ -83,6 +91,67 @@ def test_row_that_was_read_and_changed_is_read_again(connection: sqlite3.Connect
     rows.change([("t", "b", b"1")])
 
     assert rows.get("t", "a") == b"1"
+
+
+def test_scan_is_cached_until_its_table_changes(connection: sqlite3.Connection) -> None:
+    versions = TableVersions()
+    rows, written = CachedRows(connection, versions), BatchRows(connection)
+    assert rows.scan("t", "") == []
+    written.change([("t", "a", b"1"), ("other", "a", b"1")])
+    written.flush()
+
+    versions.rise({"other"})
+    assert rows.scan("t", "") == []
+
+    versions.rise(written.tables)
+    assert rows.scan("t", "") == [("a", b"1")]
+
+
+def test_every_cached_scan_ends_when_all_rows_are_made_again(connection: sqlite3.Connection) -> None:
+    versions = TableVersions()
+    rows, written = CachedRows(connection, versions), BatchRows(connection)
+    assert rows.scan("t", "") == []
+    written.change([("t", "a", b"1")])
+    written.flush()
+
+    versions.rise_all()
+
+    assert rows.scan("t", "") == [("a", b"1")]
+
+
+def test_caller_may_change_a_cached_result(connection: sqlite3.Connection) -> None:
+    rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
+    written.change([("t", "a", b"1")])
+    written.flush()
+
+    rows.scan("t", "").clear()
+    rows.scan("t", "").clear()
+
+    assert rows.scan("t", "") == [("a", b"1")]
+
+
+def test_long_results_are_not_cached(connection: sqlite3.Connection) -> None:
+    rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
+    written.change(("t", f"{number:03d}", b"1") for number in range(100))
+    written.flush()
+    assert len(rows.scan("t", "")) == 100
+
+    written.change([("t", "000", None)])
+    written.flush()
+
+    assert len(rows.scan("t", "")) == 99
+
+
+def test_cached_scans_are_dropped_in_time(connection: sqlite3.Connection) -> None:
+    rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
+    assert rows.scan("t", "first") == []
+    written.change([("t", "first", b"1")])
+    written.flush()
+
+    for number in range(5000):
+        rows.scan("t", str(number))
+
+    assert rows.scan("t", "first") == [("first", b"1")]
 
 
 @given(st.lists(st.integers()), st.integers(1, 5))

@@ -22,6 +22,7 @@ from palaver.protocol.lines import (
     op_to_json,
     push_line,
     req_of,
+    screen_digest,
 )
 
 LIMIT = 20
@@ -151,3 +152,8 @@ def test_error_fields_never_replace_code_or_message() -> None:
         "message": "so it is",
         "details": {"error": 1, "details": 2, "message": 3, "more": 4},
     }
+
+
+def test_digest_of_a_screen_differs_with_its_text() -> None:
+    assert screen_digest("one") == screen_digest("one") != screen_digest("two")
+    assert len(screen_digest("\udcff")) == 32

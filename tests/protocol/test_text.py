@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.errors import BadRequest, BadText, MessageTooLarge
-from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_THREAD, check_line, check_text, check_thread
+from palaver.protocol.text import (
+    LIMIT_BODY_BYTES,
+    LIMIT_THREAD,
+    check_line,
+    check_text,
+    check_thread,
+    counted,
+)
 
 _REFUSED = {
     *range(0x09),
@@ -92,3 +99,17 @@ def test_name_is_on_one_line(end: str) -> None:
 def test_long_name_is_refused() -> None:
     with pytest.raises(MessageTooLarge):
         check_line("x" * 257, "the type", 256)
+
+
+@pytest.mark.parametrize(
+    ("number", "nouns", "text"),
+    [
+        (0, ("message",), "0 messages"),
+        (1, ("message",), "1 message"),
+        (2, ("message",), "2 messages"),
+        (1, ("entry", "entries"), "1 entry"),
+        (3, ("entry", "entries"), "3 entries"),
+    ],
+)
+def test_noun_fits_its_number(number: int, nouns: tuple[str, ...], text: str) -> None:
+    assert counted(number, *nouns) == text

@@ -31,11 +31,14 @@ class MetricStage:
                 clock=bus.clock,
                 live=self.live,
                 agents=bus.broker.directory.all,
-                attention=lambda: self.attention,
+                attention=self._read_attention,
                 count_waiting=lambda: 3,
             ),
             measure_delay=_delay,
         )
+
+    async def _read_attention(self) -> Iterable[Attention]:
+        return self.attention
 
     async def family(self, name: str) -> MetricFamily:
         return family_in(await self.metrics.read(), name)

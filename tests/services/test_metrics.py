@@ -243,6 +243,7 @@ async def test_reading_the_delay_returns_no_negative_number() -> None:
         ("dialog", "dialog"),
         ("41 replies between agents without a person in between", "brake_hops"),
         ("more than 60 messages a minute from luna to one agent", "brake_rate"),
+        ("more than 1 message a minute from luna to one agent", "brake_rate"),
         ("usage limit: until 12:00", "usage_limit"),
         ("the automatic turn failed 3 times, last as #4: no", "turn_failed"),
         ("its content is lost", "lost"),

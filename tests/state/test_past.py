@@ -13,7 +13,7 @@ from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import Priority
 from palaver.state import fold
-from palaver.state.fold import LIMIT_UNDO, PastRows, PastState, apply
+from palaver.state.fold import LIMIT_UNDO, KeptStates, PastRows, PastState, apply
 from palaver.state.reasons import WAIT_CODES, explain_wait
 from palaver.state.rows import Change, OpenMessage
 
@@ -139,6 +139,67 @@ def test_ten_thousand_steps_can_be_taken_back() -> None:
         state.back()
 
     assert state.rows.tables() == early
+
+
+# Kept copies
+
+
+def with_messages(count: int, kept: KeptStates) -> PastState:
+    """Return a state with one row for each message, of which copies were kept on the way."""
+    state = PastState()
+    for seq in range(1, count + 1):
+        state.forward(message(seq))
+        kept.keep(state)
+    return state
+
+
+@given(st.lists(facts, max_size=30), st.integers(1, 70))
+def test_kept_state_is_that_of_a_fold_and_stays_as_it_was(found: Facts, at: int) -> None:
+    events = events_of(found)
+    kept, state = KeptStates(every=10), PastState()
+    for one in events:
+        state.forward(one)
+        kept.keep(state)
+
+    for _ in range(2):  # A copy that is changed afterwards leaves the kept one as it was.
+        found_state = kept.before(at)
+        assert found_state.rows.tables() == folded_up_to(events, found_state.seq).rows.tables()
+        for one in events:
+            if found_state.seq < one.seq <= at:
+                found_state.forward(one)
+        assert found_state.rows.tables() == folded_up_to(events, at).rows.tables()
+        assert found_state.rows.scan("mail", "") == folded_up_to(events, at).rows.scan("mail", "")
+
+
+def test_copies_are_kept_at_a_distance() -> None:
+    kept = KeptStates(every=10)
+
+    with_messages(35, kept)
+
+    assert kept.seqs == (10, 20, 30)
+    assert [kept.before(at).seq for at in (5, 10, 29, 99)] == [0, 10, 20, 30]
+    assert kept.before(20).ts == 1020
+    kept.clear()
+    assert (kept.seqs, kept.before(99).seq) == ((), 0)
+
+
+def test_full_copies_are_thinned_out_and_keep_their_distance() -> None:
+    kept = KeptStates(limit_rows=200, every=10)
+
+    with_messages(100, kept)
+
+    seqs = kept.seqs
+    assert sum(len(kept.before(seq).rows) for seq in seqs) <= 200
+    assert len(seqs) >= 2
+    assert min(after - before for before, after in zip((0, *seqs), seqs, strict=False)) >= 20
+
+
+def test_state_that_is_too_large_is_not_kept() -> None:
+    kept = KeptStates(limit_rows=20, every=5)
+
+    with_messages(50, kept)
+
+    assert kept.seqs == (5,)
 
 
 # The rows

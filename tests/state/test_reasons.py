@@ -336,7 +336,8 @@ def test_each_reason_of_a_closed_gate_has_a_code(reason: str) -> None:
 def test_every_code_has_a_case() -> None:
     gates = {f"gate_{reason}" for reason in (*REASONS, "native", "paced") if reason != "compacting"}
 
-    assert {code for _, code, _, _ in CASES} | gates == set(WAIT_CODES)
+    without_copy = {"no_subscription", "not_stored"}
+    assert {code for _, code, _, _ in CASES} | gates | without_copy == set(WAIT_CODES)
 
 
 @pytest.mark.parametrize("state", ["seen", "answered", "refused", "expired", "dead"])
@@ -407,7 +408,18 @@ def test_reason_is_read_from_mail_ledger_and_agent() -> None:
     )
     joined(rows, state="active")
 
-    assert [code(rows, seq, "nova", NATIVE) for seq in (1, 2, 3, 9)] == ["busy", "quiet", None, None]
+    assert [code(rows, seq, "nova", NATIVE) for seq in (1, 2, 3)] == ["busy", "quiet", None]
+
+
+def test_copy_that_is_in_no_mailbox_is_explained() -> None:
+    rows = folded(message(1, "luna", "nova"), report(2, "a/dead/path", "dead", 1))
+
+    unread, path = read_wait(rows, 9, "nova", Facts()), read_wait(rows, 9, "a/b", Facts(), is_path=True)
+
+    assert unread is not None
+    assert path is not None
+    assert (unread.code, path.code) == ("not_stored", "no_subscription")
+    assert read_wait(rows, 1, "a/dead/path", Facts(), is_path=True) is None
 
 
 def test_unconfirmed_message_is_explained_without_its_mail() -> None:

@@ -91,3 +91,25 @@ def test_chunk_boundaries_make_no_difference(data: bytes, cuts: list[int]) -> No
     pieces = [data[start:end] for start, end in pairwise(places)]
 
     assert split(*pieces) == split(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_complete"),
+    [
+        (b"", True),
+        (b"text\x1b[31m", True),
+        (b"text\x1b", False),
+        (b"\x1b[3", False),
+        (b"\x1b]2;title", False),
+        (b"\x1b]2;title\x07", True),
+        (b"\x1b]2;" + b"x" * (STRING_LIMIT + 10), False),
+        ("€".encode()[:2], False),
+        ("€".encode(), True),
+    ],
+)
+def test_output_is_complete_between_sequences_and_characters(data: bytes, *, is_complete: bool) -> None:
+    sequences = Sequences()
+
+    list(sequences.split(data))
+
+    assert sequences.is_complete is is_complete

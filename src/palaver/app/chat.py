@@ -4,6 +4,7 @@ On a terminal `app/ui/talk.py` shows the room. Both parse a typed line in the sa
 """
 
 import asyncio
+import os
 import re
 import secrets
 import sys
@@ -18,6 +19,7 @@ from typing import Final, Protocol, TextIO
 import msgspec
 
 from palaver.app.attach.editor import wrap
+from palaver.app.notices import noticed_records
 from palaver.client.connection import Follower, Plain
 from palaver.client.values import events_from_json, last_from_json
 from palaver.client.view_link import ViewLink
@@ -599,15 +601,11 @@ class RoomBus:
                 yield event
 
     async def attention(self) -> AsyncGenerator[int, None]:
-        """Yield the number of entries that wait for the person, on a separate connection."""
-        link = ViewLink(self._home)
-        try:
-            async with aclosing(link.records()) as records:
-                async for record in records:
-                    if isinstance(record, Snapshot | Changes) and record.counts is not None:
-                        yield record.counts.attention
-        finally:
-            await link.close()
+        """Yield the number of entries that wait for the person, on a separate connection. Sends notices."""
+        async with aclosing(noticed_records(ViewLink(self._home), os.environ)) as records:
+            async for record in records:
+                if isinstance(record, Snapshot | Changes) and record.counts is not None:
+                    yield record.counts.attention
 
 
 def _tool(name: str, **arguments: object) -> ToolOp:

@@ -8,14 +8,15 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
 
-from palaver.client.view_link import ViewLink
+from palaver.client.view_link import Record, ViewLink
 from palaver.errors import PalaverError
 from palaver.protocol.display import safe
 from palaver.protocol.events import AgentState
@@ -330,6 +331,92 @@ class Notices:
 
 
 # --------------------
+# Views that print lines, and the terminal of an agent that is shown unchanged.
+
+
+async def noticed_records(link: ViewLink, environment: Mapping[str, str]) -> AsyncGenerator[Record, None]:
+    """Yield the records of a view that prints lines, send notices about them, and close the view at the end.
+
+    Without a terminal there are no notices: another view tells the person.
+    """
+
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    notices = Notices(link, write, print_complaint, environment)
+    is_heard = sys.stdout.isatty()
+    try:
+        async with aclosing(link.records()) as records:
+            async for record in records:
+                if is_heard:
+                    notices.record(record)
+                yield record
+    finally:
+        await notices.close()
+        await link.close()
+
+
+def print_complaint(sentence: str) -> None:
+    """Print a sentence on standard error."""
+    sys.stderr.write(f"pal: {sentence}\n")
+
+
+_CLOSE_S: Final = 2.0
+"""Seconds that the thread may take to end its connection; after that, the end of the process ends it."""
+
+
+class NoticeThread:
+    """Sends notices for a view without an event loop.
+
+    `write` and `complain` are called in the thread. Without a bus, or if the caller is not the person, there
+    are no notices.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        write: Callable[[str], None],
+        complain: Callable[[str], None],
+        environment: Mapping[str, str],
+        *,
+        in_view: Collection[str],
+    ) -> None:
+        self._home = home
+        self._write = write
+        self._complain = complain
+        self._environment = environment
+        self._in_view = in_view
+        self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """End it. A command that still runs is ended too."""
+        with suppress(RuntimeError):  # The loop has ended already.
+            self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._send())
+
+    async def _send(self) -> None:
+        link = ViewLink(self._home)
+        notices = Notices(link, self._write, self._complain, self._environment)
+        sending = asyncio.ensure_future(send_notices(link, notices, in_view=self._in_view))
+        closing = asyncio.ensure_future(self._closing.wait())
+        await asyncio.wait((sending, closing), return_when=asyncio.FIRST_COMPLETED)
+        for task in (sending, closing):
+            task.cancel()
+        with suppress(PalaverError, asyncio.CancelledError):
+            await sending
+
+
+# --------------------
 # `pal notify`.
 
 _HINT: Final = "sending notices until Ctrl-C"
@@ -338,17 +425,23 @@ _NOT_PERSON: Final = (
 )
 
 
-async def send_notices(link: ViewLink, notices: Notices, begun: Callable[[], None]) -> bool:
+async def send_notices(
+    link: ViewLink,
+    notices: Notices,
+    begun: Callable[[], None] = lambda: None,
+    *,
+    in_view: Collection[str] = (),
+) -> bool:
     """Send notices until the view is closed; return False at once if the caller is not the person.
 
-    `begun` is called once, when the bus is followed.
+    `begun` is called once, when the bus is followed. `in_view` is what the person sees all the time.
     """
     is_first = True
     try:
         async for record in link.records():
             if isinstance(record, Snapshot) and record.me != HUMAN:
                 return False
-            notices.record(record)
+            notices.record(record, in_view)
             if is_first:
                 begun()
                 is_first = False
@@ -365,19 +458,16 @@ def main(home: str, environment: Mapping[str, str]) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    def complain(sentence: str) -> None:
-        sys.stderr.write(f"pal: {sentence}\n")
-
     async def run() -> bool:
         link = ViewLink(home)
-        notices = Notices(link, write, complain, environment, show=lambda line: write(f"{line}\n"))
-        return await send_notices(link, notices, lambda: complain(_HINT))
+        notices = Notices(link, write, print_complaint, environment, show=lambda line: write(f"{line}\n"))
+        return await send_notices(link, notices, lambda: print_complaint(_HINT))
 
     try:
         is_person = asyncio.run(run())
     except PalaverError as error:
-        complain(str(error))
+        print_complaint(str(error))
         return 1
     if not is_person:
-        complain(_NOT_PERSON)
+        print_complaint(_NOT_PERSON)
     return 0 if is_person else 1

@@ -57,6 +57,7 @@ from palaver.protocol.events import BYE, MessageSent
 from palaver.protocol.lines import BridgeOp, BridgeOrder, EventsOp, Op, RelayOp, error_object
 from palaver.protocol.message import BROADCAST, MESSAGE, SYSTEM, readable_text
 from palaver.protocol.paths import DEFAULT_COMMAND, IRC, external_sender, is_channel_name, split_irc_path
+from palaver.protocol.text import counted
 
 # --------------------
 # Outgoing: an event of the log as lines for the network. Pure.
@@ -842,7 +843,7 @@ class IrcBridge:
             self._dropped += 1
             if self._dropped == 1 or self._dropped % _LIMIT_INCOMING == 0:
                 self._say_so(
-                    f"{self._dropped} lines of the network were dropped: the bus is too slow",
+                    f"dropped {counted(self._dropped, 'line')} of the network: the bus is too slow",
                     {"event": "dropped", "lines": self._dropped},
                 )
 

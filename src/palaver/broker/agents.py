@@ -2,7 +2,7 @@
 
 import hashlib
 import posixpath
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,6 +49,10 @@ from palaver.protocol.requests import LEFT, DaemonStarted, Gone, Join, Leave, Re
 from palaver.protocol.text import check_text
 from palaver.state.agents import read_agent, read_last_subagent, read_session, read_subagent
 from palaver.state.rows import Rows
+
+OnlyIf = Callable[[Agent], bool]
+"""A condition for a write: it gets the agent as it is stored then. Pure: it may be called again, and in
+another thread."""
 
 # --------------------
 # Events about an agent's life, each written once after the event that causes it.
@@ -395,7 +399,10 @@ async def gone(context: Context, caller: Caller, request: Gone, key: bytes | Non
         return Written(event=None)
     if known.link and request.seat is None and context.is_present(known.name):
         return Written(event=None)  # It has a new connection by now.
-    return await leave_bus(context, request.name, request.reason, key, only_at=(request.seat, known.seq))
+    where = (request.seat, known.seq)
+    return await leave_bus(
+        context, request.name, request.reason, key, only_if=lambda now: (now.seat, now.seq) == where
+    )
 
 
 async def leave_bus(
@@ -407,9 +414,9 @@ async def leave_bus(
     by: str | None = None,
     id: str = "",
     sent_ts: int | None = None,
-    only_at: tuple[Seat | None, int] | None = None,
+    only_if: OnlyIf | None = None,
 ) -> Written:
-    """Write that an agent has left, once; with `only_at` only if its seat and seq are unchanged."""
+    """Write that an agent has left, once, and only if `only_if` holds for it then."""
     check_text(reason, "the reason", 1024)
     draft = Draft(
         type=BYE,
@@ -422,11 +429,7 @@ async def leave_bus(
     )
 
     def decide(rows: Rows) -> Draft | None:
-        known = read_agent(rows, name)
-        if known is None or known.left:
-            return None
-        is_there = only_at is None or only_at == (known.seat, known.seq)
-        return draft if is_there else None
+        return draft if _is_present_and(rows, name, only_if) else None
 
     event = (await context.log.commit(f"agent/{name}", decide, request_key=key)).event
     if event is not None and event.type == BYE:
@@ -435,11 +438,24 @@ async def leave_bus(
 
 
 # --------------------
-# The state that an agent, or the daemon, reports. Written as reported: no decision depends on it.
+# The state that an agent, or the daemon, reports, written on the key `agent/<name>`.
+#
+# Several programs report the state of one agent: its hooks, its holder, and the daemon. A report that must
+# not replace a better one is decided when it is written: reads do not show reports that are being written.
 
 
-async def set_status(context: Context, caller: Caller, request: SetStatus, key: bytes | None) -> Written:
-    """Write what the caller is doing. `exited` means that it leaves."""
+async def set_status(
+    context: Context,
+    caller: Caller,
+    request: SetStatus,
+    key: bytes | None,
+    *,
+    only_if: OnlyIf | None = None,
+) -> Written:
+    """Write what the caller is doing. `exited` means that it leaves.
+
+    With `only_if` it is written only if that holds for the agent then, and if the agent has not left.
+    """
     if caller.kind != INSTANCE:
         raise WhoAreYou("only an agent can report a state; join first with 'pal join'")
     state = parse_state(request.state)
@@ -452,12 +468,23 @@ async def set_status(context: Context, caller: Caller, request: SetStatus, key: 
         # Some harnesses name a file as the model did. Edits of one file are found by its full path.
         payload["file"] = posixpath.normpath(posixpath.join(known.cwd, request.file))
     if state == AgentState.EXITED:
-        return await leave_bus(context, caller.name, request.detail or "exited", key, by=caller.by)
-    written = await _write(context, caller, "status", payload, key)
-    assert written.event is not None  # a state is always written
-    if state == AgentState.IDLE:
-        await tell_ready(context, written.event)
-    return written
+        reason = request.detail or "exited"
+        return await leave_bus(context, caller.name, reason, key, by=caller.by, only_if=only_if)
+    draft = _reported(context, caller, "status", payload)
+
+    def decide(rows: Rows) -> Draft | None:
+        return draft if only_if is None or _is_present_and(rows, caller.name, only_if) else None
+
+    event = (await context.log.commit(f"agent/{caller.name}", decide, request_key=key)).event
+    if event is not None and state == AgentState.IDLE:
+        await tell_ready(context, event)
+    return Written(event=event)
+
+
+def _is_present_and(rows: Rows, name: str, only_if: OnlyIf | None) -> bool:
+    """Return whether an agent has not left, and the condition holds for it."""
+    known = read_agent(rows, name)
+    return known is not None and not known.left and (only_if is None or only_if(known))
 
 
 async def started(context: Context, caller: Caller, request: DaemonStarted, key: bytes | None) -> Written:
@@ -467,13 +494,12 @@ async def started(context: Context, caller: Caller, request: DaemonStarted, key:
         "pid": request.pid,
         "version": request.version,
     }
-    return await _write(context, caller, LIFE, payload, key)
+    draft = _reported(context, caller, LIFE, payload)
+    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
 
 
-async def _write(
-    context: Context, caller: Caller, type_: str, payload: dict[str, object], key: bytes | None
-) -> Written:
-    draft = Draft(
+def _reported(context: Context, caller: Caller, type_: str, payload: dict[str, object]) -> Draft:
+    return Draft(
         type=type_,
         sender=caller.name,
         payload=payload,
@@ -481,7 +507,6 @@ async def _write(
         ts=context.clock.now_ms(),
         by=caller.by,
     )
-    return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
 
 
 # --------------------

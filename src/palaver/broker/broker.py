@@ -265,6 +265,16 @@ class Broker:
         row = TABLE[Send]
         return await messages.send_all(self._context, requests, admit=lambda caller: _admit(caller, row))
 
+    async def submit_status(self, caller: Caller, request: SetStatus, *, only_if: agents.OnlyIf) -> Written:
+        """Write a status only if the condition holds for the agent as it is stored then.
+
+        A decision on the directory would miss statuses that are being written. The condition is called after
+        all statuses that were submitted before. It must be pure: it may be called again, and in another
+        thread. The agent must not have left.
+        """
+        _admit(caller, TABLE[SetStatus])
+        return await agents.set_status(self._context, caller, request, None, only_if=only_if)
+
     async def outcome(self, kind: type[Request], key: bytes) -> Outcome | None:
         """Return the outcome of a request if this key has written an event before; else None."""
         event = (await self._log.commit(None, lambda rows: None, request_key=key)).event

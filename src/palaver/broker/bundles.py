@@ -27,7 +27,7 @@ from palaver.protocol.bundles import (
 )
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import Bundle
-from palaver.protocol.text import check_text
+from palaver.protocol.text import check_text, counted
 from palaver.protocol.transcript import Detail, Excerpt, format_range
 from palaver.state.references import read_bundle
 from palaver.state.rows import Rows
@@ -151,6 +151,6 @@ def _check_transcripts(excerpts: Sequence[Excerpt]) -> int:
         if len(excerpt.entries) != excerpt.last - excerpt.first + 1:
             raise BadRequest(
                 f"part {format_range(excerpt.first, excerpt.last)} of a transcript does not have "
-                f"{len(excerpt.entries)} entries"
+                f"{counted(len(excerpt.entries), 'entry', 'entries')}"
             )
     return sum(len(msgspec.json.encode(excerpt.entries)) for excerpt in excerpts)

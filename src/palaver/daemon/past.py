@@ -4,7 +4,8 @@ python -I -m palaver.daemon.past HOME
 
 The daemon starts it for a question about the past (`services/past.py`, which defines the lines on standard
 input and output). It only reads the log, at the lowest priority, and ends with its input. It keeps its state:
-the next question about a seq nearby needs a few steps forward or back.
+the next question about a seq nearby needs a few steps forward or back. It keeps copies of earlier states too,
+so that a longer way back does not begin at the first event.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ from palaver.services.queries import Queries
 from palaver.services.view_pages import LogReader, ViewPages
 from palaver.state.agents import read_agent, read_agents
 from palaver.state.attention import attention_of, beginning_of
-from palaver.state.fold import PastState
+from palaver.state.fold import KeptStates, PastState
 from palaver.state.rooms import Room
 from palaver.state.rows import Rows
 from palaver.version import __version__
@@ -88,6 +89,7 @@ class PastLog:
     def __init__(self, home: Path) -> None:
         """Raises NewerSchema, or Unavailable for an older schema, which only the daemon may change."""
         self._state = PastState()
+        self._kept = KeptStates()
         self.at = 0
         """The seq that is shown: later events do not exist."""
         path = home / FILE_NAME
@@ -123,14 +125,22 @@ class PastLog:
         """The seq of the newest folded event."""
         return self._state.seq
 
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The seqs of earlier and later states that a fold can begin with."""
+        return self._kept.seqs
+
     def steps_to(self, at: int) -> Generator[None, None, None]:
         """Fold or take back events until the state is that at a seq. Yields after every few of them.
 
         An abandoned generator leaves a valid state, from which the next one continues.
         """
-        if self._read_redactions() != self._redactions or self._state.oldest > at:
-            self._state = PastState()  # A removed text may be in the old rows.
-            self._redactions = self._read_redactions()
+        if (redactions := self._read_redactions()) != self._redactions:
+            self._redactions = redactions
+            self._forget()  # A removed text may be in the old rows.
+        if self._state.oldest > at or any(self._state.seq < seq <= at for seq in self.kept):
+            self._kept.keep(self._state)
+            self._state = self._kept.before(at)
         while self._state.seq > at:
             self._state.back()
         # Before anything is read: such events are found only in the archives.
@@ -138,14 +148,19 @@ class PastLog:
         for events, is_archived in self._chunks(self._state.seq, at):
             for event in events:
                 self._state.forward(event)
+            self._kept.keep(self._state)
             missing -= len(events) if is_archived else 0
             yield
         if missing > 0:
-            self._state = PastState()
+            self._forget()
             raise StorageFailed(
                 f"{missing} archived events up to #{at} are not in {self._archive}; restore its files"
             )
         self.at = at
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._state = PastState()
 
     def _chunks(self, seq: int, at: int) -> Generator[tuple[Sequence[Event], bool], None, None]:
         """Yield the events above a seq and up to another, and whether they come from an archive."""
@@ -383,7 +398,9 @@ class PastServer:
         try:
             if await self._go_to(number, ask.at):
                 page = encode_past(await self._answer(ask))
-                self._reply(PastReply(id=number, answer=msgspec.Raw(page), seq=self._log.folded))
+                self._reply(
+                    PastReply(id=number, answer=msgspec.Raw(page), seq=self._log.folded, kept=self._log.kept)
+                )
         except PalaverError as error:
             self._refuse(number, error)
         except (sqlite3.Error, OSError) as error:
@@ -414,7 +431,7 @@ class PastServer:
                     )
                 if now_s - said_s >= _REPORT_EVERY_S:
                     said_s = now_s
-                    self._say(PastReply(seq=self._log.folded))
+                    self._say(PastReply(seq=self._log.folded, kept=self._log.kept))
         return True
 
     def _refuse(self, number: int, error: PalaverError, trace: str = "") -> None:
@@ -425,6 +442,7 @@ class PastServer:
                 text=str(error),
                 details=error.details,
                 seq=self._log.folded,
+                kept=self._log.kept,
                 trace=trace,
             )
         )

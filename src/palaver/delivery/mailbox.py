@@ -230,6 +230,8 @@ class QueueReader:
         self._news = asyncio.Event()
         self._is_closed = False
         self.is_waiting = False
+        self.has_all = False
+        """Whether the last `poll` returned every open message of the mailbox."""
 
     def poll(self, limit: int) -> list[Event]:
         """Claim and return the messages available now, at most `limit`."""
@@ -248,6 +250,7 @@ class QueueReader:
         if lost:
             self._mailbox.give_up(lost)
         self._unsettled.update(event.seq for event in drawn)
+        self.has_all = few is not None and len(few) == len(drawn)
         return drawn
 
     async def wait(self, limit: int) -> list[Event]:

@@ -11,6 +11,7 @@ from palaver.protocol.agents import GUEST_ROLE, INSTANCE, ROLES, SCRIPT_NAME, Ag
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import EXTERNAL, HUMAN
+from palaver.protocol.text import counted
 
 # --------------------
 # Brakes: messages that look like agents writing in circles are held until a person releases them.
@@ -105,8 +106,8 @@ class Brakes:
         if self._limit_hops and chain is not None and chain.hops > self._limit_hops:
             return f"{chain.hops} replies between agents without a person in between"
         if self._limit_a_minute and fastest > self._limit_a_minute:
-            many = "1 message" if self._limit_a_minute == 1 else f"{self._limit_a_minute} messages"
-            return f"more than {many} a minute from {caller.name} to one agent"
+            limit = counted(self._limit_a_minute, "message")
+            return f"more than {limit} a minute from {caller.name} to one agent"
         return None
 
     def untold(self, sender: str, seq: int, now_ms: int) -> tuple[int, ...] | None:

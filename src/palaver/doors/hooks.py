@@ -33,7 +33,14 @@ from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG, Join, SetStatus
 from palaver.protocol.thin import FrameReader, ThinRequest, asked_from_bytes, frame
 from palaver.services.agents import Subagents, TranscriptBook
-from palaver.services.evidence import LIMIT_BLOCKS, Conversation, Conversations, HookOutcomes, HookRequest
+from palaver.services.evidence import (
+    LIMIT_BLOCKS,
+    Conversation,
+    Conversations,
+    HookOutcomes,
+    HookRequest,
+    is_state_of,
+)
 from palaver.services.permissions import Pending, PermissionService
 from palaver.services.queries import Queries
 from palaver.services.services import Services
@@ -341,34 +348,20 @@ class HookHandler:
         """Store the status of the agent, unless it is known already or a newer hook has replaced it."""
         if (status is not conversation.newest or self._is_past(conversation)) and not status.file:
             return
-        known = self._broker.directory.get(conversation.agent)
-        if known is None or known.left:
-            return
-        is_same = (known.state, known.detail) == (status.state, status.detail)
-        is_known_idle = (
-            status.state == AgentState.IDLE and bool(known.holder) and conversation.reported is None
-        )
-        if is_same and (is_known_idle or conversation.reported == status):
-            # A holder reads from the screen that its agent is idle, often before the first hook says so. If a
-            # request was typed meanwhile, a second status would mean that the agent had ignored it.
-            conversation.reported = status
-            return
-        if status.state == AgentState.IDLE and _is_limited_on_screen(known, conversation):
-            return
-        if status.state != AgentState.BLOCKED and not status.file and self._has_dialog(known, conversation):
-            return
-        conversation.reported = status
-        await self._broker.submit(caller, status)
+        # Set before it is stored: a status from the screen that follows is compared with it.
+        before, conversation.reported = conversation.reported, status
+        report = StatusReport(status, before, has_dialog=self._has_dialog(conversation.agent))
+        written = await self._broker.submit_status(caller, status, only_if=report.is_news)
+        if written.event is None and not report.is_known:
+            conversation.reported = before
 
     def _is_past(self, conversation: Conversation) -> bool:
         """Return whether the session has ended and the agent's next one has begun."""
         return self._conversations.get(conversation.agent) not in (None, conversation)
 
-    def _has_dialog(self, known: Agent, conversation: Conversation) -> bool:
-        """Return whether the terminal shows a dialog that no hook has reported; a late hook is ignored."""
-        if known.state != AgentState.BLOCKED or conversation.has_reported(known):
-            return False
-        levels = self._delivery.levels(known.name)
+    def _has_dialog(self, agent: str) -> bool:
+        """Return whether the terminal of an agent shows a dialog."""
+        levels = self._delivery.levels(agent)
         return any(not level.is_open and level.reason == DIALOG for _, level in levels)
 
     async def _bind(self, caller: Caller, news: HookNews) -> None:
@@ -392,9 +385,39 @@ class HookHandler:
         return other is not None and other.name != known.name and other.session == session
 
 
-def _is_limited_on_screen(known: Agent, conversation: Conversation) -> bool:
-    """Return whether only the terminal shows a reached usage limit; the end of a turn does not end it."""
-    return bool(known.holder) and is_limited(known) and not conversation.has_reported(known)
+@dataclass(slots=True)
+class StatusReport:
+    """The status of a hook, and what was known when it was about to be stored."""
+
+    status: SetStatus
+    before: SetStatus | None
+    """The status that a hook of this conversation has reported before."""
+    has_dialog: bool
+    """Whether the terminal shows a dialog."""
+    is_known: bool = False
+    """Whether it was the state of the agent already, at the last decision."""
+
+    def is_news(self, known: Agent) -> bool:
+        """Return whether to store it: it is new, and the screen does not show that it is late."""
+        self.is_known = self._is_known(known)
+        return not self.is_known and not self._is_late(known)
+
+    def _is_known(self, known: Agent) -> bool:
+        if not is_state_of(self.status, known):
+            return False
+        # A holder reads from the screen that its agent is idle, often before the first hook says so. If a
+        # request was typed meanwhile, a second status would mean that the agent had ignored it.
+        is_read = self.status.state == AgentState.IDLE and bool(known.holder) and self.before is None
+        return is_read or self.before == self.status
+
+    def _is_late(self, known: Agent) -> bool:
+        if known.state != AgentState.BLOCKED or is_state_of(self.before, known):
+            return False
+        # Only the terminal shows a reached usage limit; the end of a turn does not end it.
+        is_resting = self.status.state == AgentState.IDLE and bool(known.holder) and is_limited(known)
+        # The terminal shows a dialog that no hook has reported.
+        is_past = self.status.state != AgentState.BLOCKED and not self.status.file and self.has_dialog
+        return is_resting or is_past
 
 
 def _same_with(known: Agent, session: str) -> Join:

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, assert_never
@@ -55,16 +56,17 @@ from palaver.protocol.lines import (
 from palaver.protocol.requests import DIALOG, Join, Leave, SetStatus, Typed
 from palaver.protocol.text import check_text
 from palaver.services.agents import Hold, Push, with_hidden_keys
+from palaver.services.evidence import is_state_of
 from palaver.services.permissions import Pending, PermissionService
 from palaver.services.services import Services
 from palaver.services.views import carried_copy, free_session, message_view, only_session
 from palaver.state.agents import read_unsure
 
 # --------------------
-# Screen states that are reported too early: a screen may look idle while it still draws a dialog.
+# The states that a holder reads from the screen. Hooks report more, so their reports are not replaced.
 #
-# Such a report is kept for the time that drawing takes. Then it is stored, unless a hook or the screen has
-# reported a newer state of the agent.
+# A screen may look idle while it still draws a dialog. Such a report is kept for the time that drawing takes.
+# Then it is stored, unless a hook or the screen has reported a newer state of the agent.
 
 _DRAWING_MS: Final = 1500
 """Milliseconds that a dialog may take until it is on the screen."""
@@ -74,33 +76,92 @@ Start = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
 _logger: Final = logging.getLogger("palaver.doors")
 
 
-class EarlyWords:
-    """The early reports of one holder, at most one for each agent: the last."""
+@dataclass(slots=True)
+class ScreenReport:
+    """A status from the screen, and what hooks had reported when it arrived."""
+
+    status: SetStatus
+    has_hooks: bool
+    """Whether hooks of the agent have called this daemon."""
+    reported: SetStatus | None
+    """The last status of a hook. It is stored before this one is decided, or it never is."""
+    early: Agent | None = None
+    """The agent as the last decision saw it, if this status may be too early."""
+
+    def is_news(self, known: Agent) -> bool:
+        """Return whether to store it now: hooks have not reported it better, and it is not too early."""
+        self.early = known if self._is_early(known) else None
+        return self.early is None and not self._is_reported_better(known)
+
+    def _is_reported_better(self, known: Agent) -> bool:
+        if says_less(self.status, known):
+            return True  # also for a report to an earlier daemon, whose conversation is not known here
+        # An idle screen does not show that a usage limit was reached.
+        is_resting = self.status.state == AgentState.IDLE and is_limited(known)
+        return self._is_of_hooks(known) and (known.state == self.status.state or is_resting)
+
+    def _is_early(self, known: Agent) -> bool:
+        is_drawing = is_before_dialog(known, self.status.state) and not is_limited(known)
+        return is_drawing and self._is_of_hooks(known)
+
+    def _is_of_hooks(self, known: Agent) -> bool:
+        """Return whether hooks report the state. The screen may replace a dialog that it has reported."""
+        is_of_screen = known.state == AgentState.BLOCKED and not is_state_of(self.reported, known)
+        return self.has_hooks and known.ready and not is_of_screen
+
+
+class ScreenReports:
+    """The reports of one holder. Early ones are kept, at most one for each agent: the last."""
 
     def __init__(self, services: Services, start: Start) -> None:
         self._services = services
         self._start = start
         self._kept: dict[str, asyncio.Task[None]] = {}
+        self._newest: dict[str, SetStatus] = {}
 
-    def drop(self, agent: str) -> None:
+    async def report(self, caller: Caller, status: SetStatus) -> None:
+        """Store a status, unless hooks have reported it in more detail, or keep it if it may be too early."""
+        broker = self._services.broker
+        self.hear(caller.name, status)
+        if status.file:  # Not every harness has hooks that name changed files, and no change may be lost.
+            await broker.submit(caller, status)
+            return
+        conversation = self._services.agents.conversations.get(caller.name)
+        reported = None if conversation is None else conversation.reported
+        report = ScreenReport(status, conversation is not None, reported)
+        await broker.submit_status(caller, status, only_if=report.is_news)
+        if report.early is not None:
+            self.keep(report.early, status)
+
+    def hear(self, agent: str, status: SetStatus) -> None:
         """Discard the kept report of an agent, because a newer one arrived."""
-        if (task := self._kept.pop(agent, None)) is not None:
-            task.cancel()
+        self._newest[agent] = status
+        self._drop(agent)
 
     def keep(self, known: Agent, status: SetStatus) -> None:
-        """Store this status later, if the agent's state has not changed by then."""
-        self.drop(known.name)
+        """Store this status later, if the agent's state has not changed by then.
+
+        A status that is not the last one of the screen is ignored: it was decided after a newer one arrived.
+        """
+        if self._newest.get(known.name) is not status:
+            return
+        self._drop(known.name)
         drawn_ms = self._services.clock.now_ms() + _DRAWING_MS
         self._kept[known.name] = self._start(self._say(known, status, drawn_ms))
+
+    def _drop(self, agent: str) -> None:
+        if (task := self._kept.pop(agent, None)) is not None:
+            task.cancel()
 
     async def _say(self, known: Agent, status: SetStatus, drawn_ms: int) -> None:
         rest_ms = drawn_ms - self._services.clock.now_ms()
         await asyncio.sleep(min(max(rest_ms, 0), _DRAWING_MS) / 1000)
-        now = self._services.broker.directory.get(known.name)
-        if now is None or now.left or _status_of(now) != _status_of(known) or self._has_dialog(known.name):
+        if self._has_dialog(known.name):
             return
         try:
-            await self._services.broker.submit(caller_for(now), status)
+            await self._services.broker.submit_status(
+                caller_for(known), status, only_if=lambda now: _status_of(now) == _status_of(known)
+            )
         except PalaverError as error:
             _logger.info("the state of %s is unchanged: %s: %s", known.name, error.code, error)
 
@@ -110,8 +171,9 @@ class EarlyWords:
 
     def close(self) -> None:
         """Discard all kept reports, because the holder has disconnected."""
+        self._newest.clear()
         for name in list(self._kept):
-            self.drop(name)
+            self._drop(name)
 
 
 def is_before_dialog(known: Agent, state: str) -> bool:
@@ -254,7 +316,7 @@ class Holding:
         self._see = see
         self._push = push
         self._holds: dict[str, Hold] = {}
-        self._early = EarlyWords(services, start)
+        self._screens = ScreenReports(services, start)
 
     async def hold(self, op: HoldOp) -> dict[str, object]:
         """Register the agent in a child of the holder, or resume it.
@@ -352,29 +414,13 @@ class Holding:
         request = Typed(name=hold.name, text=op.text, secret=op.secret)
         await self._services.broker.submit(SYSTEM_CALLER, request)
 
-    def is_reported_better(self, name: str, status: SetStatus) -> bool:
-        """Return whether hooks have reported this status of a held agent in more detail.
-
-        A status from the screen that may be too early is kept and stored later, unless a newer one arrives.
-        """
-        if name not in self._holds and not (name == "" and len(self._holds) == 1):
-            return False
-        state, known = status.state, self._services.broker.directory.get(name or next(iter(self._holds)))
-        if known is not None:
-            self._early.drop(known.name)
-        if known is not None and says_less(status, known):
-            return True  # also for a report to an earlier daemon, whose conversation is not known here
-        conversation = None if known is None else self._services.agents.conversations.get(known.name)
-        if known is None or conversation is None:
-            return False
-        if known.state == AgentState.BLOCKED and not conversation.has_reported(known):
-            return False  # the screen reported it, so the screen may replace it
-        # An idle screen does not show that a usage limit was reached.
-        is_resting = state == AgentState.IDLE and is_limited(known)
-        is_early = known.ready and is_before_dialog(known, state)
-        if is_early and not is_resting:
-            self._early.keep(known, status)
-        return known.ready and (known.state == state or is_resting or is_early)
+    async def report(self, name: str, status: SetStatus) -> None:
+        """Store the status of an agent; that of a held one comes from its screen, and others may be better."""
+        caller = self._names.caller(name)
+        if caller.name in self._holds:
+            await self._screens.report(caller, status)
+        else:
+            await self._services.broker.submit(caller, status)
 
     def tell(self, op: TellOp) -> None:
         """Pass a holder's reply to the request it belongs to."""
@@ -390,7 +436,7 @@ class Holding:
 
     def close(self) -> None:
         """Remove all holds of the closed connection."""
-        self._early.close()
+        self._screens.close()
         for hold in self._holds.values():
             self._services.agents.holds.close(hold)
 

@@ -223,9 +223,7 @@ class LineSession:
                 request = SetStatus(
                     state=op.state, detail=op.detail, tool=op.tool, command=op.command, file=op.file
                 )
-                # Not every harness has hooks that name changed files, and no change may be lost.
-                if not self._holding.is_reported_better(op.name, request) or op.file:
-                    await self._submit(op.name, request)
+                await self._holding.report(op.name, request)
             case program.EventsOp():
                 return await self._events(op)
             case program.ToolOp():
@@ -372,8 +370,7 @@ class LineSession:
         live = self._services.live
         if not isinstance(op, ViewOp):
             answering = live.answer(op.ask, partial(self._push_progress, op.req))
-            is_past = op.ask.at and isinstance(op.ask, AskPast)
-            return await (self._replace_past(answering) if is_past else answering)
+            return await (self._replace_past(answering) if isinstance(op.ask, AskPast) else answering)
         if self._view is not None:
             raise BadRequest("this connection has a view already: open another connection for another view")
         me = HUMAN if caller.is_person else caller.name
@@ -547,7 +544,7 @@ async def _agents(services: Services, name: str) -> list[AgentView]:
     agent = services.broker.directory.get(name)
     if agent is None:
         return []
-    return [agent_with_queue(services, agent)]
+    return [await agent_with_queue(services, agent)]
 
 
 def _request_of(

@@ -32,7 +32,7 @@ from palaver.home import find_message, read_message, read_profile_files
 from palaver.protocol.agent_socket import AgentRequest, SocketReply, is_size, reply_to_json
 from palaver.protocol.agent_text import format_message_file, parse_message_file
 from palaver.protocol.events import REPORT_END, AgentState, ExitReport, Outcome
-from palaver.protocol.lines import LeaveOp, ReceiptsOp, TellOp, TypedOp
+from palaver.protocol.lines import LeaveOp, ReceiptsOp, TellOp, TypedOp, screen_digest
 from palaver.terminal.gates import check
 from palaver.terminal.processes import is_interactive_shell, left_behind
 from palaver.terminal.pty import Exit, Running
@@ -183,6 +183,10 @@ def _send(pid: int, number: signal.Signals) -> None:
 # The caller's rights are checked before these functions are called; nothing here checks them.
 
 _LIMIT_TEXT_BYTES: Final = 768 * 1024
+_PEEK_WAIT_S: Final = 15.0
+"""Seconds until a request for another screen than the known one is answered anyway."""
+_LIMIT_PEEKS: Final = 50
+"""Requests that wait for another screen; further ones are answered at once."""
 _IN_THE_WAY: Final = frozenset(
     {"dialog", "secret", "shell", "foreground", "tool", "gone", "exited", "unreadable", "passthrough"}
 )
@@ -226,6 +230,8 @@ class HolderControl:
         """The state of the agent and its detail."""
         self._ending = AgentEnding(child, has_ended)
         self._is_stopping = False
+        self._peeks: dict[int, str] = {}
+        """The requests that wait for another screen, and the digest of the one that each knows."""
         self.exit: Exit | None = None
 
     def set_state(self, state: str, detail: str) -> bool:
@@ -359,7 +365,7 @@ class HolderControl:
         """Execute a control request of the daemon, and report the result to it."""
         match line.verb:
             case "peek":
-                self._tell(line.ask, self._peek(line.lines))
+                self._peek_soon(line) if line.digest else self._tell(line.ask, self._peek(line.lines))
             case "status":
                 self._tell(line.ask, self.status())
             case "stop" | "kill":
@@ -380,6 +386,27 @@ class HolderControl:
             whole = [*self._host.screen.scrollback, *text.split("\n")]
             text = "\n".join(whole[-lines:])
         return {"text": clip(text, _LIMIT_TEXT_BYTES), "cols": cols, "rows": rows}
+
+    def _peek_soon(self, line: ReplyLine) -> None:
+        """Answer as soon as the screen is another one than the caller knows, or after a while."""
+        if len(self._peeks) >= _LIMIT_PEEKS:
+            self._tell(line.ask, self._peek(0))
+            return
+        self._peeks[line.ask] = line.digest
+        asyncio.get_running_loop().call_later(_PEEK_WAIT_S, self._end_peek, line.ask)
+        self.looked()
+
+    def looked(self) -> None:
+        """Answer the requests that wait for another screen. Called after each look at the screen."""
+        if not self._peeks:
+            return
+        now = screen_digest(str(self._peek(0)["text"]))
+        for ask in [ask for ask, known in self._peeks.items() if known != now]:
+            self._end_peek(ask)
+
+    def _end_peek(self, ask: int) -> None:
+        if self._peeks.pop(ask, None) is not None:
+            self._tell(ask, self._peek(0))
 
     async def _tell_end(self, ask: int) -> None:
         await self._has_ended.wait()
@@ -772,6 +799,7 @@ class HeldAgent:
         self._waits_for = gate.reason or ("passthrough" if has_keyboard else "")
         self._show_state()
         self._lane.set_level(gate, is_paused=has_keyboard or self.host.hears_only_urgent)
+        self.holder_control.looked()
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:

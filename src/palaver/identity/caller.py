@@ -1,6 +1,6 @@
 """Identify the caller: four rules over a chain of processes, a claim, or a token."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -90,14 +90,7 @@ def who_is_asking(
     """
     anchored = seats.nearest(chain)
     if anchored is not None:
-        if is_stranger(anchored, claim):
-            return stranger_at(anchored, claim)
-        agent = choose_seat(anchored, claim)
-        is_lowered = marks_between or _is_other_session(agent, claim)
-        is_lowered = is_lowered or agent in _marked_by_others(anchored.agents, claim)
-        # The caller itself claims which agent it is, so it gets the lowest rights of them.
-        limit = min(standing_of_role(one.role) for one in anchored.agents)
-        return seated(agent, is_lowered=is_lowered, limit=limit)
+        return who_at_anchor(anchored, claim, lambda agent: marks_between)
     if meant := seats.marked(claim.marks):
         lowest = min(meant, key=lambda agent: standing_of_role(agent.role))
         return seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role), by=SCRIPT.name)
@@ -105,6 +98,21 @@ def who_is_asking(
     if is_unmarked and not seats.was_seat(chain) and _is_at_terminal(chain, holder_ttys):
         return HUMAN
     return SCRIPT
+
+
+def who_at_anchor(anchored: Anchored, claim: CallerClaim, is_lowered: Callable[[Agent], bool]) -> Caller:
+    """Return the caller below an anchor: one of its agents, or a session without an agent.
+
+    `is_lowered` says of that agent whether the caller gets at most a worker's rights. Raises WhoAreYou if the
+    caller could be several agents.
+    """
+    if is_stranger(anchored, claim):
+        return stranger_at(anchored, claim)
+    agent = choose_seat(anchored, claim)
+    is_other = _is_other_session(agent, claim) or agent in _marked_by_others(anchored.agents, claim)
+    # The caller itself claims which agent it is, so it gets the lowest rights of them.
+    limit = min(standing_of_role(one.role) for one in anchored.agents)
+    return seated(agent, is_lowered=is_other or is_lowered(agent), limit=limit)
 
 
 def choose_seat(anchored: Anchored, claim: CallerClaim) -> Agent:
@@ -479,7 +487,7 @@ class CallerIdentifier:
         if below is not None and (left := self._left_behind(chain, claim, below)) is not None:
             return left
         if anchored is not None:
-            return self._seated(chain, claim, anchored, is_lowered=below is not None)
+            return self._seated(chain, claim, anchored, is_below_holder=below is not None)
         around = [self.environments.look(process) for process in chain]
         # A harness above the caller that has no agent runs its sessions itself: a session mark may be a copy
         # of another agent's.
@@ -600,22 +608,15 @@ class CallerIdentifier:
         )
 
     def _seated(
-        self, chain: Sequence[Process], claim: CallerClaim, anchored: Anchored, *, is_lowered: bool
+        self, chain: Sequence[Process], claim: CallerClaim, anchored: Anchored, *, is_below_holder: bool
     ) -> Caller:
-        if is_stranger(anchored, claim):
-            return stranger_at(anchored, claim)
-        agent = choose_seat(anchored, claim)
-        # Only rights above a worker's can be lowered, so the environment is read only for those.
-        is_high = standing_of_role(agent.role) > Standing.WORKER
-        return who_is_asking(
-            chain,
-            claim,
-            self.seats,
-            marks_above=False,
-            holder_ttys=self.holder_ttys,
-            marks_between=is_lowered
-            or (is_high and self._has_harness_between(chain[: anchored.index + 1], claim, agent)),
-        )
+        def is_lowered(agent: Agent) -> bool:
+            # Only rights above a worker's can be lowered, so the environment is read only for those.
+            is_high = standing_of_role(agent.role) > Standing.WORKER
+            between = chain[: anchored.index + 1]
+            return is_below_holder or (is_high and self._has_harness_between(between, claim, agent))
+
+        return who_at_anchor(anchored, claim, is_lowered)
 
     def _has_harness_between(self, chain: Sequence[Process], claim: CallerClaim, agent: Agent) -> bool:
         """Whether a foreign harness, or a process of another seat, is between the caller and its anchor.

@@ -320,6 +320,8 @@ _T = TypeVar("_T")
 ROWS_AT_ONCE: Final = 64
 """Rows that one statement handles in a large batch."""
 _LIMIT_REMEMBERED: Final = 4096
+_LIMIT_CACHED_ROWS: Final = 8
+"""Rows of a scan that is cached: most are empty."""
 _LAST_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
@@ -354,6 +356,56 @@ class SqliteRows:
         return self._connection.execute(_SCAN[reverse], (table, first, behind, limit)).fetchall()
 
 
+class TableVersions:
+    """How often the committed rows of each table have changed. Any thread reads it; the writer changes it."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, int] = {}
+        self._all = 0
+
+    def of(self, table: str) -> tuple[int, int]:
+        """Return a value that is another one after each commit that changes rows of the table."""
+        return self._all, self._tables.get(table, 0)
+
+    def rise(self, tables: Iterable[str]) -> None:
+        """Record a commit that has changed these tables."""
+        for table in tables:
+            self._tables[table] = self._tables.get(table, 0) + 1
+
+    def rise_all(self) -> None:
+        """Record that all rows were made again."""
+        self._all += 1
+
+
+class CachedRows(SqliteRows):
+    """The rows of another thread's writer. Short results of scans are cached until their table changes.
+
+    A query costs many times as much as one dictionary: after every commit the connection reads its pages
+    again. Most messages do not change the tables that a send looks at.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, versions: TableVersions) -> None:
+        super().__init__(connection)
+        self._versions = versions
+        self._scans: dict[tuple[object, ...], tuple[tuple[int, int], list[tuple[str, bytes]]]] = {}
+
+    def scan(
+        self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
+    ) -> list[tuple[str, bytes]]:
+        # Before the query: a commit during it makes the cached result invalid.
+        version = self._versions.of(table)
+        request = (table, prefix, after, limit, reverse)
+        cached = self._scans.get(request)
+        if cached is not None and cached[0] == version:
+            return cached[1].copy()
+        found = super().scan(table, prefix, after=after, limit=limit, reverse=reverse)
+        if len(found) <= _LIMIT_CACHED_ROWS:
+            if len(self._scans) >= _LIMIT_REMEMBERED:
+                self._scans.clear()
+            self._scans[request] = version, found.copy()
+        return found
+
+
 class BatchRows(SqliteRows):
     """The writer's view: the rows of the file with the changes of the batch on top.
 
@@ -364,6 +416,8 @@ class BatchRows(SqliteRows):
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
+        self.tables: set[str] = set()
+        """The tables that the open transaction has changed."""
         self._changed: dict[tuple[str, str], bytes | None] = {}
         self._remembered: dict[tuple[str, str], bytes | None] = {}
 
@@ -393,7 +447,9 @@ class BatchRows(SqliteRows):
         kept = [(table, key, value) for (table, key), value in self._changed.items() if value is not None]
         gone = [row_key for row_key, value in self._changed.items() if value is None]
         insert_many(self._connection, "INSERT OR REPLACE INTO state (tbl, key, value)", kept)
-        self._connection.executemany("DELETE FROM state WHERE tbl = ? AND key = ?", gone)
+        if gone:
+            self._connection.executemany("DELETE FROM state WHERE tbl = ? AND key = ?", gone)
+        self.tables.update(table for table, _ in self._changed)
         if len(self._remembered) > _LIMIT_REMEMBERED:
             self._remembered.clear()
         for row_key in self._remembered.keys() & self._changed.keys():
@@ -402,6 +458,7 @@ class BatchRows(SqliteRows):
 
     def forget(self) -> None:
         """Drop everything that is not in the file, as after a rollback."""
+        self.tables.clear()
         self._changed.clear()
         self._remembered.clear()
 

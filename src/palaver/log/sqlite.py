@@ -45,7 +45,8 @@ from palaver.log.archive import (
 from palaver.log.records import (
     COLUMNS,
     Blobs,
-    SqliteRows,
+    CachedRows,
+    TableVersions,
     count_blobs,
     count_unreadable,
     read_indexed,
@@ -265,6 +266,7 @@ class SqliteLog:
         writer: Writer,
         reader: Reader,
         point: sqlite3.Connection,
+        versions: TableVersions,
         blobs: Blobs,
         newest: Newest,
         archives: Archives,
@@ -287,7 +289,7 @@ class SqliteLog:
         self._writer = writer
         self._reader = reader
         self._point = point
-        self._rows = SqliteRows(point)
+        self._rows = CachedRows(point, versions)
         self._blobs = blobs
         self._newest = newest
         self._archives = archives
@@ -305,8 +307,11 @@ class SqliteLog:
         device: str | None = None,
         sql_limit_s: float = TIME_LIMIT_S,
         pace: CommitPace | None = None,
+        upgrading: Callable[[], None] | None = None,
     ) -> "SqliteLog":
         """Open the log in a directory, or create it; nothing in it is scanned.
+
+        `upgrading` is called in a thread before the file of an older version is changed, which can take long.
 
         `fold_version` is the version of `apply`: if another one made the rows, `is_fold_old` is true. The
         device id is drawn when the log is created, or taken from `device`, and kept permanently. Raises
@@ -316,7 +321,7 @@ class SqliteLog:
         blobs = Blobs(directory / "blobs")
         try:
             connection, kept_device = await asyncio.to_thread(
-                _prepare, path, device or _draw_device(), clock.now_ms(), fold_version
+                _prepare, path, device or _draw_device(), clock.now_ms(), fold_version, upgrading
             )
             files = LogFiles(path)
             mark = SeqMark(directory, kept_device)
@@ -347,6 +352,7 @@ class SqliteLog:
             writer=writer,
             reader=reader,
             point=point,
+            versions=batches.versions,
             blobs=blobs,
             newest=newest,
             archives=archives,
@@ -528,12 +534,14 @@ class SqliteLog:
         return list(readable_events(rows, self._blobs))
 
 
-def _prepare(path: Path, device: str, now_ms: int, fold_version: int) -> tuple[sqlite3.Connection, str]:
+def _prepare(
+    path: Path, device: str, now_ms: int, fold_version: int, upgrading: Callable[[], None] | None
+) -> tuple[sqlite3.Connection, str]:
     """Open and migrate the file. Return the writer's connection and the stored device id."""
     put_saved_back(path)
     connection = connect_writer(path)
     try:
-        migrate(connection)
+        migrate(connection, upgrading=upgrading)
         found = connection.execute("SELECT value FROM meta WHERE key = 'device'").fetchone()
         if found is None:
             connection.execute(

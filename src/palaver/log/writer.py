@@ -38,6 +38,7 @@ from palaver.log.records import (
     BatchRows,
     Blobs,
     EventRow,
+    TableVersions,
     decode_event_row,
     encode_event_row,
     in_pieces,
@@ -120,6 +121,8 @@ class Batches:
         self._device = device
         self._blobs = blobs
         self._rows = BatchRows(connection)
+        self.versions: Final = TableVersions()
+        """How often committed rows have changed. Usable from any thread."""
         self._archives = archives
         self._archived = ArchiveIndex(connection, archives)
         self._last = last_seq(connection, archives)
@@ -148,6 +151,9 @@ class Batches:
             self._last, self._largest_id = last, largest_id
             self._roll_back()
             raise
+        # After the commit: a reader that has seen the new version must find the new rows.
+        self.versions.rise(self._rows.tables)
+        self._rows.tables.clear()
         self.words.written(self._last)
         self._mark.write(self._last)
         self._files.check()  # Again: a file that was lost meanwhile has taken this commit with it.
@@ -183,6 +189,7 @@ class Batches:
         except BaseException:
             self._roll_back()
             raise
+        self.versions.rise_all()
         return count
 
     def save(self, target: Path) -> int:
@@ -290,6 +297,7 @@ class Batches:
         if self._connection.in_transaction:  # Some disk errors have already rolled back.
             self._connection.execute("ROLLBACK")
         self.words.forget()
+        self.versions.rise_all()  # A commit that reports an error may still have been made.
 
 
 def read_fold_version(connection: sqlite3.Connection) -> int:

@@ -200,6 +200,11 @@ class Lane:
 class MailboxReader(Protocol):
     """One reader of a mailbox. It claims messages until they are settled or the reader is closed."""
 
+    @property
+    def has_all(self) -> bool:
+        """Whether the last `poll` or `wait` returned every open message of the mailbox."""
+        ...
+
     def poll(self, limit: int) -> list[Event]:
         """Claim and return the messages available now, at most `limit`."""
         ...

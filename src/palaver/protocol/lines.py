@@ -1,5 +1,6 @@
 """Requests and replies on lines of JSON, one struct per operation. Pure."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal
 
@@ -43,6 +44,8 @@ class WireOp(
 #
 # -> {"push": "control", "ask": 3, "name": "luna", "verb": "peek", "lines": 0}     a request of the daemon
 # -> {"req": 9, "op": "tell", "ask": 3, "ok": {"text": "..."}}                     its response
+#
+# With the `digest` of a screen, `peek` is answered once the screen is another one, or after a while.
 #
 # A companion is started by a harness itself, for one of its sessions (`accompany`). It, and a holder whose
 # harness supports it, report permission requests (`permission`), and receive a person's decision:
@@ -153,6 +156,11 @@ class TellOp(WireOp, frozen=True, kw_only=True, tag="tell"):
     error: str = ""
     message: str = ""
     done: bool = True
+
+
+def screen_digest(text: str) -> str:
+    """Return a hash that identifies the text of a screen."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class SubBeginOp(WireOp, frozen=True, kw_only=True, tag="sub_begin"):

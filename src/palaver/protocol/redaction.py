@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import readable_text
+from palaver.protocol.text import counted
 
 REDACTED: Final = "[redacted]"
 
@@ -152,7 +153,7 @@ def redact_event(event: Event) -> Event:
 def _redact_value(value: object, name: str) -> object:
     if isinstance(value, str):
         if name == "base64" and (size_bytes := _hidden_bytes(value)):
-            return f"[redacted: {size_bytes} bytes]"
+            return f"[redacted: {counted(size_bytes, 'byte')}]"
         return REDACTED if _is_secret(value, _kept_behind(name)) else redact(value)
     if isinstance(value, Mapping):
         return {key: _redact_value(inner, str(key)) for key, inner in value.items()}

@@ -95,3 +95,8 @@ def escaped(char: str) -> str:
 
 def _seen(char: str) -> str:
     return char if char.isprintable() and char not in _BLANK else escaped(char)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: 1 message, 2 messages. `many` is for nouns that do not just add an s."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"

@@ -15,6 +15,9 @@ from palaver.protocol.events import Seq
 LIMIT_PAGE = 500
 """Rows that one page has at most."""
 
+LIMIT_LEDGER = 50
+"""Recipients whose steps one page of a ledger has."""
+
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_PAGE)]
 AskedText = Annotated[str, msgspec.Meta(max_length=5000)]
 """A name or a path in a question."""
@@ -343,9 +346,13 @@ class AskMessages(Ask, frozen=True, kw_only=True, tag="messages"):
 
 
 class AskLedger(Ask, frozen=True, kw_only=True, tag="ledger"):
-    """One message with its receipts and every step of its delivery."""
+    """One message with its receipts and the steps of its delivery, for up to 50 recipients in one page."""
 
     message: AskedText
+    recipient: AskedText = ""
+    """Only this one, as the receipts name it: `luna`, `luna (session mon)` or a path. By default all."""
+    first: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    """How many recipients earlier pages had. The first page has all receipts, and the steps of 50."""
 
 
 class AskRooms(Ask, frozen=True, kw_only=True, tag="rooms"):
@@ -505,6 +512,8 @@ class LedgerPage(ViewValue, frozen=True, kw_only=True):
     message: MessageRow
     receipts: msgspec.Raw
     steps: tuple[LedgerStep, ...] = ()
+    recipients: int = 0
+    """How many recipients the message has, with paths that no subscription matched."""
 
 
 class RoomsPage(ViewValue, frozen=True, kw_only=True):

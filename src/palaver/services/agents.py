@@ -383,7 +383,8 @@ class HeldAgents:
         """`meet` is called with every process that starts to hold an agent."""
         self._meet = meet
         self._holds: dict[str, Hold] = {}
-        self._numbers = count(1)
+        # Random, so that a late reply to the daemon before answers no request of this one.
+        self._numbers = count(secrets.randbelow(2**31) + 1)
         self._watching: list[Callable[[], None]] = []
         self.hidden: dict[str, bytes] = {}
         """Raw keys for hidden prompts, by their hash in the log. They are never written to a file."""

@@ -267,6 +267,11 @@ LIMIT_BLOCKS: Final = 3
 """Turns in a row that a message may keep from ending, whatever the harness says."""
 
 
+def is_state_of(status: SetStatus | None, agent: Agent) -> bool:
+    """Return whether this status is the stored state of the agent. Pure."""
+    return status is not None and (status.state, status.detail) == (agent.state, agent.detail)
+
+
 @dataclass(slots=True, eq=False)
 class Conversation:
     """The state of one session while its hooks arrive. Use it only on the event loop's thread."""
@@ -286,6 +291,7 @@ class Conversation:
     newest: SetStatus | None = None
     """The status of the last hook. An older status that is not stored yet is skipped."""
     reported: SetStatus | None = None
+    """The last status that a hook has reported; it may not be stored yet."""
     owes_instructions: bool = False
     """The session has begun and could not receive its instructions."""
     delegated: int = 0
@@ -335,13 +341,6 @@ class Conversation:
         doubtful = self.context_evidence.take_doubtful()
         self._proven |= (proven := heard - doubtful)
         return proven, doubtful
-
-    def has_reported(self, agent: Agent) -> bool:
-        """Return whether the stored state of the agent was reported by a hook."""
-        return self.reported is not None and (self.reported.state, self.reported.detail) == (
-            agent.state,
-            agent.detail,
-        )
 
     def may_overlap(self, news: HookNews) -> bool:
         """Return whether another prompt may run at the same time: then no hook proves the texts in this."""

@@ -19,7 +19,7 @@ from palaver.clock import CallLater, Clock, Timer
 from palaver.config import Settings
 from palaver.domain.routing import Directory
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import BadRequest, PalaverError, StorageFailed, Unavailable
+from palaver.errors import BadRequest, NotFound, PalaverError, StorageFailed, Unavailable
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
@@ -49,7 +49,14 @@ from palaver.protocol.views import (
 from palaver.services.past import Report
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.view_pages import LastMessage, LogReader, ViewPages, event_row, last_message
+from palaver.services.view_pages import (
+    LastMessage,
+    LogReader,
+    ViewPages,
+    event_row,
+    last_message,
+    let_others_run,
+)
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -66,6 +73,8 @@ LIMIT_CONTINUED: Final = 2000
 FLOOD_A_SECOND: Final = 20
 """Changes in a second while each has many events: a record costs more than its events."""
 _MANY_EVENTS: Final = 150
+_FULL_RECORD: Final = 500
+"""Events that do not wait for a longer pause: the log has only the newest ones in memory."""
 _LIMIT_EVENTS: Final = 1000
 """Events in one record; further ones follow in the next."""
 _LIMIT_AGENTS: Final = 100
@@ -77,8 +86,8 @@ _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _REMOVAL_MS: Final = 500
 """Milliseconds between two looks at a message whose text is being removed: no event reports the end."""
-_STEP: Final = 20
-"""Rows that are built before other callers can run."""
+_EVENT_STEP: Final = 100
+"""Events that are noted before other callers can run: one costs a few microseconds."""
 _LONGEST_SLEEP_S: Final = 60.0
 """The clock of the machine may be set while nothing happens."""
 
@@ -320,8 +329,11 @@ class LiveFacts:
         return self._sources.permissions.get(id) is not None
 
     def request(self, id: str) -> PermissionPage | None:
-        found = self._sources.permissions.get(id)
+        book = self._sources.permissions
+        found = book.get(id)
         if found is None:
+            if why := book.ending(id):
+                raise NotFound(f"request {id} for a permission", why)
             return None
         return PermissionPage(
             seq=self._sources.queries.last(),
@@ -553,9 +565,11 @@ class _Hub:
         self._asking: set[OpenView] = set()
         self._changed = _Changed()
         self._seq = 0
-        self._next_s = float("-inf")
+        self._next_s = self._flood_s = float("-inf")
         self._timer: Timer | None = None
         self._timer_s = float("inf")
+        self._is_paced = False
+        """Whether the timer wakes the task in time for the next record, so that no event has to."""
         self._due = _DueTimes()
         self._states: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
@@ -565,6 +579,10 @@ class _Hub:
         self._counts: Counts | None = None
 
     # Called by views and by the parts of the daemon
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        if not self._is_paced:
+            self._wake.set()
 
     def want_snapshot(self, view: OpenView) -> None:
         """Prepare a snapshot for a view."""
@@ -622,7 +640,7 @@ class _Hub:
     async def run(self) -> None:
         """Serve the views until the last one is closed."""
         presence, permissions = self._sources.presence, self._sources.permissions
-        unsubscribe = self._queries.subscribe(lambda events: self._wake.set())
+        unsubscribe = self._queries.subscribe(self._hear)
         members = self._sources.members
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
@@ -650,8 +668,9 @@ class _Hub:
 
     async def _begin(self) -> None:
         self._seq = self._queries.last()
-        for at, agent in enumerate(self._sources.directory.all()):
-            await _let_others_run(at)
+        # A copy: agents may join meanwhile.
+        for at, agent in enumerate(tuple(self._sources.directory.all())):
+            await let_others_run(at)
             self._count(agent)
             self._watch_agent(agent)
         for room in read_open_rooms(self._queries.rows):
@@ -670,15 +689,15 @@ class _Hub:
         self._note_due()
         if not (self._changed or self._seq < self._queries.last()):
             return
-        wait_s = self._next_s - self._clock.monotonic_s()
-        if wait_s > 0:
-            self._wake_after(wait_s)
-            return
         begin_s = self._clock.monotonic_s()
-        self._next_s = begin_s + 1 / MOST_A_SECOND
+        if (wait_s := self._next_record_s(begin_s) - begin_s) > 0:
+            self._wake_after(wait_s)
+            self._is_paced = True
+            return
+        self._next_s = self._flood_s = begin_s + 1 / MOST_A_SECOND
         try:
             if await self._send_changes() >= _MANY_EVENTS:
-                self._next_s = begin_s + 1 / FLOOD_A_SECOND
+                self._flood_s = begin_s + 1 / FLOOD_A_SECOND
         except StorageFailed as error:
             # Some events cannot be read. A new snapshot says that it does not continue.
             _logger.error("open views get a new snapshot: %s", error)
@@ -687,6 +706,11 @@ class _Hub:
                 view.fall_behind()
         if self._changed or self._seq < self._queries.last():
             self._wake_after(self._next_s - self._clock.monotonic_s())
+
+    def _next_record_s(self, now_s: float) -> float:
+        """Return when the next record may be made, or when to ask again."""
+        is_full = self._queries.last() - self._seq >= _FULL_RECORD
+        return self._next_s if is_full or now_s < self._next_s else self._flood_s
 
     def _wake_after(self, wait_s: float) -> None:
         at_s = self._clock.monotonic_s() + wait_s
@@ -699,6 +723,7 @@ class _Hub:
 
     def _ring(self) -> None:
         self._timer = None
+        self._is_paced = False
         self._wake.set()
 
     # Time
@@ -801,15 +826,15 @@ class _Hub:
         newest: dict[str, Event] = {}
         rows: list[EventRow] = []
         noted: set[tuple[object, ...]] = set()
-        for at, event in enumerate(events):
-            await _let_others_run(at)
+        for at, event in enumerate(events, 1):
+            if at % _EVENT_STEP == 0:
+                await asyncio.sleep(0)
             rows.append(event_row(event))
             # In a flood most messages are like the one before.
             kind = _kind_of_message(event)
             if kind is None or kind not in noted:
                 self._note(event)
                 noted.add(kind or ())
-        for event in events:
             if isinstance(event.body, MessageSent):
                 newest[event.sender] = event
         self._last.update((sender, last_message(event)) for sender, event in newest.items())
@@ -860,7 +885,7 @@ class _Hub:
         names += _take(self._changed.counted, _LIMIT_AGENTS - len(names))
         rows = []
         for at, name in enumerate(dict.fromkeys(names)):
-            await _let_others_run(at)
+            await let_others_run(at)
             if self._sources.directory.get(name) is None:
                 continue
             if name not in self._last:
@@ -889,7 +914,7 @@ class _Hub:
         found: list[Attention] = []
         settled: list[str] = []
         for at, key in enumerate(_take(self._changed.attention, _LIMIT_KEYS)):
-            await _let_others_run(at)
+            await let_others_run(at)
             entry = self._pages.attention_of(key)
             if entry is None:
                 settled += self._attention.remove(key)
@@ -941,11 +966,6 @@ def _kind_of_message(event: Event) -> tuple[object, ...] | None:
 
 def _is_empty(changes: Changes) -> bool:
     return changes == Changes(after=changes.after, seq=changes.after)
-
-
-async def _let_others_run(at: int) -> None:
-    if at % _STEP == _STEP - 1:
-        await asyncio.sleep(0)
 
 
 class _DueTimes:

@@ -112,7 +112,7 @@ _GATES: Final = frozenset(
 """Reasons of a closed gate. Each is its own label."""
 _HOPS: Final = " replies between agents without a person in between"
 _RATE: Final = " a minute from "
-"""Parts of the reasons of `domain/brakes.py`."""
+"""Parts of the reasons of `domain/rights.py`."""
 DOORS: Final = ("websocket", "irc", "view")
 """The doors that drop a follower that reads too slowly."""
 
@@ -434,7 +434,7 @@ class MetricSources:
     clock: Clock
     live: LiveSettings
     agents: Callable[[], Iterable[Agent]]
-    attention: Callable[[], Iterable[Attention]]
+    attention: Callable[[], Awaitable[Iterable[Attention]]]
     """Returns the entries that wait for a person."""
     count_waiting: Callable[[], int]
     """Returns how many members wait for a stick now."""
@@ -485,7 +485,7 @@ class Metrics:
             families = [
                 *tally.families(),
                 *await self._open_mail(),
-                *self._present(),
+                *await self._present(),
                 *await self._storage(),
                 *await self._loop(),
                 *self._agents(),
@@ -535,10 +535,10 @@ class Metrics:
             _gauge("palaver_held_messages", "Messages that are held now, by reason.", _by("reason", held)),
         ]
 
-    def _present(self) -> list[MetricFamily]:
+    async def _present(self) -> list[MetricFamily]:
         """Count entries that wait for a person, for a stick, and for an automatic turn."""
         turns = read_turn_stats(self._sources.queries.rows)
-        attention = Counter(entry.kind for entry in self._sources.attention())
+        attention = Counter(entry.kind for entry in await self._sources.attention())
         sessions = {"running": turns.active_turns, "queued": turns.queued_sessions}
         return [
             _gauge(

@@ -60,6 +60,8 @@ class PastReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: Mapping[str, object] = msgspec.field(default_factory=dict)
     seq: int = 0
     """The seq that the fold has reached."""
+    kept: tuple[int, ...] = ()
+    """Other seqs whose states are kept: a fold can begin there."""
     trace: str = ""
     """Where an unexpected error happened, for the daemon's log."""
 
@@ -110,6 +112,8 @@ class PastProcess:
         """The seq of its newest question."""
         self.seq = 0
         """The seq that its fold has reached."""
+        self.kept: tuple[int, ...] = ()
+        """Other seqs whose states it has."""
         self._command = command
         self._call_later = call_later
         self._ended = ended
@@ -133,7 +137,7 @@ class PastProcess:
     def steps_to(self, at: int) -> int:
         """Return about how many events it has to fold before it can answer a question about a seq."""
         behind = max(0, self.at - self.seq) if self._waiting else 0
-        return behind + steps_between(self.at, at)
+        return behind + steps_between(self.at, at, self.kept)
 
     async def answer(self, ask: AnyAsk, report: Report | None = None) -> bytes:
         """Return the answer as JSON. Raises the error of the process, or ProcessEndedError."""
@@ -200,7 +204,7 @@ class PastProcess:
             self._hear(_decode_reply(line))
 
     def _hear(self, reply: PastReply) -> None:
-        self.seq = reply.seq
+        self.seq, self.kept = reply.seq, reply.kept
         if self._waiting:
             self._set_timer(SILENT_S, self._on_silence)
         if reply.trace:
@@ -239,14 +243,18 @@ class PastProcess:
             self._process.stdin.write(encoded)
 
 
-def steps_between(seq: int, at: int) -> int:
+def steps_between(seq: int, at: int, kept: tuple[int, ...] = ()) -> int:
     """Return about how many events a process at a seq has to fold for another seq.
 
-    A long way back begins at the first event. The state that is lost then counts too: it may be needed again.
+    A long way back begins at a kept state or at the first event. The events that are folded again for the way
+    forward count too: the state that is lost may be needed again.
     """
-    if at > seq or seq - at <= LIMIT_UNDO:
-        return abs(at - seq)
-    return at + seq
+    if seq - LIMIT_UNDO <= at <= seq:
+        return seq - at
+    newest = max((one for one in kept if one <= at), default=0)
+    if at > seq:
+        return at - max(seq, newest)
+    return at - newest + seq - max((one for one in kept if one <= seq), default=0)
 
 
 # --------------------

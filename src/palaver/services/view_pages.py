@@ -25,10 +25,11 @@ from palaver.protocol.agents import Agent, doing_text
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import AgentState, DeliveryReport, Freed, MessageSent, State
 from palaver.protocol.message import HUMAN, MESSAGE, flat, handlers_of, is_lost, readable_text
-from palaver.protocol.paths import readable_mailbox, split_mailbox
+from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.query import Query, agent_place
 from palaver.protocol.summary import summary
 from palaver.protocol.views import (
+    LIMIT_LEDGER,
     AgentPage,
     AgentRow,
     AgentsPage,
@@ -82,7 +83,7 @@ from palaver.state.agents import (
     read_receivers,
     read_unread,
 )
-from palaver.state.attention import AttentionFacts, attention_of, read_attention
+from palaver.state.attention import AttentionFacts, attention_of, each_attention, oldest_first
 from palaver.state.conversations import count_unread, read_conversations
 from palaver.state.reasons import USED_UP, WaitFacts, read_wait
 from palaver.state.references import read_tasks
@@ -123,12 +124,14 @@ _LIMIT_BESIDE: Final = 100
 """Members of a room whose other messages are shown with it."""
 _LIMIT_NOTES: Final = 200
 _LIMIT_HANDOFFS: Final = 20
-_LIMIT_STEPS: Final = 2000
+_REPORTS_AT_ONCE: Final = 1000
+"""Reports that are read at once to find the steps of one message."""
+_LIMIT_REPORTS: Final = 50_000
 """Reports that are searched for the steps of one message."""
 _LIMIT_ROOMS: Final = 500
 _NEWEST_MESSAGES: Final = 300
 """Messages that are searched for the newest one of each agent before each is looked up."""
-_STEP: Final = 20
+STEP: Final = 20
 """Rows that are built before other callers can run: one or two milliseconds of work."""
 _SNAPSHOT_AGENTS: Final = 200
 _SNAPSHOT_TALKS: Final = 100
@@ -139,6 +142,12 @@ _ARCHIVE_WINDOW: Final = 2000
 _FINAL: Final = frozenset({State.SEEN, State.ANSWERED, State.REFUSED, State.EXPIRED, State.DEAD})
 
 _encode: Final = msgspec.json.Encoder().encode
+
+
+async def let_others_run(at: int) -> None:
+    """Let other callers run now and then while many rows are built; `at` is the number of this one."""
+    if at % STEP == 0:
+        await asyncio.sleep(0)
 
 
 class ViewReader(Protocol):
@@ -201,30 +210,12 @@ class ViewFacts(AttentionFacts, WaitFacts, Protocol):
         ...
 
     def request(self, id: str) -> PermissionPage | None:
-        """Return an open permission request with its whole input, or None."""
+        """Return an open permission request with its whole input, or None. Raises NotFound."""
         ...
 
     def room(self, room: str, names: Iterable[str]) -> RoomFacts:
         """Return the presence and the waits of some members of a room, by its id."""
         ...
-
-
-class _WithoutTexts:
-    """Facts with no text of a message: for the keys of a list."""
-
-    def __init__(self, facts: ViewFacts) -> None:
-        self.now_ms = facts.now_ms
-        self.stale_after_ms = facts.stale_after_ms
-        self.is_present = facts.is_present
-        self.agents = facts.agents
-        self.permission = facts.permission
-        self.lease_until_ms = facts.lease_until_ms
-
-    def text_of(self, seq: int) -> str:
-        return ""
-
-    def sender_of(self, seq: int) -> str:
-        return ""
 
 
 class LogReader:
@@ -400,7 +391,7 @@ class ViewPages:
             case AskMessages():
                 return await self.messages(question)
             case AskLedger():
-                return await self.ledger(question.message)
+                return await self.ledger(question)
             case AskRooms():
                 return await self.rooms()
             case AskRoom():
@@ -453,12 +444,12 @@ class ViewPages:
     async def attention(self) -> list[Attention]:
         """Return all that waits for a person, oldest first."""
         found: list[Attention] = []
-        # The messages are read one by one: there may be thousands.
-        for at, known in enumerate(read_attention(self._rows, _WithoutTexts(self._facts))):
-            await _let_others_run(at)
-            if (entry := self.attention_of(known.key)) is not None:
+        # There may be thousands of messages and agents.
+        for at, entry in enumerate(each_attention(self._rows, self._facts)):
+            await let_others_run(at)
+            if entry is not None:
                 found.append(entry)
-        return found
+        return oldest_first(found)
 
     def attention_of(self, key: str) -> Attention | None:
         """Return one entry of attention; None if it has ended."""
@@ -480,7 +471,7 @@ class ViewPages:
         last = await self.last_messages(names)
         rows: list[AgentRow] = []
         for at, name in enumerate(names):
-            await _let_others_run(at)
+            await let_others_run(at)
             if (row := self.agent_row(name, last.get(name))) is not None:
                 rows.append(row)
         return AgentsPage(
@@ -566,7 +557,7 @@ class ViewPages:
         queue: list[WaitingMessage] = []
         for mailbox in mailboxes_of_lanes(self._rows, agent):
             for at, mail in enumerate(islice(read_mail(self._rows, mailbox), limit)):
-                await _let_others_run(at)
+                await let_others_run(at)
                 if (waiting := self._waiting(mailbox, mail)) is not None:
                     queue.append(waiting)
         before = self._reader.last() + 1
@@ -614,7 +605,7 @@ class ViewPages:
         wanted, has_more = find.casefold(), True
         while has_more and len(rows) < limit:
             await asyncio.sleep(0)
-            found = read_conversations(self._rows, before=before, limit=min(limit - len(rows), _STEP))
+            found = read_conversations(self._rows, before=before, limit=min(limit - len(rows), STEP))
             rows.extend(row for row in found if wanted in f"{row.title} {row.key}".casefold())
             before = found[-1].seq if found else 0
             has_more = bool(found and read_conversations(self._rows, before=before, limit=1))
@@ -646,11 +637,10 @@ class ViewPages:
     async def _message_rows(self, events: Sequence[Event]) -> tuple[MessageRow, ...]:
         rows: list[MessageRow] = []
         for event in events:
-            await asyncio.sleep(0)  # One message can have many recipients.
-            rows.append(self.message_row(event))
+            rows.append(await self.message_row(event))
         return tuple(rows)
 
-    def message_row(self, event: Event) -> MessageRow:
+    async def message_row(self, event: Event) -> MessageRow:
         """Return one message with its state for each recipient."""
         body = event.body if isinstance(event.body, MessageSent) else MessageSent()
         text = text_of(event)
@@ -658,6 +648,10 @@ class ViewPages:
         answered = answered_seq(event)
         quoted = self._reader.event(answered) if answered else None
         mail = None if HUMAN not in names else find_mail(self._rows, HUMAN, event.seq)
+        marks: list[Mark] = []
+        for at, name in enumerate(names[:_LIMIT_MARKS]):
+            await let_others_run(at)
+            marks.append(self._mark(event, name))
         return MessageRow(
             seq=event.seq,
             id=event.id,
@@ -673,7 +667,7 @@ class ViewPages:
             priority=body.priority or "",
             reply_to=answered or 0,
             quote="" if quoted is None else beginning_of(text_of(quoted)),
-            marks=tuple(self._mark(event, name) for name in names[:_LIMIT_MARKS]),
+            marks=tuple(marks),
             recipients=len(names) if len(names) > _LIMIT_MARKS else 0,
             is_unread=mail is not None and not mail[1].is_kept_back,
         )
@@ -693,22 +687,47 @@ class ViewPages:
 
     # The ledger
 
-    async def ledger(self, reference: str) -> LedgerPage:
-        """Return one message with its receipts and every step of its delivery. Raises NotFound."""
-        event = self._reader.message(reference)
+    async def ledger(self, asked: AskLedger) -> LedgerPage:
+        """Return one message with its receipts and the steps of its delivery. Raises NotFound.
+
+        A page has the steps of up to 50 recipients. The first page has all receipts, another one only those
+        of its recipients.
+        """
+        event = self._reader.message(asked.message)
         if event.seq > self._reader.last():
-            raise NotFound(f"message {beginning_of(reference)}", "it was sent later")
-        receipts = self.receipts(event)
+            raise NotFound(f"message {beginning_of(asked.message)}", "it was sent later")
+        copies = self._copies(event)
+        page = copies[asked.first : asked.first + LIMIT_LEDGER]
+        if asked.recipient:
+            page = tuple(one for one in copies if asked.recipient in (one.mailbox, one.readable))
+            if not page:
+                raise NotFound(
+                    f"recipient {beginning_of(asked.recipient)} of #{event.seq}",
+                    f"'pal receipts {event.seq}' shows them",
+                )
+        receipts = await self.receipts(event, page if asked.first or asked.recipient else copies)
         return LedgerPage(
             seq=self._reader.last(),
-            message=self.message_row(event),
-            receipts=msgspec.Raw(_encode(in_common_words(msgspec.to_builtins(receipts)))),
-            steps=await self._steps(event, receipts),
+            message=await self.message_row(event),
+            receipts=msgspec.Raw(await encode_receipts(receipts)),
+            steps=await self._steps(event, receipts, page),
+            recipients=len(copies),
         )
 
-    def receipts(self, event: Event) -> MessageReceipts:
-        """Return the receipts of a message, as `pal receipts` prints them."""
+    def _copies(self, event: Event) -> tuple["_LedgerCopy", ...]:
+        """Return the recipients of a message, then the paths that no subscription matched."""
         dead = event.body.dead if isinstance(event.body, MessageSent) and not event.imported else ()
+        return (
+            *map(_LedgerCopy, self._recipients(event)),
+            *(_LedgerCopy(path, is_path=True) for path in dead),
+        )
+
+    async def receipts(self, event: Event, copies: Sequence["_LedgerCopy"] | None = None) -> MessageReceipts:
+        """Return the receipts of a message, as `pal receipts` prints them; by default all."""
+        found: list[ReceiptView] = []
+        for at, copy in enumerate(self._copies(event) if copies is None else copies):
+            await let_others_run(at)  # A broadcast can have thousands of recipients.
+            found.append(self._receipt(event, copy))
         return MessageReceipts(
             seq=event.seq,
             id=event.id,
@@ -716,61 +735,66 @@ class ViewPages:
             ts=event.ts,
             text=readable_text(event),
             priority=flat(event).priority,
-            receipts=(
-                *(self._receipt(event, name, *split_mailbox(name)) for name in self._recipients(event)),
-                *(self._receipt(event, path, path, "") for path in dead),
-            ),
+            receipts=tuple(found),
         )
 
-    def _receipt(self, event: Event, mailbox: str, name: str, session: str) -> ReceiptView:
+    def _receipt(self, event: Event, copy: "_LedgerCopy") -> ReceiptView:
+        mailbox = copy.mailbox
         entry = read_entry(self._rows, event.seq, mailbox)
         fields = msgspec.structs.asdict(entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
-        wait = read_wait(self._rows, event.seq, mailbox, self._facts)
+        wait = read_wait(self._rows, event.seq, mailbox, self._facts, is_path=copy.is_path)
+        name, session = (mailbox, "") if copy.is_path else split_mailbox(mailbox)
         handled_by = handlers_of(event, mailbox)
         return ReceiptView(name=name, session=session, handled_by=handled_by, wait=wait, **fields)
 
-    async def _steps(self, event: Event, receipts: MessageReceipts) -> tuple[LedgerStep, ...]:
-        names = self._recipients(event)[:_LIMIT_MARKS]
+    async def _steps(
+        self, event: Event, receipts: MessageReceipts, copies: Sequence["_LedgerCopy"]
+    ) -> tuple[LedgerStep, ...]:
+        """Return the steps of some recipients; `receipts` has at least those of the same recipients."""
         first = LedgerStep(seq=event.seq, ts=event.ts, name="", state=State.QUEUED.value, by=event.sender)
-        if not names:
+        if not copies:
             return (first,)
+        names = {copy.readable for copy in copies}
+        shown = [one for one in receipts.receipts if _readable_name(one) in names]
         end = self._reader.last() + 1
-        if all(one.state in _FINAL for one in receipts.receipts):  # Then nothing follows.
-            end = min(end, await self._reader.seq_at(max(one.ts for one in receipts.receipts) + 1))
-        query = Query(
-            types=("delivery",),
-            agents=tuple(dict.fromkeys(names)),
-            after=event.seq,
-            before=end,
-            limit=_LIMIT_STEPS,
-        )
-        steps = [
-            LedgerStep(
-                seq=one.seq,
-                ts=one.ts,
-                name=readable_mailbox(report.agent),
-                state=report.state,
-                lane=report.lane,
-                grade=report.grade,
-                reason="unconfirmed" if report.unconfirmed and not report.reason else report.reason,
-                by=one.by or ("" if one.sender.startswith("[") else one.sender),
-            )
-            for one in await self._reader.read(query)
-            if isinstance(report := one.body, DeliveryReport) and event.seq in report.messages
-        ]
+        if all(one.state in _FINAL for one in shown):  # Then nothing follows.
+            end = min(end, await self._reader.seq_at(max(one.ts for one in shown) + 1))
+        steps = await self._reported(event, copies, end)
         answers = [
             LedgerStep(
                 seq=one.answer,
                 ts=one.ts,
-                name=one.name,
+                name=_readable_name(one),
                 state=State.ANSWERED.value,
                 reason="without --reply-to" if one.implied else "",
                 by=one.name,
             )
-            for one in receipts.receipts
+            for one in shown
             if one.answer
         ]
         return (first, *sorted((*steps, *answers), key=lambda step: step.seq))
+
+    async def _reported(self, event: Event, copies: Sequence["_LedgerCopy"], end: int) -> list[LedgerStep]:
+        """Return the steps of some recipients that reports before a seq have recorded."""
+        names = {copy.mailbox: copy.readable for copy in copies}
+        agents = tuple(dict.fromkeys(name for copy in copies for name in (copy.agent, copy.mailbox)))
+        query = Query(types=("delivery",), agents=agents, before=end, limit=_REPORTS_AT_ONCE)
+        steps: list[LedgerStep] = []
+        after, searched = event.seq, 0
+        while searched < _LIMIT_REPORTS and (found := await self._reader.read(replace(query, after=after))):
+            for at, one in enumerate(found):
+                await let_others_run(at)
+                report = one.body
+                if (
+                    isinstance(report, DeliveryReport)
+                    and event.seq in report.messages
+                    and report.agent in names
+                ):
+                    steps.append(_reported_step(one, report, names[report.agent]))
+            after, searched = found[-1].seq, searched + len(found)
+            if len(found) < _REPORTS_AT_ONCE:
+                break
+        return steps
 
     # Rooms
 
@@ -817,7 +841,7 @@ class ViewPages:
         )
         members: list[RoomMember] = []
         for at, member in enumerate(shown[:_LIMIT_MEMBERS]):
-            await _let_others_run(at)
+            await let_others_run(at)
             members.append(self._member(room, member, facts, places.get(member.name, 0)))
         return RoomPage(
             seq=self._reader.last(),
@@ -834,9 +858,9 @@ class ViewPages:
         """Return the facts of all members; there can be thousands."""
         names, found = tuple(room.names), self._facts.room(room.id, ())
         sights = dict(found.sights)
-        for begin in range(0, len(names), _STEP):
+        for begin in range(0, len(names), STEP):
             await asyncio.sleep(0)
-            sights |= self._facts.room(room.id, names[begin : begin + _STEP]).sights
+            sights |= self._facts.room(room.id, names[begin : begin + STEP]).sights
         return dataclasses.replace(found, sights=sights)
 
     def _member(self, room: Room, member: Member, facts: RoomFacts, place: int) -> RoomMember:
@@ -931,9 +955,55 @@ class ViewPages:
         phrases = parse_search(asked.search) if asked.search else ()
         rows: list[EventRow] = []
         for at, event in enumerate(cut):
-            await _let_others_run(at)
+            await let_others_run(at)
             rows.append(event_row(event, phrases))
         return LogPage(seq=self._reader.last(), first=1, rows=tuple(rows), has_more=has_more)
+
+
+@dataclass(frozen=True, slots=True)
+class _LedgerCopy:
+    """A recipient of a message: a mailbox, or a path that no subscription matched."""
+
+    mailbox: str
+    is_path: bool = False
+
+    @property
+    def agent(self) -> str:
+        return self.mailbox if self.is_path else split_mailbox(self.mailbox)[0]
+
+    @property
+    def readable(self) -> str:
+        """The recipient for people. A path may look like the mailbox of a session."""
+        return self.mailbox if self.is_path else readable_mailbox(self.mailbox)
+
+
+def _readable_name(receipt: ReceiptView) -> str:
+    if not receipt.session:
+        return receipt.name
+    return readable_mailbox(mailbox_of(receipt.name, receipt.session))
+
+
+def _reported_step(event: Event, report: DeliveryReport, name: str) -> LedgerStep:
+    return LedgerStep(
+        seq=event.seq,
+        ts=event.ts,
+        name=name,
+        state=report.state,
+        lane=report.lane,
+        grade=report.grade,
+        reason="unconfirmed" if report.unconfirmed and not report.reason else report.reason,
+        by=event.by or ("" if event.sender.startswith("[") else event.sender),
+    )
+
+
+async def encode_receipts(receipts: MessageReceipts) -> bytes:
+    """Return the receipts of a message as the JSON object that `pal receipts` prints."""
+    found: list[dict[str, object]] = []
+    for at, one in enumerate(receipts.receipts):
+        await let_others_run(at)
+        found.append(in_common_words(msgspec.to_builtins(one)))
+    whole = in_common_words(msgspec.to_builtins(replace(receipts, receipts=())))
+    return _encode(whole | {"receipts": found})
 
 
 def _waiting_line(room: Room, facts: RoomFacts) -> list[Member]:
@@ -942,9 +1012,3 @@ def _waiting_line(room: Room, facts: RoomFacts) -> list[Member]:
     size = room.next_ordinal + 1
     waiting = (one for one in room.members if facts.of(one.name).is_waiting)
     return sorted(waiting, key=lambda one: rank(one, after, size))
-
-
-async def _let_others_run(at: int) -> None:
-    """Let other callers run now and then while many rows are built; `at` is the number of this one."""
-    if at % _STEP == 0:
-        await asyncio.sleep(0)

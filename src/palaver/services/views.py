@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ import msgspec
 
 from palaver.broker.context import Sent
 from palaver.broker.messages import recipients_of
-from palaver.delivery.mailbox import mailboxes_of_lanes
+from palaver.delivery.mailbox import mailboxes_of_agent, mailboxes_of_lanes
 from palaver.delivery.offers import ASLEEP
 from palaver.errors import NotFound, Unavailable
 from palaver.home import find_message
@@ -48,7 +48,6 @@ from palaver.services.results import (
     GateView,
     LastSent,
     MessageReceipts,
-    ReceiptView,
     RecentMessage,
     SentView,
     TerminalView,
@@ -56,6 +55,7 @@ from palaver.services.results import (
     WaitingMail,
 )
 from palaver.services.services import Services
+from palaver.services.view_pages import let_others_run
 from palaver.state.agents import (
     find_mail,
     mailbox_on_lane,
@@ -69,7 +69,6 @@ from palaver.state.agents import (
     read_unsure,
     read_unsure_of_all,
 )
-from palaver.state.attention import read_attention
 from palaver.state.reasons import read_wait
 from palaver.state.rooms import read_memberships
 from palaver.state.rows import (
@@ -88,8 +87,6 @@ _LATELY: Final = 200
 """Messages of a sender that are searched for the last one to each recipient."""
 _RECENT: Final = 3
 _LOOKED_AT: Final = 50
-_SHOWN_AT_ONCE: Final = 20
-"""Agents rendered in one step of the event loop: a few milliseconds of work."""
 _DAY_MS: Final = 24 * 3600 * 1000
 _ENDED_MS: Final = 3600 * 1000
 _NAMED_WAITS: Final = 3
@@ -161,11 +158,11 @@ def _agent_view(services: Services, agent: Agent, known: _Rows) -> AgentView:
     )
 
 
-def agent_with_queue(services: Services, agent: Agent) -> AgentView:
+async def agent_with_queue(services: Services, agent: Agent) -> AgentView:
     """Return one agent together with the number of its waiting messages, its folder and its gates."""
     return msgspec.structs.replace(
         agent_view(services, agent),
-        queue=queue_view(services.queries.rows, agent),
+        queue=await queue_view(services.queries.rows, agent),
         gates=gates_view(services, agent.name),
     )
 
@@ -174,6 +171,8 @@ def _is_asleep(services: Services, agent: Agent) -> bool:
     """Return whether an idle agent has held messages because nothing can wake it. Reads a limited number."""
     if agent.left or agent.state != AgentState.IDLE:
         return False
+    if not services.delivery.levels(agent.name):
+        return False  # Without a lane no gate holds anything: do not read a mailbox that no one empties.
     rows = services.queries.rows
     for mail in islice(read_mail(rows, agent.name), _LOOKED_AT):
         entry = read_entry(rows, mail.seq, agent.name) if mail.is_gated else None
@@ -205,8 +204,7 @@ async def agents_view(services: Services, *, is_left: bool | None = None) -> lis
     families.sort(key=lambda one: (not services.callers.presence.is_present(one[0][0]), one[0]))
     views = []
     for at, (_, agent) in enumerate(families):
-        if at % _SHOWN_AT_ONCE == 0:
-            await asyncio.sleep(0)  # Lets other callers run while hundreds of agents are rendered.
+        await let_others_run(at)
         views.append(_agent_view(services, agent, known))
     return views
 
@@ -252,58 +250,43 @@ class RecipientReceipt:
         return self.name if self.is_path else readable_mailbox(self.name)
 
 
-def receipts_of(services: Services, event: Event) -> list[RecipientReceipt]:
+async def receipts_of(
+    services: Services, event: Event, *, with_reasons: bool = False
+) -> list[RecipientReceipt]:
     """Return the receipts of one message, one for each recipient, in the order of sending.
 
-    An imported message has none: it was delivered from the log that it comes from.
+    An imported message has none: it was delivered from the log that it comes from. With reasons, each says
+    why it waits.
     """
-    if event.imported:
-        return []
-    if is_lost(event):  # Its content is lost, but the ledger still has its recipients.
-        return [_receipt(services, event, name) for name in read_receivers(services.queries.rows, event.seq)]
-    lines = [_receipt(services, event, name) for name in recipients_of(event)]
-    dead = event.body.dead if isinstance(event.body, MessageSent) else ()
-    return lines + [replace(_receipt(services, event, path), is_path=True) for path in dead]
-
-
-def _receipt(services: Services, event: Event, name: str) -> RecipientReceipt:
-    entry = read_entry(services.queries.rows, event.seq, name)
-    return RecipientReceipt(name, entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts))
-
-
-async def receipts_with_reasons(services: Services, event: Event) -> list[RecipientReceipt]:
-    """Return the receipts of one message as `receipts_of` does, each with the reason why it waits."""
     found = []
-    for at, one in enumerate(receipts_of(services, event)):
-        if at % _SHOWN_AT_ONCE == 0:
-            await asyncio.sleep(0)  # A broadcast can have thousands of recipients.
-        found.append(one if one.is_path else replace(one, wait=wait_of(services, event.seq, one.name)))
+    for at, (name, is_path) in enumerate(_copies_of(services.queries.rows, event)):
+        await let_others_run(at)  # A broadcast can have thousands of recipients.
+        entry = read_entry(services.queries.rows, event.seq, name)
+        one = RecipientReceipt(name, entry or LedgerEntry(state=State.QUEUED.value, ts=event.ts), is_path)
+        if with_reasons:
+            one = replace(one, wait=wait_of(services, event.seq, name, is_path=is_path))
+        found.append(one)
     return found
 
 
-def wait_of(services: Services, seq: int, mailbox: str) -> WaitReason | None:
-    """Return why a message is not seen yet in a mailbox; None if its state there is final."""
-    return read_wait(services.queries.rows, seq, mailbox, services.live.facts)
+def _copies_of(rows: Rows, event: Event) -> list[tuple[str, bool]]:
+    """Return the recipients of a message, each with whether it is a path that no subscription matched."""
+    if event.imported:
+        return []
+    if is_lost(event):  # Its content is lost, but the ledger still has its recipients.
+        return [(name, False) for name in read_receivers(rows, event.seq)]
+    dead = event.body.dead if isinstance(event.body, MessageSent) else ()
+    return [*((name, False) for name in recipients_of(event)), *((path, True) for path in dead)]
+
+
+def wait_of(services: Services, seq: int, mailbox: str, *, is_path: bool = False) -> WaitReason | None:
+    """Return why a message is not seen yet in a mailbox, or at a path; None only if its state is final."""
+    return read_wait(services.queries.rows, seq, mailbox, services.live.facts, is_path=is_path)
 
 
 async def receipts_view(services: Services, event: Event) -> MessageReceipts:
     """Return one message with its receipts as programs read them."""
-    return MessageReceipts(
-        seq=event.seq,
-        id=event.id,
-        sender=event.sender,
-        ts=event.ts,
-        text=readable_text(event),
-        priority=flat(event).priority,
-        receipts=tuple(_receipt_view(event, one) for one in await receipts_with_reasons(services, event)),
-    )
-
-
-def _receipt_view(event: Event, one: RecipientReceipt) -> ReceiptView:
-    agent, session = (one.name, "") if one.is_path else split_mailbox(one.name)
-    handled_by = handlers_of(event, one.name)
-    fields = msgspec.structs.asdict(one.entry)
-    return ReceiptView(name=agent, session=session, handled_by=handled_by, wait=one.wait, **fields)
+    return await services.live.pages().receipts(event)
 
 
 def message_view(event: Event, mailbox: str = "") -> FlatMessage:
@@ -345,7 +328,7 @@ async def files_view(services: Services, event: Event) -> dict[str, str]:
     home, content = str(services.daemon.home), format_message_file(readable_text(event))
 
     def find() -> dict[str, str]:
-        names = _agents_of(event)
+        names = _copies_by_agent(event)
         found = {name: find_message(home, name, event.id, event.ts, content) for name in names}
         return {name: path for name, path in found.items() if path}
 
@@ -414,15 +397,17 @@ def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit
 async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
     """Return the newest message to each recipient that a sender recently wrote to, with its state there."""
     events = await services.queries.read(Query(types=("message",), senders=(sender,), last=_LATELY))
-    newest = {name: event for event in events for name in _agents_of(event)}
-    return {
-        name: LastSent(
-            seq=event.seq,
-            state=_best_state(services, event, name),
-            wait=_wait_of_agent(services, event, name),
-        )
-        for name, event in newest.items()
-    }
+    newest: dict[str, tuple[Event, tuple[str, ...]]] = {}
+    for event in events:
+        await asyncio.sleep(0)  # A broadcast can have thousands of recipients.
+        newest |= {name: (event, copies) for name, copies in _copies_by_agent(event).items()}
+    found: dict[str, LastSent] = {}
+    for at, (name, (event, copies)) in enumerate(newest.items()):
+        await let_others_run(at)
+        state = _best_state(services, event, name)
+        wait = _wait_of_copies(services, event, copies, state)
+        found[name] = LastSent(seq=event.seq, state=state, wait=wait)
+    return found
 
 
 async def agents_with_messages(services: Services, caller: str) -> list[AgentDetails]:
@@ -434,7 +419,7 @@ async def agents_with_messages(services: Services, caller: str) -> list[AgentDet
             last_sent=sent.get(view.name),
             recent=tuple(await recently_sent(services, view.name)),
             closed=closed_gates(services, view.name) or None,
-            wait=_first_wait(services, view.name) if view.unread else None,
+            wait=_first_wait(services, view.name),
         )
         for view in await agents_view(services)
     ]
@@ -444,44 +429,55 @@ async def recently_sent(services: Services, sender: str) -> list[RecentMessage]:
     """Return the newest messages of a sender within a day, newest first, each with its readers."""
     since = services.clock.now_ms() - _DAY_MS
     query = Query(types=("message",), senders=(sender,), since=since, last=_RECENT)
-    return [_read_by(services, event) for event in reversed(await services.queries.read(query))]
+    return [await _read_by(services, event) for event in reversed(await services.queries.read(query))]
 
 
-def _read_by(services: Services, event: Event) -> RecentMessage:
-    names = _agents_of(event)
-    states = {name: _best_state(services, event, name) for name in names}
-    waits = (
-        WaitingCopy(agent=name, state=state, wait=wait)
-        for name, state in states.items()
-        if (wait := _wait_of_agent(services, event, name)) is not None
-    )
+async def _read_by(services: Services, event: Event) -> RecentMessage:
+    read: list[str] = []
+    waiting: list[WaitingCopy] = []
+    agents = _copies_by_agent(event)
+    for at, (name, copies) in enumerate(agents.items()):
+        await let_others_run(at)
+        state = _best_state(services, event, name)
+        if state in _READ:
+            read.append(name)
+        elif len(waiting) < _NAMED_WAITS:
+            wait = _wait_of_copies(services, event, copies, state)
+            waiting += [] if wait is None else [WaitingCopy(agent=name, state=state, wait=wait)]
     return RecentMessage(
         seq=event.seq,
         ts=event.ts,
         text=readable_text(event),
-        read_by=tuple(name for name, state in states.items() if state in _READ),
-        total=len(names),
-        waiting=tuple(islice(waits, _NAMED_WAITS)),
+        read_by=tuple(read),
+        total=len(agents),
+        waiting=tuple(waiting),
     )
 
 
-def _wait_of_agent(services: Services, event: Event, name: str) -> WaitReason | None:
+def _wait_of_copies(services: Services, event: Event, copies: Iterable[str], state: str) -> WaitReason | None:
     """Return why an agent has not seen a message; None if the agent or one of its sessions has."""
-    if _best_state(services, event, name) in _READ:
+    if state in _READ:
         return None
-    copies = (one for one in recipients_of(event) if split_mailbox(one)[0] == name)
     return next(filter(None, (wait_of(services, event.seq, copy) for copy in copies)), None)
 
 
 def _first_wait(services: Services, name: str) -> WaitReason | None:
-    """Return why an agent has not seen the first of its waiting messages."""
-    mails = islice(read_mail(services.queries.rows, name), 1)
-    return next((wait_of(services, mail.seq, name) for mail in mails), None)
+    """Return why an agent has not seen the first of its waiting messages, including held ones."""
+    for mailbox in mailboxes_of_agent(services.queries.rows, name):
+        # Messages that were answered unread do not wait.
+        for mail in islice(read_mail(services.queries.rows, mailbox), _LOOKED_AT):
+            if (wait := wait_of(services, mail.seq, mailbox)) is not None:
+                return wait
+    return None
 
 
-def _agents_of(event: Event) -> tuple[str, ...]:
-    """Return the recipients of a message, and for each session its agent, each once."""
-    return tuple(dict.fromkeys(split_mailbox(name)[0] for name in recipients_of(event)))
+def _copies_by_agent(event: Event) -> dict[str, tuple[str, ...]]:
+    """Return the recipients of a message, each with the mailboxes of itself and its sessions that have it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for mailbox in recipients_of(event):
+        name = split_mailbox(mailbox)[0]
+        found[name] = (*found.get(name, ()), mailbox)
+    return found
 
 
 def _best_state(services: Services, event: Event, name: str) -> str:
@@ -512,14 +508,17 @@ def sent_view(sent: Sent) -> SentView:
     )
 
 
-def attention_view(services: Services) -> list[Attention]:
+async def attention_view(services: Services) -> list[Attention]:
     """Return everything that waits for a person, oldest first."""
-    return read_attention(services.queries.rows, services.live.facts)
+    return await services.live.pages().attention()
 
 
-def daemon_view(services: Services) -> DaemonView:
+async def daemon_view(services: Services) -> DaemonView:
     """Return the state of the daemon itself."""
-    present = map(services.callers.presence.is_present, (one.name for one in services.broker.directory.all()))
+    present = 0
+    for at, agent in enumerate(tuple(services.broker.directory.all())):
+        await let_others_run(at)
+        present += services.callers.presence.is_present(agent.name)
     return DaemonView(
         pid=os.getpid(),
         version=services.daemon.version,
@@ -532,8 +531,8 @@ def daemon_view(services: Services) -> DaemonView:
         },
         started=services.daemon.started_ms,
         last=services.queries.last(),
-        agents=sum(present),
-        attention=len(attention_view(services)),
+        agents=present,
+        attention=len(await attention_view(services)),
     )
 
 
@@ -544,11 +543,12 @@ _ASK_S: Final = 1.0
 _TOLD: Final = ("cols", "rows", "last_activity")
 
 
-def queue_view(rows: Rows, agent: Agent) -> dict[str, int]:
+async def queue_view(rows: Rows, agent: Agent) -> dict[str, int]:
     """Count the messages that wait for the lanes of an agent by priority, and the held ones."""
     counts = {format_priority(priority): 0 for priority in Priority} | {"held": 0}
     for mailbox in mailboxes_of_lanes(rows, agent):
-        for key, value in walk(rows, MAIL, mail_prefix(mailbox)):
+        for at, (key, value) in enumerate(walk(rows, MAIL, mail_prefix(mailbox))):
+            await let_others_run(at)  # There can be thousands.
             state = decode_mail(value).state
             if kind_of_key(key) not in PUSHED:
                 continue
@@ -559,30 +559,37 @@ def queue_view(rows: Rows, agent: Agent) -> dict[str, int]:
     return counts
 
 
-def _waiting_mail(services: Services, agent: Agent) -> Iterator[WaitingMail]:
-    """Iterate over the messages that an agent has not seen, in delivery order, each with the reason."""
+async def _waiting_mail(services: Services, agent: Agent) -> list[WaitingMail]:
+    """Return the first messages that an agent has not seen, in delivery order, each with the reason."""
     rows = services.queries.rows
-    for mailbox in mailboxes_of_lanes(rows, agent):
-        for mail in read_mail(rows, mailbox):
+    found: list[WaitingMail] = []
+    for mailbox in mailboxes_of_agent(rows, agent.name):
+        for at, mail in enumerate(read_mail(rows, mailbox)):
+            await let_others_run(at)
             event, wait = services.queries.event(mail.seq), wait_of(services, mail.seq, mailbox)
+            if len(found) == _LISTED_WAITS:
+                return found
             if event is not None and wait is not None:
-                yield WaitingMail(
-                    seq=mail.seq,
-                    sender=event.sender,
-                    ts=event.ts,
-                    state=_state(services, event, mailbox),
-                    priority=flat(event).priority,
-                    wait=wait,
-                    session=split_mailbox(mailbox)[1] or None,
+                found.append(
+                    WaitingMail(
+                        seq=mail.seq,
+                        sender=event.sender,
+                        ts=event.ts,
+                        state=_state(services, event, mailbox),
+                        priority=flat(event).priority,
+                        wait=wait,
+                        session=split_mailbox(mailbox)[1] or None,
+                    )
                 )
+    return found
 
 
 async def terminal_view(services: Services, agent: Agent) -> TerminalView:
     """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
     hold = services.agents.holds.get(agent.name)
     view = TerminalView(
-        queue=queue_view(services.queries.rows, agent),
-        waiting=tuple(islice(_waiting_mail(services, agent), _LISTED_WAITS)),
+        queue=await queue_view(services.queries.rows, agent),
+        waiting=tuple(await _waiting_mail(services, agent)),
         paused=agent.paused,
         last_activity=agent.since,
         gates=gates_view(services, agent.name),

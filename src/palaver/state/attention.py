@@ -82,6 +82,8 @@ _BY_SEQ: Final = frozenset(
 """Kinds of entries about a message."""
 _SHOWN_NAMES: Final = 20
 _FEW: Final = 8
+_PAGE: Final = 20
+"""Keys that are read at once."""
 _LIMIT_TEXT: Final = 300
 
 
@@ -164,16 +166,43 @@ def beginning_of(event: Event) -> str:
 
 def read_attention(rows: Rows, facts: AttentionFacts) -> list[Attention]:
     """Return every entry that needs a person, oldest first; of each kind the newest `LIMIT_KIND`."""
+    return oldest_first(filter(None, each_attention(rows, facts)))
+
+
+def oldest_first(entries: Iterable[Attention]) -> list[Attention]:
+    """Return entries in the order in which they are shown."""
+    return sorted(entries, key=lambda one: (one.since, one.key))
+
+
+def each_attention(rows: Rows, facts: AttentionFacts) -> Iterator[Attention | None]:
+    """Iterate over everything that may need a person: its entry, or None if it needs none. In no order.
+
+    Each step is short and reads the present rows, so that others may run and write between two steps.
+    """
     asking = _agents_asking(rows, facts)
-    found: list[Attention] = []
     for kind in _SHOWN:
-        first = _row_key(AttentionKind.DEAD, read_cleared(rows)) if kind == AttentionKind.DEAD else ""
-        for key, value in rows.scan(ATTENTION, f"{kind}/", limit=LIMIT_KIND, reverse=True):
-            one = _SHOWN[kind](rows, key, _decode(value), facts) if key > first else None
-            if one is not None and not (kind == AttentionKind.BLOCKED and one.who in asking):
-                found.append(one)
-    found += [one for agent in facts.agents() if (one := _stale(agent, facts)) is not None]
-    return sorted(found, key=lambda one: (one.since, one.key))
+        for key in _keys_of_kind(rows, kind):
+            yield _entry_of_row(rows, kind, key, facts, asking)
+    for agent in tuple(facts.agents()):
+        yield _stale(agent, facts)
+
+
+def _keys_of_kind(rows: Rows, kind: str) -> Iterator[str]:
+    """Iterate over the keys of the newest rows of a kind, newest first. Cleared dead letters are left out."""
+    first = _row_key(AttentionKind.DEAD, read_cleared(rows)) if kind == AttentionKind.DEAD else ""
+    before, left = "", LIMIT_KIND
+    while left and (page := rows.scan(ATTENTION, f"{kind}/", after=before, limit=_PAGE, reverse=True)):
+        yield from (key for key, _ in page[:left] if key > first)
+        before, left = page[-1][0], max(0, left - len(page))
+
+
+def _entry_of_row(
+    rows: Rows, kind: str, key: str, facts: AttentionFacts, asking: Container[str]
+) -> Attention | None:
+    if (value := rows.get(ATTENTION, key)) is None:  # It has ended since its key was read.
+        return None
+    one = _SHOWN[kind](rows, key, _decode(value), facts)
+    return None if one is None or (kind == AttentionKind.BLOCKED and one.who in asking) else one
 
 
 def attention_of(rows: Rows, key: str, facts: AttentionFacts) -> Attention | None:

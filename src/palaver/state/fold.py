@@ -300,10 +300,14 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
 # The bus as it was at a seq: rows in memory that go forward and back, event by event. Pure.
 #
 # The state is folded from the events up to a seq, so nothing of a later event shows in it. An undo record of
-# the last steps makes small steps back cheap; a longer way back needs a new fold.
+# the last steps makes small steps back cheap. A longer way back begins at a kept copy of an earlier state.
 
 LIMIT_UNDO: Final = 10_000
-"""Steps back that need no new fold."""
+"""Steps back that need no copy and no fold."""
+LIMIT_KEPT_ROWS: Final = 4_000_000
+"""Rows of all kept copies. A copy shares its values with the state, so that a row takes about 60 bytes."""
+KEPT_EVERY: Final = 20_000
+"""Events between two kept copies, as long as there is room for them."""
 
 _LIMIT_BUCKET: Final = 1024
 """Keys that are sorted together: each change moves at most this many."""
@@ -334,6 +338,16 @@ class PastRows:
         undo.reverse()
         return undo
 
+    def copy(self) -> "PastRows":
+        """Return rows that change independently of these."""
+        rows = PastRows()
+        rows._values = {table: dict(values) for table, values in self._values.items()}
+        rows._keys = {table: keys.copy() for table, keys in self._keys.items()}
+        return rows
+
+    def __len__(self) -> int:
+        return sum(map(len, self._values.values()))
+
     def tables(self) -> dict[str, dict[str, bytes]]:
         """Return a copy of all rows by table, without empty tables."""
         return {table: dict(values) for table, values in self._values.items() if values}
@@ -358,7 +372,7 @@ class PastState:
     """The folded rows at a seq, and the way to the events before it."""
 
     def __init__(self, limit_undo: int = LIMIT_UNDO) -> None:
-        self.rows: Final = PastRows()
+        self.rows = PastRows()
         self.seq = 0
         """The seq of the newest folded event; 0 before the first."""
         self.ts = 0
@@ -385,6 +399,52 @@ class PastState:
         self.seq, self.ts, undo = self._undo.pop()
         self.rows.change(undo)
 
+    def copy(self) -> "PastState":
+        """Return a state that changes independently of this one, and cannot go back."""
+        state = PastState(self._undo.maxlen or 0)
+        state.rows, state.seq, state.ts = self.rows.copy(), self.seq, self.ts
+        return state
+
+
+class KeptStates:
+    """Copies of a state at some seqs. When they have too many rows, the closest ones are thinned out."""
+
+    def __init__(self, limit_rows: int = LIMIT_KEPT_ROWS, every: int = KEPT_EVERY) -> None:
+        self._limit_rows = limit_rows
+        self._every = every
+        self._states: list[PastState] = []
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """The seqs of the copies, in order."""
+        return tuple(state.seq for state in self._states)
+
+    def keep(self, state: PastState) -> None:
+        """Keep a copy of a state, unless it is too large or there is one at a seq shortly before or after."""
+        seqs = self.seqs
+        at = bisect_left(seqs, state.seq)
+        around = (0, *seqs[max(0, at - 1) : at + 1])
+        is_far = all(abs(state.seq - seq) >= self._every for seq in around)
+        if is_far and len(state.rows) <= self._limit_rows // 2:
+            self._states.insert(at, state.copy())
+            self._thin_out()
+
+    def before(self, at: int) -> PastState:
+        """Return a copy of the newest kept state up to a seq; an empty state if there is none."""
+        index = bisect_right(self.seqs, at)
+        return self._states[index - 1].copy() if index else PastState()
+
+    def clear(self) -> None:
+        """Forget all copies."""
+        self._states.clear()
+
+    def _thin_out(self) -> None:
+        """Drop the copies that are closest to their neighbours until the rest has few enough rows."""
+        while self._states and sum(len(state.rows) for state in self._states) > self._limit_rows:
+            seqs = (0, *self.seqs)
+            gaps = [after - before for before, after in zip(seqs, self.seqs, strict=False)]
+            del self._states[gaps.index(min(gaps))]
+
 
 class _SortedKeys:
     """Different keys in order, in buckets of limited size."""
@@ -392,6 +452,13 @@ class _SortedKeys:
     def __init__(self) -> None:
         self._buckets: list[list[str]] = []
         self._lasts: list[str] = []
+
+    def copy(self) -> "_SortedKeys":
+        """Return the same keys, to be changed independently."""
+        keys = _SortedKeys()
+        keys._buckets = [bucket.copy() for bucket in self._buckets]
+        keys._lasts = self._lasts.copy()
+        return keys
 
     def add(self, key: str) -> None:
         """Add a key that is not there."""

@@ -53,6 +53,8 @@ WAIT_CODES: Final = {
     "client_away": "The client of the agent is not connected: a program, an IRC client or a bridge.",
     "client_busy": "The client of the agent is connected and has not taken the message yet.",
     "unknown": "No agent with this name has joined.",
+    "no_subscription": "No subscription matches the path. The bus records the message as dead next.",
+    "not_stored": "The bus could not read the message completely, so no mailbox has it.",
     "session": "The message is for a session in which the agent is not running now.",
     "handled": "Sessions of the agent have a copy; this one is only for 'pal recv'.",
     "quiet": "The message wakes no agent. It arrives with the next one that does.",
@@ -171,14 +173,17 @@ class WaitFacts(Protocol):
         ...
 
 
-def read_wait(rows: Rows, seq: int, mailbox: str, facts: WaitFacts) -> WaitReason | None:
-    """Return why one copy of a message is not seen yet; None if its state is final, or if it does not exist.
+def read_wait(
+    rows: Rows, seq: int, mailbox: str, facts: WaitFacts, *, is_path: bool = False
+) -> WaitReason | None:
+    """Return why one copy of a message is not seen yet; None only if its state is final.
 
-    `mailbox` is an agent, the person, or a session as `agent+session`.
+    `mailbox` is an agent, the person, or a session as `agent+session`; with `is_path` a path without a
+    subscription.
     """
-    entry, found = read_entry(rows, seq, mailbox), find_mail(rows, mailbox, seq)
+    entry, found = read_entry(rows, seq, mailbox), None if is_path else find_mail(rows, mailbox, seq)
     if entry is None and found is None:
-        return None
+        return _no_copy(mailbox, is_path=is_path)
     name, session = split_mailbox(mailbox)
     agent = read_agent(rows, name)
     key, mail = (None, None) if found is None else found
@@ -196,6 +201,22 @@ def read_wait(rows: Rows, seq: int, mailbox: str, facts: WaitFacts) -> WaitReaso
         kind=MailKind.WAKING if key is None else kind_of_key(key),
         is_for_turn=is_queued_for_turn(rows, mailbox, seq),
         is_in_session=session == running,
+    )
+
+
+def _no_copy(mailbox: str, *, is_path: bool) -> WaitReason:
+    """Explain a message that is in no mailbox, and of which the ledger has no line yet."""
+    if is_path:
+        return WaitReason(
+            code="no_subscription",
+            text=f"no agent is subscribed to {mailbox}",
+            moves="the bus records it as dead next, and 'pal dead' lists it",
+        )
+    name = readable_mailbox(mailbox)
+    return WaitReason(
+        code="not_stored",
+        text=f"a part of the message could not be read, so it is not in the mailbox of {name}",
+        moves="the sender sends it again; 'pal doctor' counts such events",
     )
 
 

@@ -477,6 +477,11 @@ class Sequences:
         """The incomplete sequence at the end."""
         return self._tail
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the output ends neither within a sequence nor within a character."""
+        return not self._tail and self._skipping is None and not self._decoder.getstate()[0]
+
     def split(self, data: bytes) -> Iterator[re.Match[str]]:
         """Yield the matches in order. The name of the last matching group is the kind.
 
@@ -613,6 +618,11 @@ class Emulator:
     def is_mid_frame(self) -> bool:
         """Whether the program has announced the start of a frame and not yet its end."""
         return _MODE_FRAME in self.modes
+
+    @property
+    def is_mid_sequence(self) -> bool:
+        """Whether the output so far ends within a sequence or a character: nothing may be written there."""
+        return not self._sequences.is_complete
 
     def feed(self, data: bytes) -> None:
         """Process output. Never raises."""

@@ -13,6 +13,7 @@ from palaver.app.ui.app import PalaverApp
 from palaver.app.ui.widgets import StatusLine
 from palaver.errors import NotFound
 from palaver.protocol.views import (
+    LIMIT_LEDGER,
     AgentRow,
     AnyAsk,
     AskConversations,
@@ -137,8 +138,19 @@ class FakeBus:
         for rows in self.talks.values():
             for row in rows:
                 if str(row.seq) == question.message:
-                    steps = (LedgerStep(seq=row.seq, ts=row.ts, name="", state="queued", by=row.sender),)
-                    return LedgerPage(seq=self.last, message=row, receipts=_receipts(row), steps=steps)
+                    steps = [LedgerStep(seq=row.seq, ts=row.ts, name="", state="queued", by=row.sender)]
+                    steps += [
+                        LedgerStep(seq=row.seq, ts=row.ts, name=mark.name, state=mark.state, lane="hook")
+                        for mark in row.marks[question.first : question.first + LIMIT_LEDGER]
+                        if mark.state != "queued"
+                    ]
+                    return LedgerPage(
+                        seq=self.last,
+                        message=row,
+                        receipts=_receipts(row),
+                        steps=tuple(steps),
+                        recipients=len(row.marks),
+                    )
         raise NotFound("no such message")
 
     def _rooms(self, question: AskRooms) -> ViewValue:

@@ -25,6 +25,8 @@ class FakeLink:
         self.seen: list[int] = []
         self.noticed: list[tuple[str, bool]] = []
         self.answers: dict[type[AnyAsk], Callable[[AnyAsk], ViewValue]] = {}
+        self.past_steps: asyncio.Queue[int] | None = None
+        """The seqs that a question about the past reaches before its answer, until its own; None for none."""
         for record in records:
             self.push(record)
 
@@ -42,6 +44,9 @@ class FakeLink:
         self.asked.append(question)
         if type(question) not in self.answers:
             raise Unavailable("the bus is away")
+        if self.past_steps is not None and progress is not None:
+            while (seq := await self.past_steps.get()) < question.at:
+                progress(seq)
         result = self.answers[type(question)](question)
         assert isinstance(result, answer)
         return result

@@ -1,8 +1,12 @@
 """The screen Past, and the rule that nothing can be sent there."""
 
+import asyncio
+
+import pytest
 from tests.app.ui.fake_bus import FakeBus, settle, shown, status
 from tests.app.ui.fake_link import entry
 
+from palaver.app.ui.app import PastReading
 from palaver.app.ui.log import LogScreen
 from palaver.app.ui.now import NowScreen
 from palaver.app.ui.past import PastScreen
@@ -136,3 +140,58 @@ async def test_time_is_a_moment_too_and_a_refusal_changes_nothing() -> None:
 
     assert at == 4
     assert {question.at for question in bus.asked(AskLog)} == {0}
+
+
+async def test_long_way_into_the_past_shows_how_far_it_is() -> None:
+    bus = with_past()
+    steps = bus.link.past_steps = asyncio.Queue[int]()
+    app = bus.app("6")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+        await pilot.press("t", *"5", "enter")
+        await settle(pilot, lambda: "reading the bus at #5; Esc stops" in status(app))
+        steps.put_nowait(2)
+        await settle(pilot, lambda: "2 of 5 events" in status(app))
+        steps.put_nowait(4)
+        await settle(pilot, lambda: "4 of 5 events" in status(app))
+        assert app.store.at == 0
+        steps.put_nowait(5)
+        await settle(pilot, lambda: app.store.at == 5)
+
+
+async def test_escape_stops_a_long_way_into_the_past() -> None:
+    bus = with_past()
+    steps = bus.link.past_steps = asyncio.Queue[int]()
+    app = bus.app("6")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+        await pilot.press("t", *"5", "enter")
+        steps.put_nowait(2)
+        await settle(pilot, lambda: "2 of 5 events" in status(app))
+        await pilot.press("escape")
+        await settle(pilot, lambda: "this is the bus now" in status(app))
+        await settle(pilot, lambda: [question.at for question in bus.asked(AskPast)] == [5, 0])
+        steps.put_nowait(5)
+        await pilot.press("t", *"4", "enter")
+        await settle(pilot, lambda: app.store.at == 4)
+
+
+@pytest.mark.parametrize(
+    ("reached", "end"),
+    [
+        ([(0, 0.0)], "0 of 1,000 events; Esc stops"),
+        ([(0, 0.0), (250, 1.0)], "250 of 1,000 events, about 3 s left; Esc stops"),
+        ([(0, 0.0), (1, 1.0)], "1 of 1,000 events, about 17 min left; Esc stops"),
+        ([(500, 5.0), (990, 54.0)], "990 of 1,000 events, about 1 s left; Esc stops"),
+        ([(700, 5.0), (0, 6.0)], "0 of 1,000 events; Esc stops"),
+        ([(700, 5.0), (1200, 6.0)], "1,000 of 1,000 events; Esc stops"),
+    ],
+)
+def test_time_that_is_left_is_estimated_from_the_pace(reached: list[tuple[int, float]], end: str) -> None:
+    reading = PastReading(1000)
+
+    sentences = [reading.sentence(seq, now_s) for seq, now_s in reached]
+
+    assert sentences[-1] == f"reading the bus at #1000: {end}"

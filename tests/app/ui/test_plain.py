@@ -85,9 +85,23 @@ def test_away_and_back_are_said_once_and_nothing_is_missed() -> None:
 
     assert list(plain.lines(BusAway(), 0)) == ["The bus is away; this waits until it is back."]
     assert list(plain.lines(BusAway(), 0)) == []
+    upgrading = [plain.lines(BusAway(upgraded=percent), 0) for percent in (3, 9, 40)]
+    assert [line for lines in upgrading for line in lines] == [
+        "The bus is upgrading its log (3 %).",
+        "The bus is upgrading its log (40 %).",
+    ]
     assert list(plain.lines(_snapshot(continued=True, events=(_message(9, "late"),)), 0)) == [
         "The bus is back.",
         "12:03 #9 nova to @human: late",
         "Agents: 2 active. Open attention: 0. Unread messages: 1.",
         "Done: request, nova: which port?",
     ]
+
+
+def test_agent_that_has_ended_is_named_as_on_the_screens() -> None:
+    plain = _lines()
+    list(plain.lines(_snapshot(), 0))
+    left = AgentRow(name="luna", state="exited", since=1, seq=7, has_left=True)
+
+    assert list(plain.lines(_agent("exited"), 0)) == ["luna has exited"]
+    assert list(plain.lines(Changes(after=6, seq=7, agents=(left,)), 2000)) == ["luna has left"]

@@ -124,6 +124,23 @@ async def test_enter_shows_the_ledger_and_keeps_it_current() -> None:
     assert "Next: nova calls pal recv" in first
 
 
+async def test_ledger_has_the_steps_of_all_recipients() -> None:
+    bus = talking()
+    marks = [{"name": f"agent{number:03}", "state": "seen"} for number in range(120)]
+    bus.say(NOVA, 6, "use 80", sender="human", marks=marks)
+    bus.start()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
+        await pilot.press("enter", "enter")
+        await settle(pilot, lambda: isinstance(app.screen, LedgerWindow))
+        text = app.screen.query_one(TextRows).text
+
+    assert text.count("hook") == len(marks)
+    assert text.count("stored by") == 1
+
+
 @pytest.mark.parametrize("size", [(120, 30), (80, 24), (40, 10), (20, 6)])
 async def test_reply_box_leaves_its_message_visible(size: tuple[int, int]) -> None:
     bus = talking()

@@ -70,6 +70,13 @@ def to_entry(person: ScreenPerson, text: str) -> None:
     pytest.fail(f"no entry has {text} in:\n{person.text}")
 
 
+def list_ends(person: ScreenPerson, kind: str) -> None:
+    """Wait until the list has no entry of a kind: the top line may be drawn before the list."""
+    person.sees_that(
+        lambda: not any(line[2:].startswith(kind) for line in person.lines[2:]), f"the list without {kind}"
+    )
+
+
 def state_of(bus: Home, seq: int) -> str:
     """Return the state of a message for its only recipient."""
     (receipt,) = bus.ok("receipts", str(seq), "--json").json["receipts"]
@@ -90,11 +97,13 @@ def test_permission_held_message_and_request_are_seen_and_answered(
     person.sees(f"approve this request of {LUNA}?", '"command": "touch x"', "y yes")
     person.press(b"y")
     person.sees("2 need you")
+    list_ends(person, "permission")
     to_entry(person, "please rebase")
     person.press(b"l")
     person.sees("release?", "please rebase", f"pal release {held}", "y yes")
     person.press(b"y")
     person.sees("1 needs you")
+    list_ends(person, "held")
     to_entry(person, "Which branch?")
     person.press(b"r")
     person.sees(f"to @{KILO}, reply to #{asked}")
@@ -147,6 +156,17 @@ def test_request_answered_elsewhere_keeps_the_reply_unsent(
     person.sees("not sent", f"#{asked} was answered meanwhile by human with #", "main, I think")
     assert "main, I think" not in bus.texts()
     assert state_of(bus, asked) == "answered"
+
+
+def test_opened_request_is_shown_as_seen(bus: Home, agents: dict[str, Shell], person: ScreenPerson) -> None:
+    asked = request(agents[KILO], "Which branch?")
+    person.run("pal ui")
+    person.sees("1 needs you", "1 unread", "Which branch?")
+
+    person.press(b"\r")
+
+    person.sees(f"#{asked} from {KILO}", "you: seen", "0 unread")
+    assert "has not read it" not in person.text
 
 
 def test_opened_entry_that_has_ended_says_what_happened(

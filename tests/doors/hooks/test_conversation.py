@@ -12,7 +12,7 @@ from palaver.harness.hooks import HookNews, HookStep
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.requests import Leave, SetStatus
-from palaver.services.evidence import Conversation, Wake
+from palaver.services.evidence import Conversation, Wake, is_state_of
 
 
 def unconfirmed(hooks: Hooks, event: Event) -> bool:
@@ -215,10 +215,10 @@ async def test_unmarked_turn_may_be_a_sub_agents_until_it_ends(
 async def test_only_a_state_from_a_hook_counts_as_reported_by_one(hooks: Hooks) -> None:
     _, nova = await pair(hooks.bus)
     conversation = hooks.conversations.open("nova")
-    assert not conversation.has_reported(hooks.bus.agent("nova"))
+    assert not is_state_of(conversation.reported, hooks.bus.agent("nova"))
 
     await hooks.hook(nova, "UserPromptSubmit", prompt="go")
-    assert conversation.has_reported(hooks.bus.agent("nova"))
+    assert is_state_of(conversation.reported, hooks.bus.agent("nova"))
 
     await hooks.bus.submit(nova, SetStatus(state="blocked", detail="dialog"))
-    assert not conversation.has_reported(hooks.bus.agent("nova"))
+    assert not is_state_of(conversation.reported, hooks.bus.agent("nova"))

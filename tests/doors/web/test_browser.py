@@ -7,18 +7,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
-from tests.daemon.stage import Home, Shell, check_output, run_as_person
-from tests.daemon.test_permissions import ask, decision, session
+from playwright.sync_api import Browser, expect
+from tests.daemon.stage import Home, check_output, run_as_person
+from tests.daemon.test_permissions import ask, decision
 from tests.doors.web.client import address_of, bus_with_page
-from tests.doors.web.stage import Watched, axe_source, chromium, sign_in
+from tests.doors.web.stage import (
+    DESK,
+    PHONE,
+    SCREENS,
+    PageStage,
+    Watched,
+    chromium,
+    open_by_keyboard,
+    problems,
+    sign_in,
+)
 from tests.limits import LIMIT_S
 
-SCREENS = ("Now", "Agents", "Talk", "Rooms", "Log", "Past")
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
-PHONE, DESK = (360, 740), (1280, 800)
-
-expect.set_options(timeout=LIMIT_S * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -27,35 +33,11 @@ def browser() -> Iterator[Browser]:
         yield made
 
 
-class Stage:
-    """A bus with four agents, and a page that is signed in to it."""
-
-    def __init__(self, home: Home, browser: Browser) -> None:
-        self.home = home
-        self.agents: dict[str, Shell] = {}
-        for name in ("luna", "nova", "mira", "kilo"):
-            self.agents[name] = session(home, name)
-        self.context: BrowserContext = browser.new_context(viewport={"width": DESK[0], "height": DESK[1]})
-        self.watched = Watched(self.context.new_page())
-        self.page: Page = self.watched.page
-        sign_in(home, self.page)
-        expect(self.page.get_by_text("bus up")).to_be_visible()
-
-    def open(self, screen: str) -> None:
-        self.page.keyboard.press(str(SCREENS.index(screen) + 1))
-        link = self.page.get_by_role("link", name=screen)
-        expect(link).to_have_attribute("aria-current", "page")
-
-    def rows(self) -> int:
-        """Return the number of rows in the document."""
-        return self.page.locator("[role=option]").count()
-
-
 @pytest.fixture(scope="module")
-def stage(browser: Browser) -> Iterator[Stage]:
+def stage(browser: Browser) -> Iterator[PageStage]:
     settings = {"approvals": 1, "approvals_wait_s": 3600, "web_approvals": 1, "brake_per_minute": 1}
     with bus_with_page(**settings) as home:
-        made = Stage(home, browser)
+        made = PageStage(home, browser)
         room = home.path.parent / "project"
         room.mkdir()
         subprocess.run(["git", "init", "-q", str(room)], check=True)
@@ -69,42 +51,35 @@ def stage(browser: Browser) -> Iterator[Stage]:
 
 
 @pytest.fixture(autouse=True)
-def _start_at_now(stage: Stage) -> None:
+def _start_at_now(stage: PageStage) -> None:
     stage.page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
     stage.page.emulate_media(color_scheme="light")
     stage.page.goto(address_of(stage.home) + "/#/now")
     expect(stage.page.get_by_text("bus up")).to_be_visible()
 
 
-def _problems(page: Page) -> list[Any]:
-    """Return the violations that axe finds. The policy of the page does not apply to it."""
-    page.evaluate(axe_source())
-    found = page.evaluate("async () => (await axe.run()).violations")
-    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
-def test_every_screen_is_accessible(stage: Stage, scheme: Any, size: tuple[int, int]) -> None:
+def test_every_screen_is_accessible(stage: PageStage, scheme: Any, size: tuple[int, int]) -> None:
     page = stage.page
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": size[0], "height": size[1]})
 
     for screen in SCREENS:
         stage.open(screen)
-        assert _problems(page) == [], screen
+        assert problems(page) == [], screen
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= size[0], screen
         row = page.locator("main .row").first
         if row.count() and screen != "Log":
             row.click()
             expect(page.locator(".detail h2").first).to_be_visible()
-            assert _problems(page) == [], f"{screen}, opened"
+            assert problems(page) == [], f"{screen}, opened"
             page.keyboard.press("Escape")
             page.goto(address_of(stage.home) + "/#/now")
 
 
-def test_only_now_is_read_aloud_and_notices_are_off(stage: Stage) -> None:
+def test_only_now_is_read_aloud_and_notices_are_off(stage: PageStage) -> None:
     page = stage.page
 
     for screen in SCREENS:
@@ -115,7 +90,7 @@ def test_only_now_is_read_aloud_and_notices_are_off(stage: Stage) -> None:
     expect(page.get_by_role("button", name="Notices off")).to_have_attribute("aria-pressed", "false")
 
 
-def test_foreign_text_is_text_everywhere(stage: Stage) -> None:
+def test_foreign_text_is_text_everywhere(stage: PageStage) -> None:
     page = stage.page
     for screen in ("Now", "Talk", "Log"):
         stage.open(screen)
@@ -127,7 +102,7 @@ def test_foreign_text_is_text_everywhere(stage: Stage) -> None:
     expect(page.get_by_text("zero\\u200bwidth").first).to_be_visible()
 
 
-def test_no_character_of_a_request_is_hidden(stage: Stage) -> None:
+def test_no_character_of_a_request_is_hidden(stage: PageStage) -> None:
     """The text that a person decides about shows blanks, joiners and variants as numbers."""
     hidden = "\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\ufe0f\U000e0100\u00a0\u2003\u202e\u200d\u0301\x1b"
     script = 'async (text) => (await import("/dom.js")).exact(text)'
@@ -138,7 +113,7 @@ def test_no_character_of_a_request_is_hidden(stage: Stage) -> None:
     assert shown.startswith("rm \\u115f\\u1160\\u3164\\uffa0\\u2800")
 
 
-def test_request_to_the_person_arrives_on_any_screen_and_is_answered(stage: Stage) -> None:
+def test_request_to_the_person_arrives_on_any_screen_and_is_answered(stage: PageStage) -> None:
     page = stage.page
     stage.open("Rooms")
     before = page.locator("nav .count").first.text_content() or "0"
@@ -154,7 +129,7 @@ def test_request_to_the_person_arrives_on_any_screen_and_is_answered(stage: Stag
     assert "yes, do" in stage.home.texts()
 
 
-def test_permission_held_message_and_request_are_settled_by_keyboard(stage: Stage) -> None:
+def test_permission_held_message_and_request_are_settled_by_keyboard(stage: PageStage) -> None:
     page, nova = stage.page, stage.agents["nova"]
     job = ask(stage.agents["mira"])
     nova.ok("send", "@kilo", "--", "one")
@@ -164,7 +139,7 @@ def test_permission_held_message_and_request_are_settled_by_keyboard(stage: Stag
     seq = held.error["details"]["message"]
 
     page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
-    _open_by_keyboard(page, "asks permission")
+    open_by_keyboard(page, "asks permission")
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
     assert '"command": "touch x"' in (page.locator("pre").text_content() or "")
     page.keyboard.press("a")
@@ -172,27 +147,14 @@ def test_permission_held_message_and_request_are_settled_by_keyboard(stage: Stag
     assert decision(job.end())["behavior"] == "allow"
 
     page.keyboard.press("Escape")
-    _open_by_keyboard(page, "held message")
+    open_by_keyboard(page, "held message")
     page.keyboard.press("l")
     expect(page.get_by_text("This has ended")).to_be_visible()
     states = check_output(stage.home.pal("receipts", str(seq), "--json")).json["receipts"]
     assert {one["state"] for one in states} == {"queued"}
 
 
-def _open_by_keyboard(page: Page, text: str) -> None:
-    """Move to the entry with a text, and open it, without a mouse."""
-    entry = page.get_by_role("option").filter(has_text=text).first
-    expect(entry).to_be_visible()
-    page.keyboard.press("Home")
-    for _ in range(20):
-        if "cursor" in (entry.get_attribute("class") or ""):
-            break
-        page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    expect(page.locator(".detail h2").first).to_be_visible()
-
-
-def test_entry_released_elsewhere_is_refused_here(stage: Stage) -> None:
+def test_entry_released_elsewhere_is_refused_here(stage: PageStage) -> None:
     page, nova = stage.page, stage.agents["nova"]
     held = nova.pal("send", "@mira", "--json", "--", "one")
     while held.status == 0:
@@ -203,11 +165,26 @@ def test_entry_released_elsewhere_is_refused_here(stage: Stage) -> None:
 
     check_output(run_as_person(stage.home, "release", str(seq)))
 
-    expect(page.get_by_text("This has ended")).to_be_visible()
+    expect(page.get_by_text(f"This has ended: #{seq} was released by human.")).to_be_visible()
     expect(page.get_by_role("button", name="Release")).to_be_disabled()
 
 
-def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: Stage) -> None:
+def test_permission_answered_elsewhere_says_by_whom_and_where(stage: PageStage) -> None:
+    page = stage.page
+    job = ask(stage.agents["mira"], session_id="s9", tool_input={"command": "touch elsewhere"})
+    page.get_by_role("option", name="touch elsewhere").click()
+    expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+    asked = stage.home.events("--type", "permission.asked")[-1]["payload"]["permission"]
+
+    check_output(run_as_person(stage.home, "deny", asked))
+
+    sentence = "This has ended: it was already answered: human denied it with 'pal deny'."
+    expect(page.get_by_text(sentence)).to_be_visible()
+    expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+    assert decision(job.end())["behavior"] == "deny"
+
+
+def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: PageStage) -> None:
     page, asker = stage.page, stage.home.shell()
     asker.ok("join", "--name", "asker")
     asked = asker.ok("send", "@human", "--intent", "request", "--json", "--", "Tabs or spaces?")
@@ -216,14 +193,14 @@ def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: Stage) -> None
     page.get_by_label("Reply").fill("tabs, I think")
 
     check_output(run_as_person(stage.home, "send", "@asker", "--reply-to", seq, "--", "spaces"))
-    expect(page.get_by_text("This has ended")).to_be_visible()
+    expect(page.get_by_text(f"This has ended: #{seq} was answered by human with #")).to_be_visible()
     page.keyboard.press("Control+Enter")
 
-    expect(page.get_by_text("Not sent: this has ended meanwhile.")).to_be_visible()
+    expect(page.get_by_text(f"Not sent: #{seq} was answered by human with #")).to_be_visible()
     assert "tabs, I think" not in stage.home.texts()
 
 
-def test_ledger_equals_the_receipts_of_the_command(stage: Stage) -> None:
+def test_ledger_equals_the_receipts_of_the_command(stage: PageStage) -> None:
     page = stage.page
     seq = stage.home.ok("send", "@mira", "--json", "--", "for the ledger").json["seq"]
     stage.open("Log")
@@ -235,11 +212,70 @@ def test_ledger_equals_the_receipts_of_the_command(stage: Stage) -> None:
     shown = asked.value.json()["receipts"]
     assert shown == stage.home.ok("receipts", str(seq), "--json").json
     expect(page.get_by_role("dialog")).to_contain_text("Steps")
-    assert _problems(page) == []
+    assert problems(page) == []
     page.keyboard.press("Escape")
 
 
-def test_messages_are_sent_from_a_conversation(stage: Stage) -> None:
+def test_ledger_of_a_message_to_many_is_shown_in_pages(stage: PageStage) -> None:
+    page = stage.page
+    paths = [f"nobody/{number:02}" for number in range(60)]
+    stage.home.ok("send", *paths, "--", "to sixty paths")
+    stage.open("Log")
+
+    page.get_by_role("option").filter(has_text="to sixty paths").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("1 to 50 of 60")
+    last = dialog.get_by_role("cell", name="nobody/55")
+    expect(last).to_have_count(0)
+    dialog.get_by_role("button", name="Next recipients").press("Enter")
+    expect(dialog).to_contain_text("51 to 60 of 60")
+
+    expect(last).to_have_count(2)
+    expect(dialog.get_by_role("button", name="Next recipients")).to_be_disabled()
+    assert problems(page) == []
+    page.keyboard.press("Escape")
+
+
+def test_names_are_completed_in_the_text_and_in_the_recipients(stage: PageStage) -> None:
+    page = stage.page
+    stage.open("Talk")
+    page.keyboard.press("w")
+    text, names = page.get_by_label("Message", exact=True), page.get_by_role("listbox", name="Names")
+
+    page.keyboard.type("ask @")
+    expect(names).to_contain_text("@luna")
+    assert problems(page) == []
+    page.keyboard.type("l")
+    expect(names.get_by_role("option")).to_have_text(["@luna"])
+    expect(text).to_have_attribute(
+        "aria-activedescendant", names.get_by_role("option").get_attribute("id") or ""
+    )
+    page.keyboard.press("Enter")
+    expect(text).to_have_value("ask @luna ")
+    page.keyboard.type("or @")
+    page.keyboard.press("ArrowDown")
+    second = names.get_by_role("option", selected=True).text_content()
+    page.keyboard.press("Tab")
+    page.keyboard.type("or me@l")
+    expect(names).to_be_hidden()
+    page.keyboard.type(" @k")
+    page.keyboard.press("Escape")
+    expect(names).to_be_hidden()
+    expect(text).to_be_focused()
+    expect(text).to_have_value(f"ask @luna or {second} or me@l @k")
+
+    to = page.get_by_role("combobox", name="To")
+    to.focus()
+    page.keyboard.type("mi")
+    expect(to).to_have_attribute("aria-expanded", "true")
+    assert problems(page) == []
+    names.get_by_role("option").click()
+    expect(to).to_have_value("@mira ")
+    expect(to).to_have_attribute("aria-expanded", "false")
+    text.fill("")
+
+
+def test_messages_are_sent_from_a_conversation(stage: PageStage) -> None:
     page = stage.page
     page.goto(address_of(stage.home) + "/#/talk/" + "%23" + _room(stage.home))
     expect(page.get_by_label("To", exact=True)).to_have_value(f"#{_room(stage.home)}")
@@ -260,7 +296,7 @@ def _room(home: Home) -> str:
     return found
 
 
-def test_long_lists_have_few_rows_in_the_document(stage: Stage) -> None:
+def test_long_lists_have_few_rows_in_the_document(stage: PageStage) -> None:
     page = stage.page
     program = (
         "import asyncio, palaver\n"
@@ -288,7 +324,7 @@ def test_long_lists_have_few_rows_in_the_document(stage: Stage) -> None:
     assert stage.rows() <= 300
 
 
-def test_ten_thousand_agents_are_a_few_rows_and_can_be_filtered(stage: Stage) -> None:
+def test_ten_thousand_agents_are_a_few_rows_and_can_be_filtered(stage: PageStage) -> None:
     """The stream is replaced by a snapshot with many agents: to start them would take long."""
     rows = [
         {"name": f"agent{n:05}", "state": "idle", "since": 1, "seq": 1, "is_present": True}
@@ -325,7 +361,7 @@ def test_ten_thousand_agents_are_a_few_rows_and_can_be_filtered(stage: Stage) ->
         expect(page.locator("main .row")).to_have_count(10)
 
 
-def test_past_shows_the_bus_as_it_was_and_sends_nothing(stage: Stage) -> None:
+def test_past_shows_the_bus_as_it_was_and_sends_nothing(stage: PageStage) -> None:
     page = stage.page
     seq = stage.home.ok("send", "@mira", "--json", "--", "a mark in time").json["seq"]
     stage.home.ok("send", "@mira", "--json", "--", "after the mark")
@@ -342,19 +378,19 @@ def test_past_shows_the_bus_as_it_was_and_sends_nothing(stage: Stage) -> None:
     assert page.get_by_role("button", name="Send").count() == 0
     page.keyboard.press("ArrowRight")
     expect(page.get_by_text(f"The bus as it was at #{seq + 1}")).to_be_visible()
-    assert _problems(page) == []
+    assert problems(page) == []
     page.get_by_role("button", name="Return to now").click()
     expect(page.get_by_text("The bus as it was")).to_have_count(0)
 
 
-def test_page_goes_on_after_the_bus_was_down(stage: Stage) -> None:
+def test_page_goes_on_after_the_bus_was_down(stage: PageStage) -> None:
     page = stage.page
     page.evaluate("window.isSamePage = true")
 
     stage.home.ok("down")
     expect(page.get_by_text("What you see is old")).to_be_visible()
     expect(page.get_by_text("bus away")).to_be_visible()
-    assert _problems(page) == []
+    assert problems(page) == []
     stage.home.start_daemon()
 
     expect(page.get_by_text("bus up")).to_be_visible()
@@ -363,7 +399,7 @@ def test_page_goes_on_after_the_bus_was_down(stage: Stage) -> None:
     assert page.evaluate("window.isSamePage")
 
 
-def test_fifty_tabs_share_one_stream(stage: Stage) -> None:
+def test_fifty_tabs_share_one_stream(stage: PageStage) -> None:
     pages = [stage.context.new_page() for _ in range(50)]
     watched = [Watched(page) for page in pages]
     try:
@@ -383,7 +419,7 @@ def test_fifty_tabs_share_one_stream(stage: Stage) -> None:
             page.close()
 
 
-def test_signed_out_page_shows_the_sign_in(stage: Stage, browser: Browser) -> None:
+def test_signed_out_page_shows_the_sign_in(stage: PageStage, browser: Browser) -> None:
     with browser.new_context() as context:
         page = context.new_page()
         watched = Watched(page)
@@ -396,11 +432,11 @@ def test_signed_out_page_shows_the_sign_in(stage: Stage, browser: Browser) -> No
         check_output(run_as_person(stage.home, "web", "revoke", id))
 
         expect(page.get_by_label("Code")).to_be_visible()
-        assert _problems(page) == []
+        assert problems(page) == []
         assert watched.errors == []
 
 
-def test_denied_page_says_so_and_stays_outside(stage: Stage, browser: Browser) -> None:
+def test_denied_page_says_so_and_stays_outside(stage: PageStage, browser: Browser) -> None:
     with browser.new_context() as context:
         page = context.new_page()
 

@@ -4,12 +4,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
 import httpx2
 import pytest
 from tests.app.person import Person
+from tests.daemon.holder import FakeHolder, ticket_of, words_of
 from tests.daemon.stage import Home, run_as_person
 from tests.doors.web.client import PageClient, bus_with_page, code_at, records_in
 from tests.limits import LIMIT_S
@@ -419,3 +421,68 @@ def _read_until(wire: socket.socket, last: int) -> Iterator[tuple[int, str, dict
                         yield record
                         if record[0] >= last:
                             return
+
+
+# --------------------
+# The screen of an agent.
+
+
+@pytest.fixture
+def luna(bus: Home) -> Iterator[FakeHolder]:
+    """An agent whose terminal is held by the test. Each test has another one."""
+    with FakeHolder(bus) as holder:
+        yield holder.hold(ticket_of(words_of(bus, "run", "--", "bash")))
+
+
+def test_screen_is_sent_as_text_once_it_is_another_one(signed_in: PageClient, luna: FakeHolder) -> None:
+    """A known screen that has not changed is not sent again."""
+    name, shown = luna.held["name"], "\x1b[31m<b>$ ls</b>"
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(signed_in.post, "/api/screen", {"name": luna.held["name"]})
+        push = luna.next_push()
+        luna.ok("tell", ask=push["ask"], ok={"text": shown, "cols": 80, "rows": 24})
+        screen = first.result(LIMIT_S).json()
+        second = threads.submit(signed_in.post, "/api/screen", {"name": name, "known": screen["digest"]})
+        again = luna.next_push()
+        luna.ok("tell", ask=again["ask"], ok={"text": shown, "cols": 80, "rows": 24})
+        same = second.result(LIMIT_S).json()
+
+    assert (push["verb"], push["digest"], again["digest"]) == ("peek", "", screen["digest"])
+    assert screen["text"] == shown
+    assert same == {"digest": screen["digest"]}
+
+
+def test_screen_of_an_agent_without_terminal_is_refused(bus: Home, signed_in: PageClient) -> None:
+    bus.shell().ok("join", "--name", "mira")
+
+    for name in ("mira", "nobody", "<img src=x>"):
+        answer = signed_in.post("/api/screen", {"name": name})
+        assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+    assert signed_in.post("/api/screen", {"name": 3}).status_code == 400
+    assert PageClient(bus).post("/api/screen", {"name": "mira"}).status_code == 401
+
+
+def test_screen_is_not_sent_after_the_session_has_ended(bus: Home, luna: FakeHolder) -> None:
+    client = PageClient(bus)
+    client.sign_in("--read-only")
+    id = client.get("/api/session").json()["id"]
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.post, "/api/screen", {"name": luna.held["name"]})
+        push = luna.next_push()
+        assert run_as_person(bus, "web", "revoke", id).status == 0
+        luna.ok("tell", ask=push["ask"], ok={"text": "secret", "cols": 80, "rows": 24})
+
+        assert waiting.result(LIMIT_S).status_code == 401
+
+
+def test_holder_that_refuses_or_leaves_is_reported(signed_in: PageClient, luna: FakeHolder) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        refused = threads.submit(signed_in.post, "/api/screen", {"name": luna.held["name"]})
+        luna.ok("tell", ask=luna.next_push()["ask"], error="bad_request", message="no screen")
+        assert refused.result(LIMIT_S).json()["message"] == "no screen"
+
+        lost = threads.submit(signed_in.post, "/api/screen", {"name": luna.held["name"]})
+        luna.next_push()
+        luna.wire.close()
+        assert lost.result(LIMIT_S).status_code == 503

@@ -11,6 +11,7 @@ import sys
 import termios
 import time
 import tty
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -18,6 +19,7 @@ from typing import Final, NoReturn
 
 from palaver.app.attach.link import call, has_terminal
 from palaver.app.attach.session import AttachEnd, AttachSession
+from palaver.app.notices import NoticeThread, print_complaint
 from palaver.errors import BadRequest
 from palaver.home import find_pal
 from palaver.protocol.agent_socket import (
@@ -53,10 +55,10 @@ def attach(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BadRequest("attach requires a terminal; to print an agent's screen, use 'pal peek'")
     if environment.get("TERM", "dumb") == "dumb":
-        return _attach_unchanged(home, name)
+        return _attach_unchanged(home, name, environment)
     if is_plain:
         with _titled(name):
-            return _attach_unchanged(home, name)
+            return _attach_unchanged(home, name, environment)
     is_ascii = not has_utf8(environment, is_utf8_mode=bool(sys.flags.utf8_mode))
     session = AttachSession(home, name, is_ascii=is_ascii, keys_first=keys_first)
     with _titled(name):
@@ -163,12 +165,18 @@ The cursor is saved before each sequence that moves it (ESC 7, ESC 8).
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
-def _attach_unchanged(home: str, name: str) -> int:
+def _attach_unchanged(home: str, name: str, environment: Mapping[str, str]) -> int:
     attached = call(home, name, *_size(), is_drawn=False)
+    complaints: list[str] = []
     with attached.wire as wire:
         session = _RawSession(wire, attached.rest)
-        with _raw_terminal(session):
+        notices = NoticeThread(
+            home, session.notify, complaints.append, environment, in_view=(f"agent/{name}",)
+        )
+        with _raw_terminal(session), notices:
             session.run()
+        for sentence in complaints:
+            print_complaint(sentence)
         return session.report(name)
 
 
@@ -187,7 +195,15 @@ class _RawSession:
         self._signal = 0
         self._screen = Emulator(*_size())
         """The contents of the user's terminal, to find the row below them."""
+        self._signals_out: deque[bytes] = deque()
+        """Signals of notices that wait until the agent's output is between two sequences."""
         self._wake, self._woken = os.pipe()
+
+    def notify(self, text: str) -> None:
+        """Write a bell or another sequence to the user's terminal soon. Any thread may call it."""
+        self._signals_out.append(text.encode())
+        with suppress(BlockingIOError):
+            os.write(self._woken, b"!")
 
     def run(self) -> None:
         """Pass bytes on until one side ends."""
@@ -207,6 +223,8 @@ class _RawSession:
                     self._on_keys()
                 if self._wire in ready:
                     self._on_wire()
+                while self._signals_out and not self._screen.is_mid_sequence:
+                    _write_all(1, self._signals_out.popleft())
                 if writable:
                     send_ready(self._wire, self._out)
 

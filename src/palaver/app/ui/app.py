@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
@@ -65,8 +66,10 @@ class BusLink(Protocol):
     def records(self) -> "AsyncGenerator[Record, None]":
         """Yield a snapshot first, then changes; `BusAway` and a new snapshot if the bus was away."""
 
-    async def ask(self, question: AnyAsk, answer: type[T]) -> T:
-        """Return one page."""
+    async def ask(
+        self, question: AnyAsk, answer: type[T], progress: Callable[[int], None] | None = None
+    ) -> T:
+        """Return one page. `progress` gets the seq that a question about the past has reached."""
 
     async def acknowledge(self, seqs: Iterable[int]) -> None:
         """Mark messages to the person as seen."""
@@ -102,6 +105,9 @@ TIMES_S: Final = 5.0
 """Seconds between two drawings of times such as `12s`."""
 _LOW: Final = 8
 """A terminal with fewer lines has no line with the names of the screens."""
+
+_LONG_S: Final = 90.0
+"""A time above this many seconds is shown in minutes."""
 
 _THEME: Final = "ansi-dark"
 """The theme with the colours of the terminal itself, which may be dark or light."""
@@ -291,6 +297,29 @@ class BusScreen(Screen[None]):
     async def objection(self) -> str:
         """Return why the written message must not be sent any more; empty if it may be sent."""
         return ""
+
+
+class PastReading:
+    """How far the way to a seq of the past is, as a sentence. Pure: the time is handed in."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self._first: tuple[int, float] | None = None
+
+    def sentence(self, seq: int, now_s: float) -> str:
+        """Return the sentence for a reached seq. The time that is left is known from the second one on."""
+        line = f"reading the bus at #{self._at}: {min(seq, self._at):,} of {self._at:,} events"
+        if self._first is None or seq < self._first[0]:
+            self._first = (seq, now_s)
+        first, began_s = self._first
+        if first < seq < self._at and now_s > began_s:
+            left_s = (self._at - seq) * (now_s - began_s) / (seq - first)
+            line += f", about {_length_of(left_s)} left"
+        return f"{line}; Esc stops"
+
+
+def _length_of(seconds: float) -> str:
+    return f"{max(1, round(seconds))} s" if seconds < _LONG_S else f"{round(seconds / 60)} min"
 
 
 class TerminalDriver(LinuxDriver):
@@ -533,9 +562,14 @@ class PalaverApp(App[int]):
     async def show_past(self, seq: int) -> None:
         """Show the bus on every screen as it was at a seq."""
         self._past_target = max(1, min(seq, self.present.seq))
-        self.say(f"reading the bus at #{self._past_target} ...")
+        self.say(f"reading the bus at #{self._past_target}; Esc stops")
+        reading = PastReading(self._past_target)
+
+        def progress(reached: int) -> None:
+            self.say(reading.sentence(reached, time.monotonic()))
+
         try:
-            snapshot = await self.link.ask(AskPast(at=self._past_target), Snapshot)
+            snapshot = await self.link.ask(AskPast(at=self._past_target), Snapshot, progress)
         except PalaverError as error:
             self._past_target = self.store.at
             self.say(str(error), is_error=True)
@@ -553,12 +587,21 @@ class PalaverApp(App[int]):
             self.show_past(self._past_target + count)
 
     def action_leave_past(self) -> None:
-        """Show the bus of now again."""
-        if self.past is not None:
+        """Show the bus of now again, also while the past is still being read."""
+        is_reading = self._past_target != self.store.at
+        if is_reading:
             self.workers.cancel_group(self, "past")
+            self._stop_reading()
+        if is_reading or self.past is not None:
             self.past, self._past_target = None, 0
             self.say("this is the bus now")
             self._show(self.present.as_snapshot())
+
+    @work(exclusive=True, group="past")
+    async def _stop_reading(self) -> None:
+        """Tell the daemon that nothing of the past is wanted any more: a question about now replaces it."""
+        with suppress(PalaverError):
+            await self.link.ask(AskPast(), Snapshot)
 
     @work(exclusive=True, group="attention")
     async def _load_attention(self) -> None:

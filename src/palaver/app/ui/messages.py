@@ -20,6 +20,7 @@ from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import mailbox_of, readable_mailbox
 from palaver.protocol.query import channel_place, pair_place
 from palaver.protocol.views import (
+    LIMIT_LEDGER,
     AskLedger,
     AskMessages,
     Attention,
@@ -685,7 +686,7 @@ class MessagesScreen(BusScreen):
     async def show_ledger(self, key: str) -> None:
         """Show each step of the delivery of a message."""
         try:
-            page = await self.ui.ask(AskLedger(message=key), LedgerPage)
+            page = await self._read_ledger(key)
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
@@ -694,6 +695,15 @@ class MessagesScreen(BusScreen):
             window.show_text(ledger_text(page, self.ui))
         else:
             self.app.push_screen(LedgerWindow(page, self.ui))
+
+    async def _read_ledger(self, key: str) -> LedgerPage:
+        """Return the ledger of a message with the steps of all recipients that are drawn."""
+        page = await self.ui.ask(AskLedger(message=key), LedgerPage)
+        steps = list(page.steps)
+        for first in range(LIMIT_LEDGER, min(page.recipients, LIMIT_RECIPIENTS), LIMIT_LEDGER):
+            more = await self.ui.ask(AskLedger(message=key, first=first), LedgerPage)
+            steps += [step for step in more.steps if step.name]
+        return msgspec.structs.replace(page, steps=tuple(steps))
 
     def refresh_ledger(self, record: Changes) -> None:
         """Keep an open ledger current."""

@@ -123,9 +123,7 @@ _KEYS_OF: Final = {
 }
 """The key of each action that an entry can have."""
 _ANSWERS: Final = ("approve", "deny")
-_OVER: Final = (
-    "This request has ended meanwhile: it was answered elsewhere, withdrawn, or not answered in time."
-)
+_OVER: Final = "This request has ended meanwhile: "
 
 
 class EntryWindow(Window):
@@ -181,7 +179,7 @@ class NowScreen(BusScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked: tuple[str, Question] | None = None
+        self._asked: tuple[Attention, Question] | None = None
         self._replied: Attention | None = None
 
     def compose_content(self) -> ComposeResult:
@@ -211,8 +209,9 @@ class NowScreen(BusScreen):
         self.rows.say_if_empty("" if self.store.is_empty or not self.store.has_snapshot else _QUIET)
         self.rows.refresh_rows()
         self._show_detail()
-        if self._asked is not None and self._asked[0] not in self.store.attention and not self.store.is_away:
-            self._asked[1].warn(_OVER)
+        if self._asked is not None and self._has_ended(self._asked[0]):
+            asked, self._asked = self._asked, None
+            self._warn(*asked)
 
     def in_view(self, record: "Record") -> Collection[str]:
         """Return the entries in the visible part of the list."""
@@ -279,7 +278,7 @@ class NowScreen(BusScreen):
         if not entry.seq:
             return entry.what
         if entry.kind == AttentionKind.REQUEST and not at:
-            await link.acknowledge([entry.seq])
+            await link.acknowledge([entry.seq])  # before its state is read, which says so then
         page = await link.ask(AskLedger(message=str(entry.seq), at=at), LedgerPage)
         return self._message_text(page.message)
 
@@ -339,8 +338,12 @@ class NowScreen(BusScreen):
                 page = await self.ui.link.ask(AskLedger(message=str(entry.seq)), LedgerPage)
                 return ending_text(entry, page)
         except PalaverError as error:
-            return str(error)
+            return str(error).removeprefix(f"there is no request {entry.id} for a permission: ")
         return "this entry has ended meanwhile"
+
+    @work(group="warn")
+    async def _warn(self, entry: Attention, question: Question) -> None:
+        question.warn(f"{_OVER}{await self._ending(entry)}.")
 
     @work(group="ended")
     async def _say_ending(self, entry: Attention) -> None:
@@ -374,7 +377,7 @@ class NowScreen(BusScreen):
 
     async def _ask_and_run(self, entry: Attention, title: str, text: str, argv: Sequence[str]) -> None:
         question = Question(title, text, pal_line(argv))
-        self._asked = (entry.key, question)
+        self._asked = (entry, question)
         try:
             is_agreed: bool = await self.ui.push_screen_wait(question)
         finally:

@@ -42,12 +42,17 @@ class PlainLines:
         self._late: dict[str, AgentRow] = {}
         self._printed: dict[str, int] = {}
         self._is_away = False
+        self._upgraded = -1
+        """Tens of percent of an upgrade that were reported."""
         self._has_started = False
 
     def lines(self, record: Snapshot | Changes | BusAway, now_ms: int) -> Iterator[str]:
         """Yield the lines for a record."""
         if isinstance(record, BusAway):
-            if not self._is_away:
+            if record.upgraded is not None and record.upgraded // 10 > self._upgraded:
+                self._upgraded = record.upgraded // 10
+                yield f"The bus is upgrading its log ({record.upgraded} %)."
+            elif not self._is_away:
                 yield "The bus is away; this waits until it is back."
             self._is_away = True
         elif isinstance(record, Snapshot):
@@ -75,13 +80,13 @@ class PlainLines:
             if record.is_continued:
                 yield from map(self._event, filter(_is_message, record.events))
         yield self._counts(record.counts)
-        gone = self._attention.keys() - {entry.key for entry in record.attention}
-        yield from self._entries(record.attention, sorted(gone))
+        ended = self._attention.keys() - {entry.key for entry in record.attention}
+        yield from self._entries(record.attention, sorted(ended))
         if self._has_started:
             yield from self._agents(record.agents, now_ms)
         else:
             self._states.update((row.name, _state_of(row)) for row in record.agents)
-        self._is_away, self._has_started = False, True
+        self._is_away, self._upgraded, self._has_started = False, -1, True
 
     def _counts(self, counts: Counts) -> str:
         found = [f"{count:,} {self._paint.safe(state)}" for state, count in counts.agents.items() if count]
@@ -121,7 +126,8 @@ class PlainLines:
             self._late.pop(row.name, None)
             self._states[row.name], self._printed[row.name] = state, now_ms
             detail = f" and waits for {self._text(state[1])}" if state[1] else ""
-            yield f"{self._paint.name(row.name)} is {self._paint.safe(state[0])}{detail}"
+            verb = "has" if state[0] in ("left", "exited") else "is"
+            yield f"{self._paint.name(row.name)} {verb} {self._paint.safe(state[0])}{detail}"
 
     def _event(self, event: EventRow) -> str:
         to = f" to {self._paint.names(event.to)}" if event.to else ""
@@ -138,7 +144,7 @@ def _is_message(event: EventRow) -> bool:
 
 def _state_of(row: AgentRow) -> tuple[str, str]:
     if row.has_left:
-        return ("gone", "")
+        return ("left", "")
     state = "stale" if row.is_stale else "paused" if row.is_paused else row.state
     return (state, row.waits_for if row.state == "blocked" else "")
 
@@ -179,12 +185,10 @@ def run_plain(home: str, environ: Mapping[str, str] = os.environ) -> int:
     plain = PlainLines(paint, lambda ms: time.strftime("%H:%M", time.localtime(ms / 1000)))
 
     async def run() -> None:
-        link = ViewLink(home)
-        try:
-            async with aclosing(link.records()) as records:
-                await print_records(records, plain, sys.stdout, lambda: time.time_ns() // 1_000_000)
-        finally:
-            await link.close()
+        from palaver.app.notices import noticed_records  # only for this form
+
+        async with aclosing(noticed_records(ViewLink(home), environ)) as records:
+            await print_records(records, plain, sys.stdout, lambda: time.time_ns() // 1_000_000)
 
     try:
         asyncio.run(run())

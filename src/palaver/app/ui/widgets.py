@@ -134,7 +134,7 @@ def top_text(store: "Store", width: int) -> str:
     ]
     found = [(counts.agents[name], name) for name in states if counts.agents[name]]
     total = sum(count for count, _ in found)
-    bus = "bus away" if store.is_away else f"past #{store.at}" if store.at else "bus up"
+    bus = store.bus_text
     names = ", ".join(f"{count} {name}" for count, name in found)
     letters = " ".join(f"{count}{name[0]}" for count, name in found)
     agents = f"{total} agent{'' if total == 1 else 's'}"

@@ -34,6 +34,7 @@ from palaver.protocol.envelope import Event, encode_event
 from palaver.protocol.events import Bundle, KeptFile
 from palaver.protocol.message import HUMAN
 from palaver.protocol.requests import Send
+from palaver.protocol.text import counted
 from palaver.protocol.transcript import (
     LIMIT_TRANSCRIPT_BYTES,
     Excerpt,
@@ -522,7 +523,7 @@ def file_view(bundle_id: str, file: KeptFile) -> dict[str, object]:
 
 def headed_content(bundle_id: str, file: KeptFile, paint: Paint) -> bytes:
     """Return a file's exact bytes below a heading, and a line end if the bytes have no final one."""
-    head = paint.safe(f"==> {bundle_id} {file.path} ({file.size} bytes, sha256 {file.sha256}) <==")
+    head = paint.safe(f"==> {bundle_id} {file.path} ({counted(file.size, 'byte')}, sha256 {file.sha256}) <==")
     content = file_content(file)
     end = b"" if content.endswith(b"\n") or not content else b"\n"
     return head.encode("utf-8", "backslashreplace") + b"\n" + content + end
@@ -540,7 +541,7 @@ def head_lines(
     if bundle.description:
         lines += ["", _body(call, bundle.description)]
     if bundle.files:
-        rows = [[file.path, f"{file.size} bytes", file.sha256] for file in bundle.files]
+        rows = [[file.path, counted(file.size, "byte"), file.sha256] for file in bundle.files]
         columns = [
             Column(title="FILE", least=12),
             Column(title="SIZE", is_right=True),

@@ -38,6 +38,8 @@ from palaver.services.services import Services
 _encode: Final = msgspec.json.Encoder().encode
 _INDENT: Final = "    "
 _NARROWEST: Final = 10
+_LONG_TABLE: Final = 100
+"""Rows of a table above which it is laid out in a thread."""
 EXIT_NOTHING: Final = 3
 """Exit status of a command that waited without a result."""
 
@@ -154,7 +156,14 @@ class Call:
 
     async def say_table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """Write a table, as wide as the terminal."""
-        await self.say_lines(lay_out(columns, rows, width=self.width, paint=self.paint))
+        await self.say_lines(await self.lay_out(columns, rows))
+
+    async def lay_out(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+        """Return a table as lines, as wide as the terminal. A long one is laid out in a thread."""
+        width, paint = self.width, self.paint
+        if len(rows) <= _LONG_TABLE:
+            return lay_out(columns, rows, width=width, paint=paint)
+        return await asyncio.to_thread(lay_out, columns, rows, width=width, paint=paint)
 
     async def say_json(self, value: object) -> None:
         """Write one JSON object on a separate line, in the words that all commands share."""

@@ -822,7 +822,9 @@ class ClaudeDoubts:
                     )
             if state is not None:
                 status = SetStatus(state=state[0], detail=state[1])
-                await self._services.broker.submit(caller_for(agent), status)
+                await self._services.broker.submit_status(
+                    caller_for(agent), status, only_if=lambda known: known == agent
+                )
         except PalaverError as error:
             _logger.info("the state of %s is uncertain: %s: %s", self._agent, error.code, error)
 

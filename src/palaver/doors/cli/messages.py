@@ -29,7 +29,7 @@ from palaver.identity.presence import BY_COMMANDS
 from palaver.protocol.agent_text import format_injection, injection_line, tips_for
 from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Standing
 from palaver.protocol.bundles import bundle_hint, locate_file
-from palaver.protocol.display import Column, ago, lay_out
+from palaver.protocol.display import Column, ago
 from palaver.protocol.envelope import Event, body_as, common_fields, encode_event, is_small, room_id_of
 from palaver.protocol.events import (
     AGENT_TYPES,
@@ -51,6 +51,7 @@ from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
 from palaver.services.agents import hide_keys
+from palaver.services.view_pages import encode_receipts, let_others_run
 from palaver.services.views import (
     files_view,
     hints_for,
@@ -59,7 +60,6 @@ from palaver.services.views import (
     open_mail,
     receipts_of,
     receipts_view,
-    receipts_with_reasons,
     sent_view,
 )
 from palaver.state.agents import count_handled, read_entry, read_tips, read_unread
@@ -811,7 +811,7 @@ async def _next(call: Call, reader: MailboxReader, limit: int, deadline: float |
 
 async def _hand_out(call: Call, reader: MailboxReader, events: Sequence[Event]) -> None:
     """Show messages batch by batch; store each batch as seen after the client has flushed it."""
-    rest = count_rest(call, events)
+    rest = 0 if reader.has_all else count_rest(call, events)
     for batch in batches(events):
         seqs = tuple(event.seq for event in batch)
         await show_mail(call, batch, _encode_mail(seqs), rest=rest if batch[-1] is events[-1] else 0)
@@ -1021,7 +1021,7 @@ async def receipts(call: Call) -> int:
     """Show the delivery state of a message, one line per recipient."""
     event = call.services.queries.message(call.parsed.positionals[0])
     if call.is_json:
-        await call.say_json(await receipts_view(call.services, event))
+        await call.write(await encode_receipts(await receipts_view(call.services, event)) + b"\n")
         return 0
     lines = await _receipt_lines(call, event)
     if event.imported:
@@ -1033,7 +1033,8 @@ async def receipts(call: Call) -> int:
 async def _receipt_lines(call: Call, event: Event) -> list[str]:
     """Return a line for each recipient, and below it why the message waits there."""
     rows, reasons = [], []
-    for receipt in await receipts_with_reasons(call.services, event):
+    for at, receipt in enumerate(await receipts_of(call.services, event, with_reasons=True)):
+        await let_others_run(at)
         entry = receipt.entry
         reasons.append(wait_lines(call, receipt.wait))
         state = f"{entry.state} (unconfirmed)" if entry.unconfirmed else entry.state
@@ -1049,7 +1050,7 @@ async def _receipt_lines(call: Call, event: Event) -> list[str]:
             evidence.append(f"handled by {', '.join(handlers)}")
         rows.append([receipt.readable_name, state, call.clock_time(entry.ts), ", ".join(evidence)])
     columns = [Column(least=8), Column(), Column(), Column()]
-    table = lay_out(columns, rows, width=call.width, paint=call.paint) if rows else []
+    table = await call.lay_out(columns, rows) if rows else []
     return [line for head, below in zip(table, reasons, strict=True) for line in (head, *below)]
 
 
@@ -1120,7 +1121,7 @@ async def redeliver(call: Call) -> int:
 async def _say_queued(call: Call, reference: str, words: str) -> int:
     event = call.services.queries.message(reference)
     if call.is_json:
-        await call.say_json(await receipts_view(call.services, event))
+        await call.write(await encode_receipts(await receipts_view(call.services, event)) + b"\n")
     else:
         await call.say(f"#{event.seq} {words}")
     return 0
@@ -1165,7 +1166,7 @@ _line: Final = msgspec.json.Decoder(_TraceLine).decode
 async def trace(call: Call) -> int:
     """Show the steps of a message in the order of time, then the present state of the lanes."""
     event = call.services.queries.message(call.parsed.positionals[0])
-    receipts = receipts_of(call.services, event)
+    receipts = await receipts_of(call.services, event)
     names = [one.name for one in receipts]
     is_over = not any(one.entry.state in _OPEN for one in receipts)
     steps = await _from_log(call, event, names, is_over=is_over)

@@ -11,6 +11,7 @@ from palaver.errors import AlreadyRunning, NotPerson, UsageError, WhoAreYou, nea
 from palaver.protocol.agents import Standing
 from palaver.protocol.display import Column
 from palaver.protocol.paths import MAIN
+from palaver.protocol.text import counted
 from palaver.protocol.turns import DEFAULT_MODEL, TurnConfig
 from palaver.services.turns import TurnSessionView
 
@@ -301,7 +302,7 @@ def _config_text(call: Call, config: TurnConfig) -> str:
     parts = [
         f"triage by {config.triage_model} within {config.triage_timeout_ms / 1000:g} s",
         f"debounce {config.debounce_ms} ms",
-        f"at most {config.max_batch_size} messages",
+        f"at most {counted(config.max_batch_size, 'message')}",
         f"at most {config.execution_timeout_ms / 1000:g} s",
         *([f"accepts {', '.join(config.accept)}"] if config.accept else []),
         *([f"rejects {', '.join(config.reject)}"] if config.reject else []),

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from starlette.datastructures import Headers, QueryParams
@@ -28,12 +28,15 @@ from palaver.errors import (
     PalaverError,
     RequestError,
     ShuttingDown,
+    Unavailable,
     WhoAreYou,
+    error_from_wire,
 )
 from palaver.identity.web_sessions import CODE_S, WebSession
-from palaver.protocol.lines import error_object
+from palaver.protocol.lines import error_object, screen_digest
 from palaver.protocol.message import HUMAN
 from palaver.protocol.views import AnyAsk
+from palaver.services.agents import PEEK
 from palaver.services.live_views import OpenView, ViewRecord
 from palaver.services.services import Services
 
@@ -108,6 +111,7 @@ _STATUSES: Final[tuple[tuple[type[PalaverError], int], ...]] = (
 
 _logger: Final = logging.getLogger("palaver.doors")
 _encode: Final = msgspec.json.Encoder().encode
+_Result = TypeVar("_Result")
 
 
 class _SignInBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,6 +123,20 @@ class _SignInBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _decode_sign_in: Final = msgspec.json.Decoder(_SignInBody).decode
 _decode_ask: Final = msgspec.json.Decoder(AnyAsk).decode
 _decode_act: Final = msgspec.json.Decoder(AnyAct).decode
+
+
+class _ScreenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An agent, and the digest of its screen that the page shows; empty for the first one."""
+
+    name: Annotated[str, msgspec.Meta(max_length=200)]
+    known: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+_decode_screen: Final = msgspec.json.Decoder(_ScreenBody).decode
+_SCREEN_S: Final = 20.0
+"""Seconds that a holder may take to send a screen. It waits up to 15 s for another one than is known."""
+_LIMIT_SCREENS: Final = 50
+"""Requests that wait for a screen; further ones get a 503."""
 
 
 def is_page_target(path: str) -> bool:
@@ -139,6 +157,7 @@ class Page:
         self._sessions = services.callers.web
         self._acts = Acts(services)
         self._streams = 0
+        self._looking = 0
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -213,14 +232,7 @@ class Page:
             entered = self._sessions.sign_ins.enter(code.code)
         except PalaverError as error:
             return _error(403, error)
-        granted = asyncio.ensure_future(entered.granted())
-        gone = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await asyncio.wait({granted, gone}, timeout=CODE_S + 5, return_when=asyncio.FIRST_COMPLETED)
-            grant = granted.result() if granted.done() else None
-        finally:
-            granted.cancel()
-            gone.cancel()
+        grant = await _unless_gone(entered.granted(), receive, CODE_S + 5)
         if grant is None:
             return _error(403, NotPerson("the sign-in was not allowed at the terminal of 'pal web'"))
         is_secure = Headers(scope=scope).get("origin", "").startswith("https:")
@@ -245,6 +257,8 @@ class Page:
                 result = await self._acts.perform(act)
                 _logger.info("web session %s: %s", session.id, type(act).__name__)
                 return _Made(_encode(result))
+            case "/api/screen":
+                return await self._screen(session, _decode_screen(await _body(receive)), receive)
             case _:  # /api/sign-out
                 await self._sessions.revoke({session.id})
                 return _Made(_encode({}))
@@ -258,6 +272,34 @@ class Page:
             raise ShuttingDown("the bus stops") from None
         finally:
             view.close()
+
+    async def _screen(self, session: WebSession, asked: _ScreenBody, receive: Receive) -> "_Made":
+        """Return the screen of an agent as text, once it is another one than is known, or after a while.
+
+        The daemon keeps nothing and asks nobody while no page waits here.
+        """
+        holds = self._services.agents.holds
+        hold = holds.get(asked.name)
+        if hold is None or not hold.cols:
+            hint = "it does not run in a terminal of Palaver, or its holder is reconnecting"
+            raise NotFound(f"terminal of {asked.name}", hint)
+        if self._looking >= _LIMIT_SCREENS:
+            raise Unavailable("too many pages show the screen of an agent: close some")
+        self._looking += 1
+        try:
+            question = holds.ask_once(asked.name, PEEK, limit_s=_SCREEN_S, lines=0, digest=asked.known)
+            reply = await _unless_gone(question, receive, _SCREEN_S + 5)
+        finally:
+            self._looking -= 1
+        if reply is None or not self._sessions.is_valid(session):
+            return _error(401, WhoAreYou(NOT_SIGNED_IN))
+        if reply.error:
+            raise error_from_wire(reply.error, reply.message, {})
+        text = str(reply.ok.get("text", ""))
+        digest = screen_digest(text)
+        return _Made(
+            _encode({"digest": digest} if digest == asked.known else {"digest": digest, "text": text})
+        )
 
     def _describe(self, session: WebSession) -> dict[str, object]:
         settings = self._services.daemon.settings
@@ -333,6 +375,7 @@ _METHODS: Final = {
     "/api/sign-out": "POST",
     "/api/ask": "POST",
     "/api/act": "POST",
+    "/api/screen": "POST",
 }
 
 
@@ -428,6 +471,18 @@ async def _body(receive: Receive) -> bytes:
     """Return the body, which the gate has read."""
     message = await receive()
     return bytes(message.get("body", b""))
+
+
+async def _unless_gone(work: Awaitable[_Result], receive: Receive, limit_s: float) -> _Result | None:
+    """Return the result of `work`; None if the browser leaves first, or after `limit_s`."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({working, gone}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        gone.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -2,13 +2,14 @@
 
 import { el, fill, button, name, clock, oneLine, code } from "./dom.js";
 import { FixedList } from "./lists.js";
+import { LiveScreen } from "./screen.js";
 import { Composer, attempt, outcome, facts, question, since, message, labelled, select, commandLine } from "./parts.js";
 
 const ORDER = { blocked: 0, active: 1, starting: 2, idle: 3, exited: 4 };
 const PAGE = 500;
 
 export function open(app) {
-  const detail = el("section", { class: "detail", "aria-label": "Agent", tabindex: -1 });
+  const detail = el("section", { class: "detail", "aria-label": "Agent", tabindex: 0 });
   const filter = el("input", { type: "search", autocomplete: "off", spellcheck: "false", oninput: () => draw() });
   const sort = select([["name", "name"], ["state", "state"], ["since", "longest in its state"], ["unread", "unread"], ["harness", "harness"]], { onchange: () => draw() });
   const hasSub = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
@@ -16,6 +17,9 @@ export function open(app) {
   const count = el("p", { class: "hint" });
   const bar = el("div", { class: "bar" });
   const result = outcome();
+  const head = el("div", {});
+  const rest = el("div", {});
+  const screen = new LiveScreen();
   let opened = "";
   let turn = 0;
   let timer = null;
@@ -125,6 +129,7 @@ export function open(app) {
   function compose(names) {
     const composer = new Composer(app, { to: names.map((one) => `@${one}`).join(" ") });
     opened = "";
+    screen.follow("");
     app.detail(true);
     fill(detail, el("h2", {}, "New message"), composer.root);
     composer.text.focus();
@@ -134,21 +139,29 @@ export function open(app) {
     opened = key;
     app.detail(key !== "");
     if (!key) {
+      screen.follow("");
       fill(detail, el("p", { class: "quiet" }, "Choose an agent to see it here."), launching());
       return;
     }
     list.cursor = key;
     list.later();
     drawBar();
-    if (!isAgain) fill(detail, el("h2", {}, name(key)), el("p", {}, "Loading…"));
+    if (!isAgain || !detail.contains(head)) {
+      screen.follow("");
+      fill(head, el("h2", {}, name(key)), el("p", {}, "Loading…"));
+      fill(rest);
+      fill(detail, head, screen.root, rest);
+    }
     try {
       const page = await app.ask({ what: "agent", name: key });
       if (opened !== key) return;
       const { row } = page;
-      fill(detail, el("h2", {}, name(row.name), " ", el("span", { class: `chip state-${row.state}` }, state(row))),
+      fill(head, el("h2", {}, name(row.name), " ", el("span", { class: `chip state-${row.state}` }, state(row))),
         facts([["Harness", row.harness], ["Doing", row.doing], ["Since", clock(row.since)], ["Waits for", row.waits_for], ["Role", row.role], ["Tag", row.tag], ["Sub-agent of", row.parent],
           ["Rooms", row.rooms?.join(", ")], ["Folder", row.folder]]),
-        row.has_terminal ? el("p", {}, "Its terminal: ", commandLine(["pal", "attach", row.name])) : null,
+        row.has_terminal ? el("p", {}, "Its terminal: ", commandLine(["pal", "attach", row.name])) : null);
+      screen.follow(row.has_terminal && !app.past ? row.name : "");
+      fill(rest,
         el("h3", {}, `Waiting messages (${page.queue_total ?? page.queue?.length ?? 0})`),
         page.queue?.length ? el("ul", { class: "cards" }, page.queue.map((one) => el("li", {},
           el("p", { class: "head" }, `#${one.seq} `, name(one.sender), " ", el("span", { class: "chip" }, one.state), el("span", { class: "side" }, clock(one.ts))),
@@ -156,7 +169,7 @@ export function open(app) {
         el("h3", {}, "Newest messages"),
         page.messages?.length ? el("ul", { class: "cards" }, page.messages.slice(-50).map((one) => el("li", { class: "message" }, message(one)))) : el("p", { class: "quiet" }, "None."));
     } catch (error) {
-      if (opened === key) fill(detail, el("h2", {}, name(key)), el("p", { class: "bad" }, oneLine(error.message)));
+      if (opened === key) fill(head, el("h2", {}, name(key)), el("p", { class: "bad" }, oneLine(error.message)));
     }
   }
 
@@ -169,7 +182,7 @@ export function open(app) {
   return {
     root, list, show, filter,
     changed,
-    close: () => clearTimeout(timer),
+    close: () => { clearTimeout(timer); screen.close(); },
     keys: [
       ["Space", "select or unselect the agent", null],
       ["m", "message the selected agents", () => { if (app.canAct && selected().length) compose(selected()); }],

@@ -22,12 +22,12 @@ export function headers(more = {}) {
   return { "X-Palaver": localStorage.getItem(KEY) ?? "1", ...idle, ...more };
 }
 
-async function call(path, body) {
+async function call(path, body, signal) {
   let response;
   try {
     response = await fetch(path, body === undefined
       ? { headers: headers(), cache: "no-store" }
-      : { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body) });
+      : { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal });
   } catch {
     throw new Away("the bus is away");
   }
@@ -39,6 +39,7 @@ async function call(path, body) {
 export const session = () => call("/api/session");
 export const view = () => call("/api/view");
 export const ask = (question) => call("/api/ask", question);
+export const screen = (agent, known, signal) => call("/api/screen", { name: agent, known }, signal);
 
 export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -24,6 +24,7 @@ export function el(tag, props = {}, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function") made.addEventListener(name.slice(2), value);
     else if (name === "value" || name === "checked" || name === "disabled" || name === "selected") made[name] = value;
+    else if (name.startsWith("data-")) made.setAttribute(name, value); // for the program: not shown, and exact
     else made.setAttribute(name, value === true ? "" : plain(value));
   }
   fill(made, ...children);

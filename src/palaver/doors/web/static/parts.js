@@ -1,6 +1,7 @@
 // Parts that several screens share: dialogs, the composer, messages and their ledger.
 
 import { el, fill, button, name, code, time, span, plain, oneLine, shell } from "./dom.js";
+import { Completion } from "./complete.js";
 
 const WAITING = { queued: "…", submitted: "→", held: "‖", seen: "✓", answered: "✓✓", refused: "✗", expired: "✗", dead: "✗" };
 let fields = 0;
@@ -92,31 +93,35 @@ export function message(row) {
   ];
 }
 
-const LIMIT_ROWS = 100; // of receipts and of steps: a message can have thousands
+const LIMIT_ROWS = 100; // of steps: a message can have thousands
+const LEDGER_PAGE = 50; // recipients in one answer
 
 // The ledger of one message: its receipts, and every step with time, lane, evidence and reason.
 export async function ledger(app, seq) {
   const body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ledger" }, "Loading…");
   const shown = tell(`Message #${seq}`, body);
-  try {
-    const page = await app.ask({ what: "ledger", message: String(seq) });
+  const show = async (first) => {
+    const page = await app.ask({ what: "ledger", message: String(seq), first });
     const receipts = page.receipts?.receipts ?? [];
     const steps = page.steps ?? [];
+    const go = (text, to) => el("button", { type: "button", disabled: to < 0 || to >= page.recipients, onclick: () => show(to).then(() => body.focus(), fail) }, text);
+    const turn = page.recipients > LEDGER_PAGE ? el("div", { class: "line" }, go("Previous recipients", first - LEDGER_PAGE),
+      `${first + 1} to ${Math.min(first + LEDGER_PAGE, page.recipients)} of ${page.recipients}`, go("Next recipients", first + LEDGER_PAGE)) : null;
     const more = (all) => all.length > LIMIT_ROWS ? el("p", {}, `and ${all.length - LIMIT_ROWS} more; `, code(`pal receipts ${seq}`), " prints all") : null;
     fill(body,
       el("div", { class: "message" }, message({ ...page.message, marks: [] })),
       el("h3", {}, "Receipts"),
-      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.slice(0, LIMIT_ROWS).map((one) => [
+      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.slice(0, LEDGER_PAGE).map((one) => [
         [name(one.agent ?? one.name), one.session ? ` (session ${oneLine(one.session)})` : ""], one.state, [one.lane, one.grade].filter(Boolean).join(", "),
         one.wait?.text ?? one.reason ?? "", one.wait?.moves ?? "",
-      ])) : el("p", {}, "No recipients."), more(receipts),
+      ])) : el("p", {}, "No recipients."), turn,
       el("h3", {}, "Steps"),
       table(["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"], steps.slice(-LIMIT_ROWS).map((step) => [
         time(step.ts), `#${step.seq}`, step.name ? name(step.name) : "all", step.state, step.lane ?? "", step.grade ?? "", step.reason ?? "",
       ])), more(steps));
-  } catch (error) {
-    fill(body, oneLine(error.message));
-  }
+  };
+  const fail = (error) => fill(body, oneLine(error.message));
+  await show(0).catch(fail);
   return shown;
 }
 
@@ -132,12 +137,12 @@ export class Composer {
     this.app = app;
     this.onSent = onSent;
     this.fixed = {};
+    this.refusal = "Not sent: this has ended meanwhile."; // if its button is disabled
     fields += 1;
-    const names = el("datalist", { id: `names${fields}` });
-    this.to = el("input", { type: "text", list: names.id, autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
-    this.to.addEventListener("input", () => this.complete(names));
-    this.to.addEventListener("focus", () => this.complete(names));
+    this.to = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
     this.text = el("textarea", { rows: 3, onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
+    const forTo = new Completion(this.to, () => this.names(), { isEveryWord: true });
+    const forText = new Completion(this.text, () => this.names());
     this.priority = select([["", "normal"], ["interrupt", "interrupt"], ["idle-first", "idle-first"], ["idle", "idle"]]);
     this.intent = select([["", "none"], ["request", "request"], ["inform", "inform"], ["ack", "ack"]]);
     this.about = el("p", { class: "quote" });
@@ -145,18 +150,17 @@ export class Composer {
     this.toField = labelled("To", this.to);
     this.submit = el("button", { type: "submit", class: "primary" }, "Send");
     this.root = el("form", { class: "composer", onsubmit: (event) => { event.preventDefault(); this.send(); } },
-      this.about, this.toField, names, labelled(label, this.text),
+      this.about, this.toField, forTo.list, labelled(label, this.text), forText.list,
       el("div", { class: "line" }, labelled("Priority", this.priority), labelled("Intent", this.intent),
         this.submit),
-      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends. Several names are separated by spaces."), this.result);
+      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends. @ completes names."), this.result);
     this.reply(null);
   }
 
-  complete(names) {
-    const [, before, part] = /^(.*?)([^\s]*)$/s.exec(this.to.value);
-    const plainPart = part.replace(/^@/, "").toLowerCase();
-    const found = [...this.app.store.agents.keys()].filter((one) => one.startsWith(plainPart)).slice(0, 20);
-    fill(names, found.map((one) => el("option", { value: `${before}@${one}` })));
+  // Names that can be completed: agents that are here, then the others.
+  names() {
+    const rows = [...this.app.store.agents.values()].filter((row) => !row.has_left);
+    return [...rows.filter((row) => row.is_present), ...rows.filter((row) => !row.is_present)].map((row) => row.name).concat("all");
   }
 
   pressed(event) {
@@ -189,7 +193,7 @@ export class Composer {
     if (text.trim() === "") return;
     if (this.submit.disabled) {
       this.result.className = "outcome bad";
-      fill(this.result, "Not sent: this has ended meanwhile.");
+      fill(this.result, this.refusal);
       return;
     }
     const to = this.replyTo ? [] : this.to.value.trim().split(/\s+/).filter(Boolean);
@@ -213,7 +217,7 @@ export function facts(pairs) {
     .map(([label, value]) => [el("dt", {}, label), el("dd", {}, value)]));
 }
 
-export const commandLine = (words) => el("code", { class: "command" }, shell(words));
+export const commandLine = (words, more = "") => el("code", { class: "command" }, shell(words), more);
 
 // Ages are counted from now, or from the time of the past that is shown.
 export const reference = { ts: 0 };

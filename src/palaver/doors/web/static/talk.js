@@ -7,7 +7,7 @@ import { Composer, ledger, message, since, labelled } from "./parts.js";
 const KINDS = { room: "room", thread: "thread", pair: "direct", all: "broadcasts" };
 
 export function open(app) {
-  const detail = el("section", { class: "detail talk", "aria-label": "Messages", tabindex: -1 });
+  const detail = el("section", { class: "detail talk", "aria-label": "Messages", tabindex: 0 });
   const filter = el("input", { type: "search", autocomplete: "off", oninput: () => search() });
   const beside = el("input", { type: "checkbox", checked: false, onchange: () => show(opened) });
   const besideField = el("label", { class: "check" }, beside, "also what members write outside");

@@ -1,0 +1,82 @@
+"""The live screen of an agent on the page: as text, only while it is shown, and as `pal peek` prints."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, expect
+from tests.daemon.stage import Home, run_script_as_person, wait_until
+from tests.doors.web.client import address_of, bus_with_page
+from tests.doors.web.stage import Watched, chromium, problems, sign_in
+
+EVIL: Final = "<img src=x onerror=\"document.title='owned'\">"
+_LINES: Final = "screen.txt"
+"""What is written into this file of the home appears on the screen of kira."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    """A bus with an agent in a terminal, and one without."""
+    with bus_with_page() as made:
+        lines = made.path / _LINES
+        lines.write_text(f"{EVIL}\n")
+        words = shlex.join(
+            ["pal", "run", "--name", "kira", "--detach", "--", "tail", "-n", "+1", "-f", str(lines)]
+        )
+        assert run_script_as_person(made, words).status == 0
+        wait_until(lambda: "onerror" in made.pal("peek", "kira").out)
+        made.shell().ok("join", "--name", "mira")
+        yield made
+        assert run_script_as_person(made, "pal kill kira").status == 0
+
+
+@pytest.fixture(params=[(), ("--read-only",)], ids=["full", "read-only"])
+def page(request: pytest.FixtureRequest, browser: Browser, home: Home) -> Iterator[Page]:
+    with browser.new_context() as context:
+        watched = Watched(context.new_page())
+        sign_in(home, watched.page, *request.param)
+        expect(watched.page.get_by_text("bus up")).to_be_visible()
+        yield watched.page
+        assert watched.errors == []
+
+
+def _write(home: Home, line: str) -> None:
+    with (home.path / _LINES).open("a") as file:
+        file.write(f"{line}\n")
+
+
+def test_screen_is_live_text_and_ends_with_the_opened_agent(home: Home, page: Page) -> None:
+    asked: list[Request] = []
+    page.on("request", lambda one: asked.append(one) if one.url.endswith("/api/screen") else None)
+    page.goto(address_of(home) + "/#/agents")
+    expect(page.get_by_role("option").filter(has_text="kira")).to_be_visible()
+    assert asked == []
+
+    page.goto(address_of(home) + "/#/agents/kira")
+    screen = page.get_by_role("region", name="Screen of the agent")
+    expect(screen).to_contain_text("<img src=x onerror=")
+    assert page.locator("img").count() == 0
+    assert problems(page) == []
+    line = f"hello, after {len((home.path / _LINES).read_text())} bytes"
+    _write(home, line)
+    expect(screen).to_contain_text(line)
+    shown = [line.rstrip() for line in (screen.text_content() or "").split("\n")]
+    assert shown[1:] == [line.rstrip() for line in home.ok("peek", "kira").out.rstrip().split("\n")][1:]
+
+    page.goto(address_of(home) + "/#/agents/mira")
+    expect(page.get_by_role("heading", name="mira")).to_be_visible()
+    expect(screen).to_be_hidden()
+    page.goto(address_of(home) + "/#/now")
+    count = len(asked)
+    _write(home, "not for this page")
+    home.ok("send", "@human", "--intent", "request", "--", "a later thing")
+    expect(page.get_by_role("option").filter(has_text="a later thing").first).to_be_visible()
+    assert len(asked) == count
+    assert "owned" not in page.title()
