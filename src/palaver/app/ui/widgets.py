@@ -90,7 +90,7 @@ _LEAST_WRAPPED: Final = 16
 
 
 def _wrap(line: str, width: int, indent: int) -> list[Content]:
-    if not indent or width - indent < _LEAST_WRAPPED:
+    if not indent or width - indent < _LEAST_WRAPPED or len(line) <= indent:
         return Content(line).wrap(max(width, 2))
     rest = Content(line[indent:]).wrap(width - indent)
     return [Content(line[:indent]) + rest[0], *(one.pad_left(indent) for one in rest[1:])]
