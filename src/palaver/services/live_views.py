@@ -9,6 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, Self, TypeVar
@@ -32,6 +33,7 @@ from palaver.protocol.events import (
     TextRemoved,
 )
 from palaver.protocol.lanes import Delivering
+from palaver.protocol.lines import push_line
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.views import (
@@ -57,6 +59,7 @@ from palaver.services.view_pages import (
     last_message,
     let_others_run,
 )
+from palaver.state.agents import read_mail
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -82,6 +85,8 @@ _LIMIT_AGENTS: Final = 100
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
 _LIMIT_ROOMS: Final = 20
+_LIMIT_WAITING: Final = 20
+"""Waiting messages of an agent that are read again when the gate of a lane changes."""
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _REMOVAL_MS: Final = 500
@@ -95,13 +100,18 @@ _logger: Final = logging.getLogger("palaver.views")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ViewRecord:
     """A snapshot, or the changes since the last record, as one JSON object."""
 
     seq: int
     is_snapshot: bool
     data: bytes
+
+    @cached_property  # All connections send the same bytes.
+    def line(self) -> bytes:
+        """The record as a line of the line protocol."""
+        return push_line("view", {"snapshot" if self.is_snapshot else "changes": msgspec.Raw(self.data)})
 
 
 class OpenView:
@@ -217,6 +227,7 @@ class LiveViews:
         self._spawn = spawn
         self._epoch = epoch
         self._past = past
+        self._reader = LogReader(sources.queries)
         self._hub: _Hub | None = None
         self._is_closed = False
 
@@ -245,7 +256,7 @@ class LiveViews:
     def pages(self) -> ViewPages:
         """Return the pages of the present."""
         queries = self._sources.queries
-        return ViewPages(queries.rows, LogReader(queries), self.facts)
+        return ViewPages(queries.rows, self._reader, self.facts)
 
     async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
         """Return the answer to a question, also about the past. Raises NotFound and other refusals.
@@ -621,6 +632,14 @@ class _Hub:
             self._changed.note_agent(one, read_memberships(rows, one).get(one, ()))
         self._wake.set()
 
+    def _level_changed(self, name: str) -> None:
+        """Note the first waiting messages of an agent: the reason why they wait may be another one."""
+        waiting = islice(read_mail(self._queries.rows, name), _LIMIT_WAITING)
+        if moved := {mail.seq: None for mail in waiting}:
+            self._changed.counted[name] = None
+            self._changed.moved.update(moved)
+            self._wake.set()
+
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
         # A blocked agent is listed once: by its request, or as blocked.
@@ -641,9 +660,10 @@ class _Hub:
         """Serve the views until the last one is closed."""
         presence, permissions = self._sources.presence, self._sources.permissions
         unsubscribe = self._queries.subscribe(self._hear)
-        members = self._sources.members
+        members, delivery = self._sources.members, self._sources.delivery
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
+        delivery.level_changed = self._level_changed
         try:
             await self._begin()
             while not self.is_over:
@@ -662,6 +682,7 @@ class _Hub:
                 presence.changed = lambda name: None
                 permissions.changed = lambda id: None
                 members.wait_changed = lambda room, name: None
+                delivery.level_changed = lambda agent: None
             if self._timer is not None:
                 self._timer.cancel()
             self.end()
