@@ -342,6 +342,15 @@ def test_daemon_does_not_import_large_packages_before_they_are_used() -> None:
     assert not {"starlette", "uvicorn", "mcp", "pyte"} & set(loaded.stdout.split())
 
 
+def test_http_door_opens_without_the_mcp_sdk() -> None:
+    code = "import sys, palaver.doors.http.listening; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+
+    assert "uvicorn" in loaded.stdout.split()
+    assert "mcp" not in loaded.stdout.split()
+
+
 def test_modules_of_the_daemon_are_left_out_of_garbage_collections(home: Home) -> None:
     program = f"""
 import atexit, gc, sys

@@ -5,7 +5,6 @@ import pytest
 from tests.state.recomputed import FakeFacts
 from tests.state.test_conversations import message, other, report
 
-from palaver.delivery.offers import ASLEEP as ASLEEP_IN_DELIVERY
 from palaver.domain.turns import failed_reason
 from palaver.harness import hooks
 from palaver.log.memory import MemoryRows
@@ -24,7 +23,7 @@ from palaver.state.attention import (
     touched_by,
 )
 from palaver.state.fold import apply
-from palaver.state.reasons import ASLEEP, COMPACTING, TURN_FAILED, USED_UP, USED_UP_ASKED
+from palaver.state.reasons import COMPACTING, TURN_FAILED, USED_UP, USED_UP_ASKED
 
 LUNA = {"name": "luna", "base": "luna", "holder": "h"}
 
@@ -656,7 +655,7 @@ def test_other_events_touch_no_entry() -> None:
 
 def test_reasons_are_those_that_other_packages_write() -> None:
     assert (USED_UP, USED_UP_ASKED) == (hooks.USED_UP, hooks.USED_UP_ASKED)
-    assert (ASLEEP, COMPACTING) == (ASLEEP_IN_DELIVERY, hooks.COMPACTING)
+    assert hooks.COMPACTING == COMPACTING
     assert failed_reason(1, "x").startswith(TURN_FAILED)
 
 

@@ -26,10 +26,6 @@ from palaver.protocol.lines import LIMIT_AMONG
 
 # Each harness imports its own modules in its function below: a start waits for everything loaded here.
 
-NOT_FOUND: Final = 127
-CANNOT_RUN: Final = 126
-"""Exit statuses, as a shell has them."""
-
 _FOLDER: Final = "harness"
 _VERSION_LIMIT_S: Final = 10.0
 
@@ -205,8 +201,6 @@ def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
 
     Asking takes about a second, so the version is cached until the program changes.
     """
-    from palaver.app.doctor import NoVersionError, ask_version
-
     program = shutil.which("opencode", path=environment.get("PATH", os.defpath))
     if program is None:
         return ""
@@ -218,6 +212,8 @@ def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
         before, _, version = kept.read_text(encoding="utf-8").rpartition("\n")
         if f"{before}\n" == key:
             return version
+    from palaver.app.doctor import NoVersionError, ask_version  # slow, and rarely needed
+
     with suppress(OSError, NoVersionError):
         version = ask_version(program, environment, _VERSION_LIMIT_S)
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

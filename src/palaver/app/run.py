@@ -16,9 +16,11 @@ from typing import Final
 import msgspec
 
 from palaver.app.attach import screen_size
-from palaver.app.launch import CANNOT_RUN, INSTALLS, LAUNCHERS, NOT_FOUND, Launch, LaunchChoices
+from palaver.app.launch import INSTALLS, LAUNCHERS, Launch, LaunchChoices
 from palaver.errors import OtherError, PalaverError, UsageError
 from palaver.holder.launch import (
+    CANNOT_RUN,
+    NOT_FOUND,
     HolderReady,
     Program,
     Start,
@@ -142,10 +144,14 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
                     f"leave out {'--window' if order.has_window else '--detach'}"
                 )
                 return _complain(UsageError(sentence), order, 2)
-            from palaver.app.headless import run_headless  # rarely needed, and a start waits for it
+            from palaver.holder.headless import (  # rarely needed, and a start waits for it
+                become,
+                run_headless,
+            )
 
             holder.discard()
-            return run_headless(made, tickets[0], home, cwd)
+            program = _program(made.argv, made.environment, cwd, made.last_signal)
+            return run_headless(program, made.session, tickets[0], home) if made.is_agent else become(program)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()

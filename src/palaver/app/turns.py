@@ -477,7 +477,6 @@ def _sendable(text: str, limit: int) -> str:
 # --------------------
 # Start the runner: in the background, or in the terminal of the person; and end it.
 
-VERB: Final = "__runner"
 ALREADY_RUNNING: Final = "already_running"
 LOG_FILE: Final = "runner.log"
 

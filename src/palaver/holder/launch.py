@@ -80,9 +80,10 @@ WINDOW_VARIABLES: Final = frozenset(
 _DEFAULT_TERM: Final = "xterm-256color"
 _GO: Final = b"\n"
 _READ_BYTES: Final = 4096
-_CANNOT_RUN: Final = 126
 _SET_PARENT_DEATH_SIGNAL: Final = 1
-_NOT_FOUND: Final = 127
+NOT_FOUND: Final = 127
+CANNOT_RUN: Final = 126
+"""Exit statuses, as a shell has them."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,9 +176,16 @@ async def read_failure(waiting: Waiting) -> OSError | None:
         os.close(waiting.failure)
 
 
+def environment_of(program: Program) -> dict[bytes, bytes]:
+    """Return the environment by names."""
+    return {
+        name: value for name, _, value in (entry.partition(b"=") for entry in program.environment) if name
+    }
+
+
 def _become(program: Program, slave: int, go: int, failure: int, others: tuple[int, int]) -> NoReturn:
     """Run in the child: make only system calls, and never return."""
-    status = _CANNOT_RUN
+    status = CANNOT_RUN
     try:
         for fd in others:
             os.close(fd)
@@ -190,13 +198,13 @@ def _become(program: Program, slave: int, go: int, failure: int, others: tuple[i
         seat = _wait_for_seat(go)
         if seat is None:
             os._exit(status)
-        environment = dict(entry.split(b"=", 1) for entry in program.environment if b"=" in entry[1:])
+        environment = environment_of(program)
         environment[SEAT_MARK.encode()] = seat
         os.chdir(program.cwd)
         os.execvpe(program.argv[0], program.argv, environment)  # noqa: S606 - no shell is involved
     except OSError as error:
         if isinstance(error, FileNotFoundError):
-            status = _NOT_FOUND
+            status = NOT_FOUND
         os.write(failure, (error.errno or 0).to_bytes(4, "big"))
     finally:
         os._exit(status)

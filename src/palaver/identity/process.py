@@ -162,9 +162,6 @@ def boot_id() -> str:
 #
 # Reports the process and its user. `caller.py` decides which agent it is.
 
-if sys.platform == "darwin":  # pragma: no cover - macOS
-    from palaver.identity import process_darwin
-
 SO_PEERPIDFD: Final = 77
 """Linux 6.5 and later: the peer as it connected, even if its pid was reused since."""
 _CREDENTIALS: Final = struct.Struct("iII")

@@ -9,6 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, Self, TypeVar
@@ -19,7 +20,7 @@ from palaver.clock import CallLater, Clock, Timer
 from palaver.config import Settings
 from palaver.domain.routing import Directory
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import BadRequest, PalaverError, StorageFailed, Unavailable
+from palaver.errors import BadRequest, NotFound, PalaverError, StorageFailed, Unavailable
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
@@ -32,6 +33,7 @@ from palaver.protocol.events import (
     TextRemoved,
 )
 from palaver.protocol.lanes import Delivering
+from palaver.protocol.lines import push_line
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.views import (
@@ -58,6 +60,7 @@ from palaver.services.view_pages import (
     last_message,
     let_others_run,
 )
+from palaver.state.agents import read_mail
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -83,6 +86,8 @@ _LIMIT_AGENTS: Final = 100
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
 _LIMIT_ROOMS: Final = 20
+_LIMIT_WAITING: Final = 20
+"""Waiting messages of an agent that are read again when the gate of a lane changes."""
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _REMOVAL_MS: Final = 500
@@ -96,13 +101,18 @@ _logger: Final = logging.getLogger("palaver.views")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ViewRecord:
     """A snapshot, or the changes since the last record, as one JSON object."""
 
     seq: int
     is_snapshot: bool
     data: bytes
+
+    @cached_property  # All connections send the same bytes.
+    def line(self) -> bytes:
+        """The record as a line of the line protocol."""
+        return push_line("view", {"snapshot" if self.is_snapshot else "changes": msgspec.Raw(self.data)})
 
 
 class OpenView:
@@ -331,8 +341,11 @@ class LiveFacts:
         return self._sources.permissions.get(id) is not None
 
     def request(self, id: str) -> PermissionPage | None:
-        found = self._sources.permissions.get(id)
+        book = self._sources.permissions
+        found = book.get(id)
         if found is None:
+            if why := book.ending(id):
+                raise NotFound(f"request {id} for a permission", why)
             return None
         return PermissionPage(
             seq=self._sources.queries.last(),
@@ -620,6 +633,14 @@ class _Hub:
             self._changed.note_agent(one, read_memberships(rows, one).get(one, ()))
         self._wake.set()
 
+    def _level_changed(self, name: str) -> None:
+        """Note the first waiting messages of an agent: the reason why they wait may be another one."""
+        waiting = islice(read_mail(self._queries.rows, name), _LIMIT_WAITING)
+        if moved := {mail.seq: None for mail in waiting}:
+            self._changed.counted[name] = None
+            self._changed.moved.update(moved)
+            self._wake.set()
+
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
         # A blocked agent is listed once: by its request, or as blocked.
@@ -640,9 +661,10 @@ class _Hub:
         """Serve the views until the last one is closed."""
         presence, permissions = self._sources.presence, self._sources.permissions
         unsubscribe = self._queries.subscribe(self._hear)
-        members = self._sources.members
+        members, delivery = self._sources.members, self._sources.delivery
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
+        delivery.level_changed = self._level_changed
         try:
             await self._begin()
             while not self.is_over:
@@ -661,6 +683,7 @@ class _Hub:
                 presence.changed = lambda name: None
                 permissions.changed = lambda id: None
                 members.wait_changed = lambda room, name: None
+                delivery.level_changed = lambda agent: None
             if self._timer is not None:
                 self._timer.cancel()
             self.end()

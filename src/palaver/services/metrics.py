@@ -112,7 +112,7 @@ _GATES: Final = frozenset(
 """Reasons of a closed gate. Each is its own label."""
 _HOPS: Final = " replies between agents without a person in between"
 _RATE: Final = " a minute from "
-"""Parts of the reasons of `domain/brakes.py`."""
+"""Parts of the reasons of `domain/rights.py`."""
 DOORS: Final = ("websocket", "irc", "view")
 """The doors that drop a follower that reads too slowly."""
 

@@ -148,7 +148,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 async def let_others_run(at: int) -> None:
     """Let other callers run now and then while many rows are built; `at` is the number of this one."""
-    if at % STEP == 0:
+    if at and at % STEP == 0:  # A short list is built without a break.
         await asyncio.sleep(0)
 
 
@@ -234,7 +234,7 @@ class ViewFacts(AttentionFacts, WaitFacts, Protocol):
         ...
 
     def request(self, id: str) -> PermissionPage | None:
-        """Return an open permission request with its whole input, or None."""
+        """Return an open permission request with its whole input, or None. Raises NotFound."""
         ...
 
     def room(self, room: str, names: Iterable[str]) -> RoomFacts:

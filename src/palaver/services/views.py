@@ -14,7 +14,6 @@ import msgspec
 from palaver.broker.context import Sent
 from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_agent, mailboxes_of_lanes
-from palaver.delivery.offers import ASLEEP
 from palaver.errors import NotFound, Unavailable
 from palaver.home import find_message
 from palaver.identity.process import is_alive
@@ -55,7 +54,7 @@ from palaver.services.results import (
     WaitingMail,
 )
 from palaver.services.services import Services
-from palaver.services.view_pages import let_others_run
+from palaver.services.view_pages import STEP, let_others_run
 from palaver.state.agents import (
     find_mail,
     mailbox_on_lane,
@@ -69,7 +68,7 @@ from palaver.state.agents import (
     read_unsure,
     read_unsure_of_all,
 )
-from palaver.state.reasons import read_wait
+from palaver.state.reasons import ASLEEP, read_wait
 from palaver.state.rooms import read_memberships
 from palaver.state.rows import (
     MAIL,
@@ -400,9 +399,11 @@ async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
     """Return the newest message to each recipient that a sender recently wrote to, with its state there."""
     events = await services.queries.read(Query(types=("message",), senders=(sender,), last=_LATELY))
     newest: dict[str, tuple[Event, tuple[str, ...]]] = {}
-    for event in events:
-        await asyncio.sleep(0)  # A broadcast can have thousands of recipients.
-        newest |= {name: (event, copies) for name, copies in _copies_by_agent(event).items()}
+    for at, event in enumerate(events):
+        by_agent = _copies_by_agent(event)
+        # A broadcast can have thousands of recipients.
+        await (asyncio.sleep(0) if len(by_agent) > STEP else let_others_run(at))
+        newest |= {name: (event, copies) for name, copies in by_agent.items()}
     found: dict[str, LastSent] = {}
     for at, (name, (event, copies)) in enumerate(newest.items()):
         await let_others_run(at)

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.doors.cli.rooms import handoff_from, handoff_from_json, handoff_lines
+from palaver.doors.cli.rooms import STICK_COMMANDS, handoff_from, handoff_from_json, handoff_lines
 from palaver.doors.cli.spec import Command, build_table, parse
-from palaver.doors.cli.stick import STICK_COMMANDS
 from palaver.errors import InvalidHandoff
 from palaver.protocol.display import Paint, display_width
 

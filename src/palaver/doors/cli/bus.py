@@ -1,4 +1,4 @@
-"""The commands for the bus itself: `pal up`, `down`, `status` and `doctor`."""
+"""The commands for the bus itself: `pal up`, `down`, `status`, `doctor`, `ui` and `notify`."""
 
 import os
 import shutil
@@ -190,6 +190,60 @@ BUS_COMMANDS: Final = (
         ),
     ),
 )
+
+
+# --------------------
+# The commands that show the bus to a person: the dashboard and notices.
+#
+# The client runs both in its own process.
+
+_DASHBOARD: Final = "Dashboard"
+_UI: Final = "__ui"
+_NOTIFY: Final = "__notify"
+
+UI_COMMANDS: Final = (
+    Command(
+        path=("ui",),
+        group=_DASHBOARD,
+        summary="Show agents, messages and what waits for you.",
+        description=(
+            "Opens the dashboard: what waits for you, agents, conversations, rooms, the log and the past. "
+            "'pal' alone at a terminal does the same. Press ? for the keys of a screen. Everything you do "
+            "there is a 'pal' command, which is shown and has your rights. Without a terminal, or with "
+            "--plain, each change is printed as a line."
+        ),
+        options=(Option(name="--plain", help="Print changes as lines, for screen readers and pipes."),),
+        examples=(
+            ("pal ui", "open the dashboard"),
+            ("pal ui --plain", "print what happens, line by line"),
+        ),
+        see=(("ui", "ui.md"),),
+    ),
+    Command(
+        path=("notify",),
+        group=_DASHBOARD,
+        summary="Notify you when an agent needs you or has finished.",
+        description=(
+            "Sends a notice when an agent becomes blocked, asks you, or finishes, until you end it with "
+            "Ctrl-C. An open 'pal ui', 'pal chat' or 'pal attach' sends the same notices; each is sent once. "
+            "The settings notify, notify_command and notify_text say how."
+        ),
+        examples=(("pal notify", "ring the terminal bell when an agent needs you"),),
+        see=(("notices", "notices.md"),),
+    ),
+)
+
+
+async def open_ui(call: Call) -> int:
+    """Let the client open the dashboard."""
+    call.connection.run_here(_UI, *(["--plain"] if call.parsed.has("--plain") else []))
+    return 0
+
+
+async def notify(call: Call) -> int:
+    """Let the client send notices."""
+    call.connection.run_here(_NOTIFY)
+    return 0
 
 
 # --------------------

@@ -1,6 +1,6 @@
 """The commands of IRC: registration, capabilities and SASL, and those that read or change who is where.
 
-Commands that carry messages or read the history are in `speaking.py` and `history.py`; they are handed in.
+Commands that carry messages or read the history are in `speaking.py` and `showing.py`; they are handed in.
 Modes can only be read: the bus defines them. A client that may write in a channel can set its topic.
 """
 

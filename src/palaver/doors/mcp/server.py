@@ -1,4 +1,4 @@
-"""The official SDK's low-level server with our tools. Slow to import: `loading.py` does it in a thread."""
+"""The official SDK's low-level server with our tools. Slow to import: `pump.py` does it in a thread."""
 
 import asyncio
 import itertools

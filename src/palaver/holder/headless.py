@@ -1,7 +1,8 @@
 """Run a harness for one turn, with the caller's input, output and terminal.
 
-This process stays next to it only to register it with the daemon before its first instruction, and to report
-how it ended. If the daemon is lost, the harness runs on. Its exit status is the one of this process.
+This process is its holder, without a terminal: it registers the harness with the daemon before its first
+instruction, and reports how it ended. If the daemon is lost, the harness runs on. Its exit status is the one
+of this process.
 """
 
 import asyncio
@@ -10,11 +11,11 @@ import signal
 import sys
 from typing import Final, NoReturn
 
-from palaver.app.launch import CANNOT_RUN, NOT_FOUND, Launch
 from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError
 from palaver.harness.marks import SEAT_MARK
 from palaver.holder.connection import Held, HolderConnection
+from palaver.holder.launch import CANNOT_RUN, NOT_FOUND, Program, environment_of
 from palaver.protocol.lines import HoldOp, LeaveOp
 from palaver.version import __version__
 
@@ -27,13 +28,8 @@ KILL: Final = "kill"
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
-def run_headless(launch: Launch, ticket: str, home: str, cwd: str) -> int:
-    """Run it and return its exit status.
-
-    A command that is not a conversation replaces this process and is not an agent.
-    """
-    if not launch.is_agent:
-        _become(launch, cwd, "")
+def run_headless(program: Program, session: str, ticket: str, home: str) -> int:
+    """Run an agent and return its exit status."""
     ready, go = os.pipe()
     child = os.fork()
     if child == 0:
@@ -42,20 +38,23 @@ def run_headless(launch: Launch, ticket: str, home: str, cwd: str) -> int:
         os.close(ready)
         if not seat:
             os._exit(CANNOT_RUN)
-        _become(launch, cwd, seat.decode().strip())
+        become(program, seat.strip())
     os.close(ready)
     secret = os.urandom(16).hex()
-    hold = HoldOp(pid=child, ticket=ticket, secret=secret, version=__version__, session=launch.session)
+    hold = HoldOp(pid=child, ticket=ticket, secret=secret, version=__version__, session=session)
     return asyncio.run(_stand_by(hold, home, go))
 
 
-def _become(launch: Launch, cwd: str, seat: str) -> NoReturn:
-    environment = {**launch.environment, **({SEAT_MARK: seat} if seat else {})}
+def become(program: Program, seat: bytes = b"") -> NoReturn:
+    """Replace this process by a program; without a seat it is not an agent."""
+    environment = environment_of(program)
+    if seat:
+        environment[SEAT_MARK.encode()] = seat
     try:
-        os.chdir(cwd)
-        os.execvpe(launch.argv[0], launch.argv, environment)  # noqa: S606 - no shell is involved
+        os.chdir(program.cwd)
+        os.execvpe(program.argv[0], program.argv, environment)  # noqa: S606 - no shell is involved
     except OSError as error:
-        sys.stderr.write(f"pal: {launch.argv[0]} cannot be run: {error.strerror}\n")
+        sys.stderr.write(f"pal: {os.fsdecode(program.argv[0])} cannot be run: {error.strerror}\n")
         sys.stderr.flush()
         os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN)
 
