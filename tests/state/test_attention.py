@@ -18,6 +18,7 @@ from palaver.state.attention import (
     LIMIT_KIND,
     attention_of,
     beginning_of,
+    each_attention,
     read_attention,
     touched_by,
 )
@@ -119,6 +120,18 @@ def test_message_that_expects_a_reply_of_the_person_is_listed() -> None:
 )
 def test_other_messages_do_not_need_a_reply_of_the_person(event: Event) -> None:
     assert Home(event).keys() == []
+
+
+def test_entry_that_ends_while_the_list_is_read_is_left_out() -> None:
+    home = Home(*(ask(seq, "human") for seq in range(1, 4)))
+    steps = each_attention(home.rows, home.facts)
+    first = next(steps)
+
+    home.rows.change(apply(home.rows, message(9, "human", "luna", reply_to="2")))
+    rest = [one for one in steps if one is not None]
+
+    assert first is not None
+    assert [first.key, *(one.key for one in rest)] == ["request/3", "request/1"]
 
 
 def test_request_in_a_broadcast_that_also_names_the_person_is_listed() -> None:

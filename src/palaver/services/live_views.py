@@ -56,6 +56,7 @@ from palaver.services.view_pages import (
     LogReader,
     ViewPages,
     event_row,
+    in_steps,
     last_message,
     let_others_run,
 )
@@ -815,9 +816,8 @@ class _Hub:
         if view.is_continuing and view.after <= self._seq:
             missed = await self._events_after(view.after)
             if missed is not None:
-                snapshot = msgspec.structs.replace(
-                    snapshot, events=tuple(map(event_row, missed)), is_continued=True
-                )
+                events = tuple(await in_steps(missed, event_row))
+                snapshot = msgspec.structs.replace(snapshot, events=events, is_continued=True)
                 data = _encode(snapshot)
                 if len(data) <= LIMIT_WAITING_BYTES:
                     return ViewRecord(seq=snapshot.seq, is_snapshot=True, data=data)
@@ -881,7 +881,7 @@ class _Hub:
 
     async def _changes(self, after: int, seq: int, events: Iterable[EventRow]) -> Changes:
         agents = await self._agent_rows()
-        talks = self._talk_rows()
+        talks = await self._talk_rows()
         attention, settled = await self._attention_entries()
         moved = _take(self._changed.moved, _LIMIT_EVENTS)
         rooms = await self._room_ids()
@@ -924,10 +924,10 @@ class _Hub:
                 self._watch_room(room)
         return ids
 
-    def _talk_rows(self) -> list[ConversationRow]:
+    async def _talk_rows(self) -> list[ConversationRow]:
         rows, text_of = self._queries.rows, self._facts.text_of
         keys = _take(self._changed.talks, _LIMIT_TALKS)
-        found = (read_conversation(rows, key, text_of=text_of) for key in keys)
+        found = await in_steps(keys, lambda key: read_conversation(rows, key, text_of=text_of))
         return [row for row in found if row is not None]
 
     async def _attention_entries(self) -> tuple[list[Attention], list[str]]:

@@ -8,7 +8,7 @@ import dataclasses
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol, TypeVar, assert_never
@@ -150,6 +150,19 @@ async def let_others_run(at: int) -> None:
     """Let other callers run now and then while many rows are built; `at` is the number of this one."""
     if at and at % STEP == 0:  # A short list is built without a break.
         await asyncio.sleep(0)
+
+
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+
+
+async def in_steps(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> list[_Made]:
+    """Return what is made from each item. Other callers can run now and then."""
+    found: list[_Made] = []
+    for at, item in enumerate(items):
+        await let_others_run(at)
+        found.append(make(item))
+    return found
 
 
 class ViewReader(Protocol):
@@ -392,8 +405,6 @@ def _plain(character: str) -> str:
 # --------------------
 # The pages.
 
-_Row = TypeVar("_Row")
-
 
 class ViewPages:
     """Answers the questions of views. `rows` is of the same seq as `reader`, or a little newer."""
@@ -441,6 +452,7 @@ class ViewPages:
         page = await self.agents("", _SNAPSHOT_AGENTS)
         attention = await self.attention()
         events = await self.newest_events(seq)
+        talks = read_conversations(self._rows, limit=_SNAPSHOT_TALKS)
         return Snapshot(
             epoch=self._facts.epoch,
             seq=seq,
@@ -452,8 +464,8 @@ class ViewPages:
             attention=tuple(attention[:_SNAPSHOT_ATTENTION]),
             agents=page.rows,
             agents_total=page.total,
-            talks=tuple(read_conversations(self._rows, limit=_SNAPSHOT_TALKS, text_of=self._facts.text_of)),
-            events=tuple(map(event_row, events)),
+            talks=tuple(await in_steps(talks, self._with_text)),
+            events=tuple(await in_steps(events, event_row)),
         )
 
     async def newest_events(self, seq: int) -> list[Event]:
@@ -649,8 +661,12 @@ class ViewPages:
             rows.extend(row for row in found if wanted in f"{row.title} {row.key}".casefold())
             before = found[-1].seq if found else 0
             has_more = bool(found and read_conversations(self._rows, before=before, limit=1))
-        texts = [replace(row, text=self._facts.text_of(row.seq)) for row in rows]
+        texts = await in_steps(rows, self._with_text)
         return ConversationsPage(seq=self._reader.last(), rows=tuple(texts), has_more=has_more)
+
+    def _with_text(self, row: ConversationRow) -> ConversationRow:
+        """Return a conversation with the beginning of its newest message."""
+        return replace(row, text=self._facts.text_of(row.seq))
 
     async def messages(self, asked: AskMessages) -> MessagesPage:
         """Return messages of a conversation, in seq order."""
