@@ -44,8 +44,9 @@ lock: ## update the locked versions, within the bounds of pyproject.toml
 run: $(READY) ## show a bus with two agents that talk, in a temporary home, then live events until Ctrl-C
 	@$(BIN)/python examples/first_exchange.py
 
-picture: $(READY) ## record the pictures of the README: its story in three terminals, and the dashboard
+picture: $(READY) ## record the pictures of the README: its story, the dashboard, and how a person answers there
 	@PYTHONPATH=. $(BIN)/python -m tools.picture
+	@PYTHONPATH=. $(BIN)/python -m tools.recording
 
 pictures: $(READY) ## keep the pictures of the dashboard as they are drawn now; look at each changed one
 	@$(BIN)/python -m pytest -q -n 0 tests/app/ui/test_pictures.py --snapshot-update
@@ -138,8 +139,8 @@ docs: $(READY) ## write docs/cli.md and docs/pal.1 from the table of commands
 compat: $(READY) ## test the harnesses on the PATH and write docs/compatibility.md
 	@$(BIN)/python tools/record_compatibility.py .
 
-bench: $(READY) ## measure against hcom in the same run and write docs/performance.md
-	@$(BIN)/python bench/run.py
+bench: $(READY) ## measure against hcom in the same run and write docs/performance.md; BEFORE=PAL compares starts
+	@$(BIN)/python bench/run.py $(if $(BEFORE),--before $(BEFORE))
 
 clean: ## remove all build results
 	@rm -rf $(VENV) .venv-unlocked build dist .run .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

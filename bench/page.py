@@ -20,10 +20,15 @@ def render(findings: Findings) -> str:
             ("what", "n", "Palaver", "then", "ratio", "hcom", "then", "ratio", "goal for Palaver"),
             [_growth_row(growth) for growth in findings.growths],
         ),
-        _table(("what", "Palaver", "goal"), [_amount_row(amount) for amount in findings.amounts]),
+        amount_table(findings.amounts),
         "\n".join(f"- {remark}" for remark in findings.remarks),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def amount_table(amounts: list[Amount]) -> str:
+    """Return a table of values with their limits."""
+    return _table(("what", "Palaver", "goal"), [_amount_row(amount) for amount in amounts])
 
 
 def write_between_marks(path: Path, text: str) -> None:

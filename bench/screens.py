@@ -14,6 +14,7 @@ from bench.palaver_home import PalaverHome
 from bench.sender import PacedSender
 
 _KEY_LIMIT_MS = 50.0
+_JUMP_LIMIT_MS = 500.0
 _VISIBLE_LIMIT_MS = 100.0
 _MEMORY_LIMIT_MB = 80.0
 _REST_LIMIT_PERCENT = 1.0
@@ -62,7 +63,8 @@ def dashboard_amounts(
         agents_ms = _keys_ms(program, rounds.keys)
         program.press(b"5")
         program.record(_SETTLE_S)
-        log_ms = [*_jumps_ms(program, rounds.jumps), *_keys_ms(program, rounds.keys)]
+        jumps_ms, pages_ms = _jumps_and_pages_ms(program, rounds.jumps)
+        log_ms = [*pages_ms, *_keys_ms(program, rounds.keys)]
         visible_ms = _visible_ms(program, sender, rounds)
         program.press(b"1")
         program.record(_SETTLE_S)
@@ -75,6 +77,12 @@ def dashboard_amounts(
     return [
         Amount(f"key to redraw in Agents, p95, {size}", "ms", p95(agents_ms), _KEY_LIMIT_MS),
         Amount(f"key to redraw in Log, p95, {size}", "ms", p95(log_ms), _KEY_LIMIT_MS),
+        Amount(
+            f"jump to any event in `pal ui`, slowest of {rounds.jumps}, {size}",
+            "ms",
+            max(jumps_ms),
+            _JUMP_LIMIT_MS,
+        ),
         Amount("commit to visible in `pal ui`, p95", "ms", p95(visible_ms), _VISIBLE_LIMIT_MS),
         Amount(f"resident memory of `pal ui`, {size}", "MB", memory_mb, _MEMORY_LIMIT_MB),
         Amount("CPU of `pal ui` at rest", "% of a core", rest, _REST_LIMIT_PERCENT),
@@ -104,19 +112,31 @@ def _place_after(program: DrawnProgram, key: bytes) -> bytes:
     return found[-1]
 
 
-def _jumps_ms(program: DrawnProgram, count: int) -> list[float]:
-    """Go to random events that were not read before. A time begins with Enter after the typed seq."""
+def _jumps_and_pages_ms(program: DrawnProgram, count: int) -> tuple[list[float], list[float]]:
+    """Go to random events, and page through their surroundings, which were not read before.
+
+    A jump begins with Enter after the typed seq. Both end when the event with the cursor is drawn.
+    """
     last = int(_place_after(program, _END)[1:])
-    times = []
+    page = last - int(_place_after(program, _PAGE_UP)[1:])
+    jumps, pages = [], []
     for _ in range(count):
-        seq = random.randint(1, last)
+        seq = random.randint(1 + 2 * page, last - 2 * page)
         program.press(b"t")
         program.record(_PAUSE_S)
         program.press(str(seq).encode())
         program.record(_PAUSE_S)
-        times.append(program.key_ms(b"\r", f"> #{seq} ".encode()))
+        jumps.append(program.key_ms(b"\r", _event(seq)))
+        for key, step in ((_PAGE_UP, -1), (_PAGE_UP, -2), (_PAGE_DOWN, -1), (_PAGE_DOWN, 0)):
+            program.record(_PAUSE_S * 2)
+            pages.append(program.key_ms(key, _event(seq + step * page)))
         program.record(_PAUSE_S)
-    return times
+    return jumps, pages
+
+
+def _event(seq: int) -> bytes:
+    """Return the beginning of the row with the cursor if it is on an event."""
+    return f"> #{seq} ".encode()
 
 
 def _visible_ms(program: DrawnProgram, sender: PacedSender, rounds: ScreenRounds) -> list[float]:

@@ -20,7 +20,6 @@ from bench.contests import Pair
 from bench.figures import Findings
 from bench.hcom_home import install_hcom
 from bench.measure import QUICK, Rounds
-from bench.palaver_home import PalaverHome
 from bench.stage import open_hcom, open_palaver
 from bench.syncs import sync_remarks
 
@@ -37,7 +36,7 @@ class Programs:
     hcom: Path
     folder: Path
     before: Path | None = None
-    """The client of an earlier version, whose chat is measured too."""
+    """The client of an earlier version, whose starts are measured too."""
 
     def open_pair(self) -> Pair:
         """Set up both buses in new homes."""
@@ -64,7 +63,7 @@ def run(programs: Programs, rounds: Rounds) -> Findings:
         findings.amounts.extend(terminals.holder_memory(small))
         findings.amounts.extend(terminals.starts(small.palaver.home, programs.folder))
         findings.amounts.extend(terminals.flood(small.palaver.home, programs.folder))
-        _measure_dashboard(programs, findings)
+        _measure_dashboard(programs, rounds, findings)
         _say("latency")
         findings.figures.extend(contests.latencies(small, rounds))
         _say("rates")
@@ -72,18 +71,12 @@ def run(programs: Programs, rounds: Rounds) -> Findings:
     return findings
 
 
-def _measure_dashboard(programs: Programs, findings: Findings) -> None:
-    with contextlib.ExitStack() as homes:
-        _say("dashboard")
-        work = programs.folder / "work"
-        work.mkdir()
-        opened = []
-        for name, pal in (("ui", programs.pal), ("before", programs.before)):
-            if pal is not None:
-                (programs.folder / name).mkdir()
-                opened.append(PalaverHome(programs.folder / name, pal))
-                homes.callback(opened[-1].close)
-        findings.amounts.extend(ui.dashboard(opened[0], work, opened[1] if len(opened) > 1 else None))
+def _measure_dashboard(programs: Programs, rounds: Rounds, findings: Findings) -> None:
+    _say("dashboard")
+    with ui.open_homes(programs.folder, programs.pal, programs.before) as homes:
+        found = ui.dashboard(homes, ui.QUICK if rounds == QUICK else ui.DashboardRounds())
+    findings.amounts.extend(found.amounts)
+    findings.remarks.extend(found.remarks)
 
 
 def _measure_full(
@@ -156,7 +149,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--pal", type=Path, default=_ROOT / ".venv" / "bin" / "pal", help="the client to measure"
     )
-    parser.add_argument("--before", type=Path, help="the client of an earlier version, to compare the chat")
+    parser.add_argument("--before", type=Path, help="the client of an earlier version, to compare starts")
     parser.add_argument("--hcom", type=Path, help="an installed hcom, instead of the one in .run/hcom-venv")
     parser.add_argument(
         "--dir", type=Path, help="where the homes go, instead of .run; it decides what a sync costs"

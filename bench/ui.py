@@ -1,289 +1,221 @@
-"""Measure the dashboard in a terminal: first screen, keys, messages, memory, CPU at rest.
+"""Measure the dashboard, the page, and what they cost the daemon. A missed limit is reported, not a failure.
 
-The program runs in a pseudo-terminal of 120x40. A time ends when the awaited text has been written there. The
-chat of an earlier version can be measured too: `python -m bench.ui --before PAL`.
+    python -m bench.ui --before PAL      PAL is an installed client of the version before the dashboard
+    python -m bench.ui --quick           few rounds and small homes, to see whether all of it works
+
+A part that fails or cannot be measured here is named in the remarks, and the rest is measured.
 """
 
 import argparse
-import asyncio
-import fcntl
-import os
-import pty
-import re
-import secrets
-import select
-import signal
-import statistics
-import struct
-import subprocess
 import sys
 import tempfile
-import termios
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench.browser import PageRounds, allow_page, open_page, page_amounts, why_no_browser
 from bench.figures import Amount
+from bench.filled import fill_home
+from bench.news import flood_amounts
+from bench.page import amount_table
 from bench.palaver_home import PalaverHome
+from bench.screens import ScreenRounds, dashboard_amounts
+from bench.sender import PacedSender
+from bench.starts import StartRounds, command_starts, first_screens
+from bench.views import ViewRounds, lost_sends, stopped_view
 
-from palaver.clock import SystemClock
-from palaver.ids import UlidSource, ulid_ms
-from palaver.log.api import Decide
-from palaver.log.sqlite import SqliteLog
-from palaver.protocol.envelope import Draft
-from palaver.state.fold import apply
-
-_COLUMNS, _ROWS = 120, 40
-_LIMIT_S = 60.0
-_STARTS = 10
-_KEYS = 60
-_MESSAGES = 20
-_REST_S = 10.0
-_AT_ONCE = 500
-_AGENTS = 10_000
-_CHAT_MS = 340.0
-"""The first screen of `pal chat` before the dashboard, if no earlier version is measured."""
-_START_RATIO = 1.5
-_KEY_LIMIT_MS = 50.0
-_VISIBLE_LIMIT_MS = 100.0
-_MEMORY_LIMIT_MB = 80.0
-_REST_LIMIT_PERCENT = 1.0
-_ESCAPES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[()][A-Z0-9]|\x1b\][^\x07]*\x07")
+_ROOT = Path(__file__).resolve().parents[1]
+_BEGAN_S = time.monotonic()
+_PARTS = ("starts", "views", "screens", "page", "news")
 
 
-class DrawnProgram:
-    """A program in a terminal whose output is read here."""
+@dataclass(frozen=True, slots=True)
+class DashboardRounds:
+    """The number of rounds of each measurement, and the size of the home."""
 
-    def __init__(self, argv: Sequence[str], env: dict[str, str], cwd: Path) -> None:
-        master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
-        self._master = master
-        self._seen = b""
-        self.began_s = time.perf_counter()
-        self._process = subprocess.Popen(
-            ["setsid", "--ctty", *argv],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**env, "TERM": "xterm-256color"},
-            cwd=cwd,
+    agents: int = 10_000
+    events: int = 1_000_000
+    flood_s: float = 30.0
+    starts: StartRounds = field(default_factory=StartRounds)
+    views: ViewRounds = field(default_factory=ViewRounds)
+    screens: ScreenRounds = field(default_factory=ScreenRounds)
+    page: PageRounds = field(default_factory=PageRounds)
+
+
+QUICK = DashboardRounds(
+    agents=1000,
+    events=20_000,
+    flood_s=5.0,
+    starts=StartRounds(screens=2, commands=10, python=2),
+    views=ViewRounds(pairs=2, sends=5000, stopped=1, flood=20_000),
+    screens=ScreenRounds(keys=1, jumps=4, requests=3, messages=5, rest_s=2.0),
+    page=PageRounds(requests=3, messages=5, jumps=5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """Homes for the measurements, and a folder for the programs in them."""
+
+    now: PalaverHome
+    """For starts; then it gets many agents and events."""
+    views: PalaverHome
+    """For messages with open views, of which there are many."""
+    before: PalaverHome | None
+    """With an earlier version."""
+    folder: Path
+
+
+@contextmanager
+def open_homes(folder: Path, pal: Path, before: Path | None) -> Iterator[Homes]:
+    """Open new homes in a folder. Their daemons end with the block."""
+    with ExitStack() as opened:
+
+        def home(name: str, program: Path) -> PalaverHome:
+            (folder / name).mkdir()
+            made = PalaverHome(folder / name, program)
+            opened.callback(made.close)
+            return made
+
+        (folder / "work").mkdir()
+        yield Homes(
+            now=home("now", pal),
+            views=home("views", pal),
+            before=home("before", before) if before is not None else None,
+            folder=folder / "work",
         )
-        os.close(slave)
-
-    @property
-    def pid(self) -> int:
-        """The process of the program itself."""
-        return self._process.pid
-
-    def press(self, keys: bytes) -> None:
-        """Press keys, and forget what was drawn before."""
-        self._seen = b""
-        os.write(self._master, keys)
-
-    def until(self, *texts: bytes) -> float:
-        """Wait until all texts were drawn, and return the time."""
-        end = time.perf_counter() + _LIMIT_S
-        while not all(text in _ESCAPES.sub(b"", self._seen) for text in texts):
-            ready, _, _ = select.select([self._master], [], [], max(0.0, end - time.perf_counter()))
-            if not ready:
-                raise TimeoutError(f"{texts} was never drawn; there was {self._seen[-2000:]!r}")
-            self._seen += os.read(self._master, 1 << 16)
-        return time.perf_counter()
-
-    def drain(self, for_s: float) -> None:
-        """Read everything that is drawn in a time."""
-        end = time.perf_counter() + for_s
-        while (left := end - time.perf_counter()) > 0:
-            if select.select([self._master], [], [], left)[0]:
-                os.read(self._master, 1 << 16)
-        self._seen = b""
-
-    def close(self) -> None:
-        """End the program and its terminal."""
-        self._process.send_signal(signal.SIGTERM)
-        end = time.perf_counter() + _LIMIT_S
-        while self._process.poll() is None and time.perf_counter() < end:
-            if select.select([self._master], [], [], 0.01)[0]:
-                try:
-                    os.read(self._master, 1 << 16)
-                except OSError:
-                    break
-        self._process.wait(_LIMIT_S)
-        os.close(self._master)
 
 
-def dashboard(home: PalaverHome, folder: Path, before: PalaverHome | None = None) -> list[Amount]:
-    """Measure the dashboard of a home, which gets 10,000 agents. `before` has an earlier version of `pal`."""
-    limit_ms = _START_RATIO * _CHAT_MS
-    if before is not None:
-        open_room(before, folder)
-        limit_ms = _START_RATIO * first_screen_ms(before, folder, ("chat",), (b"no messages yet",))
-    open_room(home, folder)
-    amounts = [
-        Amount(
-            "first full screen of `pal ui`",
-            "ms",
-            first_screen_ms(home, folder, ("ui",), (b"bus up",)),
-            limit_ms,
-        ),
-        Amount(
-            "first full screen of `pal chat`",
-            "ms",
-            first_screen_ms(home, folder, ("chat",), (b"bus up",)),
-            limit_ms,
-        ),
-    ]
-    add_agents(home, _AGENTS)
-    return amounts + with_many_agents(home, folder)
+@dataclass(frozen=True, slots=True)
+class DashboardFindings:
+    """The amounts with their limits, and remarks: further numbers, and what was not measured."""
+
+    amounts: list[Amount] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def measure(self, name: str, part: Callable[[], tuple[list[Amount], list[str]]]) -> None:
+        """Add the results of one part. If it fails, a remark says so."""
+        _say(name)
+        try:
+            amounts, remarks = part()
+        except Exception as error:  # The other parts take minutes, and must not be lost.
+            self.note_failure(name, error)
+            return
+        self.amounts.extend(amounts)
+        self.remarks.extend(remarks)
+
+    def note_failure(self, name: str, error: Exception) -> None:
+        """Add a remark about a part that failed, and print why."""
+        traceback.print_exception(error)
+        self.remarks.append(f"**Not measured: {name}**: {type(error).__name__}: {str(error)[:200]}")
 
 
-def open_room(home: PalaverHome, folder: Path) -> None:
-    """Create the room of a folder, for the chat."""
-    with home.seat("luna") as seat:
-        seat.time(home.command("room", "join", str(folder)))
+def dashboard(homes: Homes, rounds: DashboardRounds, parts: Sequence[str] = _PARTS) -> DashboardFindings:
+    """Measure the dashboard and the page, and what they cost."""
+    found = DashboardFindings()
+    home, before, folder = homes.now, homes.before, homes.folder
+    if "starts" in parts:
+        found.measure("first screens", lambda: (first_screens(home, before, folder, rounds.starts), []))
+        if before is None:
+            found.remarks.append("**Not measured: the start of other commands**: it needs `--before`.")
+        else:
+            found.measure("starts of commands", lambda: command_starts(home, before, rounds.starts))
+    if "views" in parts:
+        found.measure("sends with open views", lambda: lost_sends(homes.views, rounds.views))
+        found.measure("a view that stops reading", lambda: (stopped_view(homes.views, rounds.views), []))
+        homes.views.stop()
+    if {"screens", "page", "news"} & set(parts):
+        _say(f"filling a home with {rounds.agents:,} agents and {rounds.events:,} events")
+        try:
+            fill_home(home, agents=rounds.agents, events=rounds.events)
+        except Exception as error:  # The numbers above took minutes.
+            found.note_failure("everything in a full home", error)
+            return found
+        size = f"{rounds.agents:,} agents and {rounds.events:,} events"
+        if "screens" in parts:
+            found.measure("pal ui", lambda: _screens(home, folder, rounds, size))
+        if {"page", "news"} & set(parts):
+            _measure_page(home, folder, rounds, parts, found, size)
+    return found
 
 
-def first_screen_ms(home: PalaverHome, folder: Path, words: Sequence[str], texts: Sequence[bytes]) -> float:
-    """Return the median time from the start to the first screen with all these texts."""
-    times = []
-    for _ in range(_STARTS):
-        program = open_program(home, folder, words)
-        times.append((program.until(*texts) - program.began_s) * 1000)
-        program.close()
-    return statistics.median(times)
+def _screens(
+    home: PalaverHome, folder: Path, rounds: DashboardRounds, size: str
+) -> tuple[list[Amount], list[str]]:
+    with PacedSender(home.home) as sender:
+        return dashboard_amounts(home, folder, sender, rounds.screens, size), []
 
 
-def with_many_agents(home: PalaverHome, folder: Path) -> list[Amount]:
-    """Measure one dashboard that shows many agents."""
-    program = open_program(home, folder, ("ui",))
-    try:
-        program.until(b"bus up")
-        program.press(b"2")
-        program.until(b"agent00000")
-        program.drain(5.0)  # until all agents are read
-        keys_ms = p95(_KEYS, lambda number: _key_ms(program, number))
-        program.press(b"1")
-        program.drain(1.0)
-        visible_ms = p95(_MESSAGES, lambda number: _visible_ms(home, program, number))
-        program.drain(1.0)
-        before_s = _cpu_s(program.pid)
-        program.drain(_REST_S)
-        rest = (_cpu_s(program.pid) - before_s) / _REST_S * 100
-        return [
-            Amount(f"key to redraw with {_AGENTS:,} agents, p95", "ms", keys_ms, _KEY_LIMIT_MS),
-            Amount("message sent to visible in `pal ui`, p95", "ms", visible_ms, _VISIBLE_LIMIT_MS),
-            Amount(
-                f"resident memory of `pal ui`, {_AGENTS:,} agents",
-                "MB",
-                _memory_mb(program.pid),
-                _MEMORY_LIMIT_MB,
-            ),
-            Amount("CPU of `pal ui` at rest", "%", rest, _REST_LIMIT_PERCENT),
-        ]
-    finally:
-        program.close()
-
-
-def open_program(home: PalaverHome, folder: Path, words: Sequence[str]) -> DrawnProgram:
-    """Start a command of `pal` in a terminal."""
-    command = home.command(*words)
-    return DrawnProgram(command.argv, dict(command.env), folder)
-
-
-def p95(count: int, measure: Callable[[int], float]) -> float:
-    """Return the 95th percentile of some measurements."""
-    times = sorted(measure(number) for number in range(count))
-    return times[min(int(len(times) * 0.95), len(times) - 1)]
-
-
-def _key_ms(program: DrawnProgram, number: int) -> float:
-    began = time.perf_counter()
-    program.press(b"j")
-    drawn_ms = (program.until(f"> agent{number + 1:05}".encode()) - began) * 1000
-    program.drain(0.05)
-    return drawn_ms
-
-
-def _visible_ms(home: PalaverHome, program: DrawnProgram, number: int) -> float:
-    began = time.perf_counter()
-    home.command("send", "@human", "--intent", "request", "--", f"visible {number:03}?").run()
-    drawn_ms = (program.until(f"visible {number:03}?".encode()) - began) * 1000
-    program.drain(0.05)
-    return drawn_ms
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS"))
-
-
-def add_agents(home: PalaverHome, count: int) -> None:
-    """Let many agents join. The daemon is stopped meanwhile: through it they would take minutes."""
-    home.command("down").run()
-    asyncio.run(_fill(home.home, count))
-    home.command("up").run()
-
-
-async def _fill(folder: Path, count: int) -> None:
-    log = await SqliteLog.open(folder, apply=apply, clock=SystemClock())
-    try:
-        ids = UlidSource(SystemClock(), secrets.token_bytes)
-        ids.start_above(log.largest_id())
-        for begin in range(0, count, _AT_ONCE):
-            drafts = [_hello(ids, number) for number in range(begin, min(begin + _AT_ONCE, count))]
-            await log.commit_all([(None, _always(draft)) for draft in drafts])
-    finally:
-        await log.close()
-
-
-def _hello(ids: UlidSource, number: int) -> Draft:
-    made, name = ids.next(), f"agent{number:05}"
-    agent = {
-        "name": name,
-        "base": name,
-        "harness": "claude",
-        "runtime": "claude",
-        "by": "script",
-        "cwd": f"/src/project{number % 100}",
-    }
-    payload: dict[str, object] = {"runtime": "claude", "version": "1", "agent": agent}
-    return Draft(type="agent.hello", id=made, sender=name, ts=ulid_ms(made), payload=payload)
-
-
-def _always(draft: Draft) -> Decide:
-    return lambda rows: draft
+def _measure_page(
+    home: PalaverHome,
+    folder: Path,
+    rounds: DashboardRounds,
+    parts: Sequence[str],
+    found: DashboardFindings,
+    size: str,
+) -> None:
+    """Measure the page, and then both views during a flood; without a browser only `pal ui`."""
+    page = None
+    with ExitStack() as opened:
+        if missing := why_no_browser():
+            found.remarks.append(f"**Not measured: the page**: {missing}.")
+        else:
+            try:
+                allow_page(home)
+                page = opened.enter_context(open_page(home, folder))
+            except Exception as error:  # The dashboard can be measured without it.
+                found.note_failure("the page", error)
+        sender = opened.enter_context(PacedSender(home.home))
+        if page is not None and "page" in parts:
+            found.measure("the page", lambda: (page_amounts(page, sender, rounds.page, size), []))
+        if "news" in parts:
+            found.measure(
+                "many events with both views open",
+                lambda: flood_amounts(home, folder, sender, page, rounds.flood_s),
+            )
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure only the dashboard, and print the amounts."""
-    parser = argparse.ArgumentParser(prog="python -m bench.ui", description="Measure the dashboard.")
-    root = Path(__file__).resolve().parents[1]
-    parser.add_argument(
-        "--pal", type=Path, default=root / ".venv" / "bin" / "pal", help="the client to measure"
+    """Measure only the dashboard and the page, and print a table."""
+    options = _options(arguments)
+    rounds = QUICK if options.quick else DashboardRounds()
+    if options.events:
+        rounds = replace(rounds, events=options.events)
+    with (
+        tempfile.TemporaryDirectory(prefix="b", dir=options.dir) as folder,
+        open_homes(Path(folder), options.pal, options.before) as homes,
+    ):
+        found = dashboard(homes, rounds, options.part or _PARTS)
+    print(amount_table(found.amounts))
+    print()
+    for remark in found.remarks:
+        print(f"- {remark}")
+    missed = [amount.name for amount in found.amounts if amount.value > amount.limit]
+    print(
+        f"\n{len(found.amounts)} measured, {len(missed)} missed"
+        + "".join(f"\nmissed: {one}" for one in missed)
     )
-    parser.add_argument("--before", type=Path, help="the client of an earlier version, for its chat")
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder) / "work"
-        for name in ("now", "before", "work"):
-            (Path(folder) / name).mkdir()
-        home = PalaverHome(Path(folder) / "now", options.pal)
-        before = PalaverHome(Path(folder) / "before", options.before) if options.before else None
-        try:
-            amounts = dashboard(home, work, before)
-        finally:
-            home.stop()
-            if before is not None:
-                before.stop()
-    for amount in amounts:
-        verdict = "" if amount.value <= amount.limit else "  MISSED"
-        print(f"{amount.name}: {amount.value:.1f} {amount.unit}, at most {amount.limit:.1f}{verdict}")
     return 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.ui", description="Measure the dashboard.")
+    parser.add_argument(
+        "--pal", type=Path, default=_ROOT / ".venv" / "bin" / "pal", help="the client to measure"
+    )
+    parser.add_argument("--before", type=Path, help="the client of an earlier version")
+    parser.add_argument("--quick", action="store_true", help="few rounds and a small home")
+    parser.add_argument("--events", type=int, help="events in the home (default: 1,000,000; quick: 20,000)")
+    parser.add_argument("--part", action="append", choices=_PARTS, help="measure only this part; repeatable")
+    parser.add_argument("--dir", type=Path, help="where the homes go, instead of the temporary folder")
+    return parser.parse_args(arguments)
+
+
+def _say(text: str) -> None:
+    print(f"bench: {time.monotonic() - _BEGAN_S:4.0f} s: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Open views of a home when told to, and read them or stop reading. Runs as a script.
 
 Usage: view_readers.py HOME
-Lines of standard input: `open N` opens N views that read, `stop N` opens N views that stop reading after their
-snapshot, `resume` lets these read again until each got a new snapshot, `close` ends all. Each is answered by one
-line: the bytes that were read since the last one.
+Lines of standard input: `open N` opens N views that read, `stop N` opens N views that stop reading after
+their snapshot, `resume` lets these read again until each got a new snapshot, `close` ends all. Each is
+answered by one line: the bytes that were read since the last one.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from typing import Self
 
 from bench.drawn import cpu_s, forget_peak, memory_bytes
 from bench.figures import Amount
-from bench.home import OTHERS, SINK
+from bench.home import OTHERS
 from bench.palaver_home import PalaverHome
 
 _SCRIPT = Path(__file__).with_name("view_readers.py")
@@ -30,10 +30,10 @@ _SETTLE_S = 0.3
 class ViewRounds:
     """How often the cost of views is measured, and with how many messages each time."""
 
-    pairs: int = 25
-    sends: int = 30_000
+    pairs: int = 20
+    sends: int = 20_000
     stopped: int = 7
-    flood: int = 40_000
+    flood: int = 30_000
 
 
 class ViewReaders:
@@ -75,14 +75,14 @@ def lost_sends(home: PalaverHome, rounds: ViewRounds) -> tuple[list[Amount], lis
     pid = home.daemon_pid()
     rates: dict[int, list[float]] = {0: [], _VIEWS: []}
     costs: dict[int, list[float]] = {0: [], _VIEWS: []}
-    with home.seat(SINK), ViewReaders(home.home) as readers:
-        home.sdk_sends(rounds.sends, (SINK,))
+    with home.seat(OTHERS[1]), ViewReaders(home.home) as readers:
+        home.sdk_sends(rounds.sends, OTHERS[1:2])
         for number in range(rounds.pairs):
             for views in (0, _VIEWS) if number % 2 else (_VIEWS, 0):
                 if views:
                     readers.tell(f"open {views}")
                 began_s = cpu_s(pid)
-                seconds = home.sdk_sends(rounds.sends, (SINK,))
+                seconds = home.sdk_sends(rounds.sends, OTHERS[1:2])
                 costs[views].append((cpu_s(pid) - began_s) / rounds.sends * 1e6)
                 rates[views].append(rounds.sends / seconds)
                 readers.tell("close")

@@ -5,6 +5,7 @@ its own home in a temporary folder, and both are removed at the end. The last li
 """
 
 import asyncio
+import json
 import os
 import shlex
 import shutil
@@ -99,13 +100,15 @@ def run(*words: str) -> None:
 
 
 def show_live_events(name: str) -> None:
-    """Follow the log until Ctrl-C."""
+    """Follow the log until Ctrl-C, from this moment on: an event that comes early is shown too."""
+    newest = subprocess.run([PAL, "events", "--last", "1", "--json"], check=True, stdout=subprocess.PIPE)
+    after = json.loads(newest.stdout)["seq"]
     home = shlex.quote(os.environ["PALAVER_HOME"])
     print("Live events from here on. In another terminal, paste this to see one:\n")
     print(f"  PALAVER_HOME={home} {shlex.quote(PAL)} send @{name} --intent request -- hello\n")
     print("Ctrl-C ends the demo and removes its bus.", flush=True)
     with suppress(KeyboardInterrupt):
-        subprocess.run([PAL, "events", "--follow"], check=False)
+        subprocess.run([PAL, "events", "--follow", "--after", str(after)], check=False)
 
 
 def next_command() -> str:

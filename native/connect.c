@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "call.h"
@@ -18,6 +19,7 @@
 enum {
     END_LIMIT_MS = 10000,   /* for a daemon that is stepping down to end */
     LISTEN_LIMIT_MS = 5000, /* for a running daemon to listen: it is starting, or its socket was removed */
+    UPGRADE_LIMIT_MIN = 10, /* for a daemon that upgrades the log of an older version */
 };
 
 static const char SOCKET[] = "/daemon.sock"; /* in the home */
@@ -139,11 +141,64 @@ bool is_daemon_alive(void)
     return is_alive;
 }
 
-int await_listening(void)
+/* Return how much of its log the running daemon has upgraded; -1 if it does not upgrade it now. */
+static int read_percent(void)
+{
+    char text[100] = "", *path = path_in_home("upgrading");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    long long pid = 0, done = 0, total = 0;
+
+    free(path);
+    if (fd < 0)
+        return -1;
+    (void)!read(fd, text, sizeof text - 1);
+    close(fd);
+    if (sscanf(text, "%lld %lld %lld", &pid, &done, &total) != 3 || pid != daemon_pid() || !is_daemon_alive())
+        return -1; /* also when it was killed during an upgrade */
+    if (total <= 0 || done <= 0)
+        return 0;
+    return done >= total ? 100 : (int)(100.0 * (double)done / (double)total);
+}
+
+static long long now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1000LL * now.tv_sec + now.tv_nsec / 1000000;
+}
+
+bool is_upgrading(void)
+{
+    static long long begin_ms;
+    static int shown = -1; /* tens of percent */
+    int percent = read_percent();
+
+    if (percent < 0)
+        return false;
+    begin_ms = begin_ms ? begin_ms : now_ms();
+    if (now_ms() - begin_ms > 60000LL * UPGRADE_LIMIT_MIN)
+        fail("the bus is still upgrading its log after %d minutes (%d %% is done); nothing is lost: try again later, "
+             "or see %s/daemon.log", UPGRADE_LIMIT_MIN, percent, home);
+    if (percent / 10 > shown && !call.is_monitor) {
+        dprintf(STDERR_FILENO, "pal: the bus is upgrading its log (%d %%)", percent);
+        if (shown < 0)
+            dprintf(STDERR_FILENO, "; waiting up to %d minutes", UPGRADE_LIMIT_MIN);
+        dprintf(STDERR_FILENO, "\n");
+        shown = percent / 10;
+    }
+    return true;
+}
+
+int await_listening(bool has_time)
 {
     int fd = reach();
 
     for (int ms = 0; fd < 0 && ms < LISTEN_LIMIT_MS && is_daemon_alive(); ms += 20) {
+        if (!has_time && read_percent() >= 0)
+            break;
+        if (has_time && is_upgrading())
+            ms = 0;
         pause_ms(20);
         fd = reach();
     }

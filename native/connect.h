@@ -13,9 +13,15 @@ int reach(void);
 
 /*
  * Connect, and wait for a daemon that runs but does not listen: it may be ending, may have just started, or may create
- * a removed socket again. Return -1 if none listens in time.
+ * a removed socket again. Return -1 if none listens in time. One that upgrades its log has much time, or none.
  */
-int await_listening(void);
+int await_listening(bool has_time);
+
+/*
+ * Return whether the daemon upgrades the log of an older version, and report its progress on standard error. Ends the
+ * process with a message if that takes too long.
+ */
+bool is_upgrading(void);
 
 /* Return whether a daemon has its lock: it may have it before it listens and after it stopped listening. */
 bool is_daemon_alive(void);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,6 +31,8 @@
 enum {
     LONGEST_PAUSE_MS = 2000, /* between two repeats */
     READY_FD = 3,            /* on which the daemon reports that it listens */
+    LOOK_MS = 100,           /* between two looks at a daemon that is starting */
+    LOCK_MS = 20,            /* between two tries to take the start lock */
 };
 
 extern char **environ;
@@ -195,7 +198,13 @@ static bool spawn_daemon(void)
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;
     while (n < sizeof text - 1 && !(n == 3 && !memcmp(text, "ok\n", 3))) {
-        ssize_t got = read(ends[0], text + n, sizeof text - 1 - n);
+        struct pollfd report = {.fd = ends[0], .events = POLLIN};
+        ssize_t got;
+        if (poll(&report, 1, LOOK_MS) == 0) {
+            is_upgrading();
+            continue;
+        }
+        got = read(ends[0], text + n, sizeof text - 1 - n);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -217,6 +226,19 @@ static bool spawn_daemon(void)
     return false;
 }
 
+/* Take the start lock; or return a connection to the daemon that another client has started meanwhile. */
+static int lock_start(int lock)
+{
+    int fd = -1;
+
+    while (fd < 0 && flock(lock, LOCK_EX | LOCK_NB) && (errno == EWOULDBLOCK || errno == EINTR)) {
+        is_upgrading();
+        pause_ms(LOCK_MS);
+        fd = reach();
+    }
+    return fd;
+}
+
 int start_daemon(void)
 {
     int lock, fd;
@@ -228,9 +250,9 @@ int start_daemon(void)
     if (lock < 0)
         fail_home(errno);
     free(path);
-    while (flock(lock, LOCK_EX) && errno == EINTR)
-        ;
-    fd = await_listening(); /* again: another client may have started it while this one waited for the lock */
+    fd = lock_start(lock);
+    if (fd < 0)
+        fd = await_listening(true); /* again: another client may have started it just before this one took the lock */
     if (fd < 0 && is_daemon_alive())
         fail_start("the daemon (process %d) runs, but does not listen on %s/daemon.sock: 'pal down' ends it, "
                    "and 'pal up' starts another", (int)daemon_pid(), home);
@@ -275,7 +297,7 @@ static _Noreturn void end_not_running(const char *marker)
 /* Connect to a daemon that runs without listening, or end it by its lock; or report that none runs. */
 static int reach_for_down(const char *marker)
 {
-    int fd = await_listening();
+    int fd = await_listening(false); /* an upgrade is not waited for: it begins again at the next start */
     pid_t pid = daemon_pid();
 
     if (fd >= 0)

@@ -1,9 +1,10 @@
-"""Draw terminals as SVG, with text that can be selected. Pure: screens in, text out."""
+"""Draw terminals as SVG, with text that can be selected, also as a recording. Pure: screens in, text out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby
+from itertools import accumulate, groupby
+from typing import Final
 
 import pyte
 from pyte.screens import Char
@@ -74,7 +75,98 @@ def draw(windows: Sequence[Window], description: str) -> str:
     return "\n".join(parts) + "\n"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shot:
+    """The windows of a recording at one time, how long they are shown, and a sentence about them."""
+
+    windows: Sequence[Window]
+    caption: str
+    duration_s: float
+
+
+def draw_recording(shots: Sequence[Shot], description: str) -> str:
+    """Return an animated picture: the same windows again and again, with other screens.
+
+    It is CSS only. A reader who wants no motion sees the last shot.
+    """
+    windows = shots[0].windows
+    width = max(one.x + one.width for one in windows)
+    bottom = max(one.y + one.height for one in windows)
+    height = bottom + CAPTION_H
+    total_s = sum(shot.duration_s for shot in shots)
+    screens = [[_rows(shot.windows[at]) for shot in shots] for at in range(len(windows))]
+    captions = [[_caption(shot.caption, bottom, width)] for shot in shots]
+    starts = [100 * one / total_s for one in accumulate((shot.duration_s for shot in shots), initial=0.0)]
+    layers = [layer for one in (*screens, captions) for layer in _layers(one, starts)]
+    style = (
+        f"text{{font:{FONT_SIZE}px {FONTS};white-space:pre}}.t{{font-size:12px}}.c{{font-size:15px}}"
+        f".s,.l{{animation:{total_s:g}s step-end infinite}}.s{{visibility:hidden}}"
+        "@media (prefers-reduced-motion:reduce){.s,.l{animation:none}}"
+    )
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(description)}">',
+        f"<title>{escape(description)}</title>",
+        f"<style>{style}{''.join(dict.fromkeys(layer.rule for layer in layers))}</style>",
+        *(line for window in windows for line in _frame(window)),
+        *(line for layer in layers for line in layer.lines),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    """Something that is shown for a part of a recording, and the rule for it."""
+
+    lines: Sequence[str]
+    rule: str = ""
+
+
+def _layers(contents: Sequence[Sequence[str]], starts: Sequence[float]) -> Iterator[_Layer]:
+    """Yield each content once for the shots in a row that have it. `starts` are percentages."""
+    at = 0
+    for content, same in groupby(contents):
+        end = at + len(list(same))
+        is_last = end == len(contents)
+        if at == 0 and is_last:
+            yield _Layer(lines=content)
+        else:
+            name, kind = f"s{at}-{end}", "l" if is_last else "s"
+            group = f'<g class="{kind}" style="animation-name:{name}">'
+            rule = _keyframes(name, starts[at], None if is_last else starts[end])
+            yield _Layer(lines=[group, *content, "</g>"], rule=rule)
+        at = end
+
+
+CAPTION_H: Final = 34.0
+
+
+def _caption(text: str, top: float, width: float) -> str:
+    # A grey that can be read on a light and on a dark page.
+    return (
+        f'<text class="c" x="{width / 2:.1f}" y="{top + 23:.1f}" text-anchor="middle" '
+        f'fill="#768390">{escape(text)}</text>'
+    )
+
+
+def _keyframes(name: str, begins: float, ends: float | None) -> str:
+    """Return the rule that shows something from one percentage of the recording to another."""
+    steps = "" if begins == 0 else "0%{visibility:hidden}"
+    steps += f"{begins:.2f}%{{visibility:visible}}"
+    steps += f"{ends:.2f}%{{visibility:hidden}}" if ends is not None else "to{visibility:visible}"
+    return f"@keyframes {name}{{{steps}}}"
+
+
 def _window(window: Window) -> list[str]:
+    return _frame(window) + _rows(window)
+
+
+def _rows(window: Window) -> list[str]:
+    return [line for row in range(window.screen.lines) for line in _row(window, row)]
+
+
+def _frame(window: Window) -> list[str]:
     x, y, width = window.x, window.y, window.width
     lights = [
         f'<circle cx="{x + 18 + 18 * at:.1f}" cy="{y + BAR_H / 2:.1f}" r="5.5" fill="{colour}"/>'
@@ -88,7 +180,6 @@ def _window(window: Window) -> list[str]:
         *lights,
         f'<text class="t" x="{x + width / 2:.1f}" y="{y + BAR_H / 2 + 4:.1f}" text-anchor="middle" '
         f'fill="{TITLE}">{escape(window.title)}</text>',
-        *(line for row in range(window.screen.lines) for line in _row(window, row)),
     ]
 
 

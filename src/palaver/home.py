@@ -266,6 +266,33 @@ class StartReport:
             sys.stderr.write(f"pal: {report}\n")
 
 
+class UpgradeMark:
+    """Says how far the upgrade of a log is, to clients that wait for the daemon: the file `upgrading`.
+
+    It contains the process id of the daemon, the number of events that are done, and that of all.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "upgrading"
+        self._shown = -1
+
+    def write(self, done: int, total: int) -> None:
+        """Write the numbers, if they are another percentage than before. A full disk is ignored."""
+        percent = 100 * done // total if total else 0
+        if percent == self._shown:
+            return
+        self._shown = percent
+        new = self._path.with_suffix(".new")
+        with suppress(OSError):
+            new.write_text(f"{os.getpid()} {done} {total}\n", encoding="ascii")
+            new.replace(self._path)
+
+    def remove(self) -> None:
+        """Remove the file. It may also be that of a daemon that was killed."""
+        with suppress(OSError):
+            self._path.unlink()
+
+
 def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
     """Take the lock of a home, waiting for a daemon that is stopping; None if one keeps running."""
     handle = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -304,7 +331,7 @@ async def wait_for_successor(home: Path) -> None:
 
 
 def lift_stop(home: Path) -> None:
-    """Remove the file that says that the bus was stopped on purpose. Call it only when a daemon is up."""
+    """Remove the file that says that the bus was stopped on purpose. Call it only in a daemon."""
     with suppress(OSError):
         (home / "down").unlink()
 

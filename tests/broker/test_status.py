@@ -1,11 +1,16 @@
 """Status reports of agents and the daemon, on both engines."""
 
+import asyncio
+
 import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus
 
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.errors import BadRequest, BadText, WhoAreYou
+from palaver.errors import BadRequest, BadText, NotAllowed, WhoAreYou
+from palaver.protocol.agents import Agent, Caller, Standing
 from palaver.protocol.requests import DaemonStarted, SetStatus
+
+GUEST = Caller(name="ann", standing=Standing.GUEST, kind="external")
 
 
 async def test_status_is_stored_with_its_details(bus: Bus) -> None:
@@ -41,6 +46,76 @@ async def test_exited_status_is_a_bye(bus: Bus) -> None:
     assert [first.type, first.payload["reason"]] == ["agent.bye", "exited"]
     assert second.payload["reason"] == "done"
     assert bus.agent("luna").left
+
+
+async def test_conditional_status_depends_on_the_stored_state(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    seen: list[str] = []
+
+    def is_idle(agent: Agent) -> bool:
+        seen.append(agent.state)
+        return agent.state == "idle"
+
+    first, second = await asyncio.gather(
+        bus.broker.submit_status(luna, SetStatus(state="active", detail="one"), only_if=is_idle),
+        bus.broker.submit_status(luna, SetStatus(state="active", detail="two"), only_if=is_idle),
+    )
+
+    assert first.event is not None
+    assert second.event is None
+    assert (seen[-1], bus.agent("luna").detail) == ("active", "one")
+
+
+async def test_conditional_status_sees_one_that_is_being_stored(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    _, written = await asyncio.gather(
+        bus.broker.submit(luna, SetStatus(state="blocked", detail="permission: Bash")),
+        bus.broker.submit_status(
+            luna, SetStatus(state="active"), only_if=lambda agent: agent.state != "blocked"
+        ),
+    )
+
+    assert written.event is None
+    assert bus.agent("luna").detail == "permission: Bash"
+
+
+async def test_first_conditional_idle_status_makes_an_agent_ready(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    await bus.broker.submit_status(luna, SetStatus(state="idle"), only_if=lambda agent: False)
+    was_ready = bus.agent("luna").ready
+    await bus.broker.submit_status(luna, SetStatus(state="idle"), only_if=lambda agent: True)
+
+    assert (was_ready, bus.agent("luna").ready) == (False, True)
+
+
+async def test_exited_status_also_obeys_its_condition(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    kept = await bus.broker.submit_status(luna, SetStatus(state="exited"), only_if=lambda agent: False)
+    has_left = bus.agent("luna").left
+    await bus.broker.submit_status(luna, SetStatus(state="exited"), only_if=lambda agent: True)
+
+    assert kept.event is None
+    assert (has_left, bus.agent("luna").left) == (False, True)
+
+
+async def test_agent_that_has_left_gets_no_conditional_status(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    await bus.submit(luna, SetStatus(state="exited"))
+
+    written = await bus.broker.submit_status(luna, SetStatus(state="active"), only_if=lambda agent: True)
+
+    assert written.event is None
+    assert bus.agent("luna").state == "exited"
+
+
+async def test_conditional_status_needs_the_same_rights(bus: Bus) -> None:
+    with pytest.raises(WhoAreYou):
+        await bus.broker.submit_status(HUMAN, SetStatus(state="idle"), only_if=lambda agent: True)
+    with pytest.raises(NotAllowed):
+        await bus.broker.submit_status(GUEST, SetStatus(state="idle"), only_if=lambda agent: True)
 
 
 async def test_only_an_agent_has_a_status(bus: Bus) -> None:

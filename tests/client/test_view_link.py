@@ -1,7 +1,9 @@
 """A view of a real daemon: it outlives it, and loses and repeats nothing."""
 
 import asyncio
+import fcntl
 import json
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -134,6 +136,31 @@ async def test_view_continues_after_down_and_up(bus: Bus) -> None:
         assert again.epoch != first.epoch
         assert [event.seq for event in again.events] == list(range(first.seq + 1, again.seq + 1))
         assert (await link.ask(AskAgents(), AgentsPage)).total == 0
+
+
+async def test_view_reports_an_upgrade_of_the_log_and_continues(bus: Bus) -> None:
+    async with opened(bus.home) as (_, records):
+        first = await take_snapshot(records)
+        bus.pal("down")
+        with (bus.home / "daemon.lock").open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.write(f"{os.getpid()}\n")
+            lock.truncate()
+            lock.flush()
+            (bus.home / "upgrading").write_text(f"{os.getpid()} 40 300\n")
+            away = await take(records)
+            while isinstance(away, BusAway) and away.upgraded is None:
+                away = await take(records)
+            (bus.home / "upgrading").unlink()
+
+        waiting = asyncio.create_task(take_snapshot(records))
+        await asyncio.to_thread(bus.pal, "up")
+        async with asyncio.timeout(LIMIT_S):
+            again = await waiting
+
+        assert away == BusAway(why="the bus is upgrading its log (13 %)", upgraded=13)
+        assert again.is_continued
+        assert [event.seq for event in again.events] == list(range(first.seq + 1, again.seq + 1))
 
 
 async def test_view_does_not_start_a_bus_that_was_stopped(bus: Bus) -> None:

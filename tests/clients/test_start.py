@@ -191,6 +191,119 @@ def test_daemon_that_does_not_listen_yet_is_waited_for(
     os.close(lock)
 
 
+class Upgrade:
+    """A daemon that has its lock and upgrades its log: the process of the test."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._lock = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def reach(self, done: int, total: int = 300) -> None:
+        (self._home / "upgrading.new").write_text(f"{os.getpid()} {done} {total}\n")
+        (self._home / "upgrading.new").replace(self._home / "upgrading")
+
+    def end(self) -> None:
+        os.close(self._lock)
+
+
+@pytest.fixture
+def upgrade(home: Path) -> Iterator[Upgrade]:
+    found = Upgrade(home)
+    yield found
+    found.end()
+
+
+def next_line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stderr is not None
+    return process.stderr.readline().decode()
+
+
+@pytest.mark.parametrize("has_starter", [False, True])
+def test_client_waits_for_an_upgrade_and_reports_its_progress(
+    pal: Pal, home: Path, upgrade: Upgrade, request: pytest.FixtureRequest, has_starter: bool
+) -> None:
+    lock = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT)
+    if has_starter:  # Another client has started the daemon, and waits for it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    upgrade.reach(40)
+    process = pal.start("list")
+
+    first = next_line(process)
+    upgrade.reach(41)
+    upgrade.reach(240)
+    second = next_line(process)
+    daemon: Daemon = request.getfixturevalue("daemon")
+    daemon.accept().quit()
+
+    assert process.wait(LIMIT_S) == 0
+    assert first == "pal: the bus is upgrading its log (13 %); waiting up to 10 minutes\n"
+    assert second == "pal: the bus is upgrading its log (80 %)\n"
+    assert pal.notes() == []
+    os.close(lock)
+
+
+def test_client_that_starts_the_daemon_reports_an_upgrade(pal: Pal, home: Path) -> None:
+    process = pal.start("list", env={"PALAVER_TEST_DAEMON": "upgrade"})
+
+    line = next_line(process)
+    (home / "go").touch()
+    out, _ = process.communicate(timeout=LIMIT_S)
+
+    assert (line, out) == (
+        "pal: the bus is upgrading its log (50 %); waiting up to 10 minutes\n",
+        b"served\n",
+    )
+
+
+def test_mark_of_a_daemon_that_was_killed_is_ignored(pal: Pal, home: Path) -> None:
+    (home / "upgrading").write_text("1 40 300\n")
+    (home / "daemon.lock").write_text("1\n")
+
+    result = pal.run("list")
+
+    assert (result.status, result.out, result.err) == (0, b"served\n", b"")
+
+
+@pytest.mark.parametrize("text", ["", "x y z", "1 2", "9" * 99, "\0"])
+def test_unreadable_mark_of_an_upgrade_is_ignored(pal: Pal, home: Path, text: str) -> None:
+    (home / "upgrading").write_text(text)
+
+    assert pal.run("list").out == b"served\n"
+
+
+def test_down_does_not_wait_for_an_upgrade(pal: Pal, home: Path) -> None:
+    starting = pal.start("list", env={"PALAVER_TEST_DAEMON": "upgrade"})
+    next_line(starting)
+
+    result = pal.run("down")
+
+    assert (result.status, b"the bus is stopped" in result.out) == (0, True)
+    starting.communicate(timeout=LIMIT_S)
+
+
+def test_hook_ends_at_once_during_an_upgrade(pal: Pal, upgrade: Upgrade) -> None:
+    upgrade.reach(40)
+
+    result = pal.run("hook", "claude", "Stop")
+
+    assert (result.status, result.out, result.err) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("pal", ["python"], indirect=True)
+def test_wait_for_an_upgrade_has_a_limit(
+    in_process: Pal, upgrade: Upgrade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade.reach(90)
+    monkeypatch.setattr("palaver.client.start.UPGRADE_LIMIT_S", 0)
+
+    with pytest.raises(StartError, match=r"still upgrading its log after 0 minutes \(30 % is done\)"):
+        ensure_daemon(str(in_process.home))
+
+    assert in_process.notes() == []
+
+
 @pytest.mark.parametrize(
     ("part", "text"),
     [

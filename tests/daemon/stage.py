@@ -334,9 +334,9 @@ def write_settings(home: Home, **values: str | int) -> None:
     (home.path / "config.toml").write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items()))
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
+def wait_until(is_so: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Poll until a condition holds, for facts that only the system shows. Sleep between checks."""
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + limit_s
     while not is_so():
         assert time.monotonic() < end, "it never came to be so"
         time.sleep(0.005)

@@ -72,7 +72,7 @@ async def test_agent_may_open_a_view_and_is_not_the_person(bus: Home) -> None:
 async def test_ledgers_of_both_views_equal_the_receipts_of_the_command() -> None:
     with bus_with_page(brake_per_minute=150) as home:
         chance = random.Random(16)
-        seqs = await _send_some(home, chance)
+        seqs = await send_some(home, chance)
         link, page = ViewLink(str(home.path)), PageClient(home)
         await asyncio.to_thread(page.sign_in)
 
@@ -84,7 +84,7 @@ async def test_ledgers_of_both_views_equal_the_receipts_of_the_command() -> None
     assert len(seqs) >= MESSAGES
 
 
-async def _send_some(home: Home, chance: random.Random) -> list[int]:
+async def send_some(home: Home, chance: random.Random) -> list[int]:
     """Send random messages, answer and acknowledge some, and leave others open. Return their seqs."""
     seqs: list[int] = []
     async with (

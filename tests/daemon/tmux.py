@@ -53,8 +53,8 @@ class Pane:
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def screen(self, *, with_colours: bool = False) -> list[str]:
-        """Return the current screen, line by line."""
-        shown = self._tmux("capture-pane", "-p", *(["-e"] if with_colours else []))
+        """Return the current screen, line by line; with colours also the blanks at the ends of lines."""
+        shown = self._tmux("capture-pane", "-p", *(["-e", "-N"] if with_colours else []))
         return shown.rstrip("\n").split("\n")
 
     def shows(self, *texts: str) -> list[str]:

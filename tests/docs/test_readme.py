@@ -179,6 +179,17 @@ def test_picture_shows_the_story() -> None:
     assert len(short) > 8
 
 
+def test_recording_shows_the_three_answers_and_has_no_script() -> None:
+    recording = (ROOT / "docs" / "ui-recording.svg").read_text(encoding="utf-8")
+    shown = re.sub(r"<[^>]+>", "", recording)
+
+    answers = ("approve this request of luna?", "release?", "reply to #", "Nothing waits for you.")
+    assert [text for text in ("3 need you", *answers) if text not in shown] == []
+    assert re.findall(r"<script|\bon\w+=|https?://(?!www\.w3\.org/2000/svg)", recording) == []
+    assert len(recording) < 400_000
+    assert "(docs/ui-recording.svg)" in README
+
+
 def test_picture_of_the_dashboard_names_all_its_screens() -> None:
     shown = re.sub(r"<[^>]+>", "", (ROOT / "docs" / "ui.svg").read_text(encoding="utf-8"))
 

@@ -3,7 +3,8 @@
 from xml.etree import ElementTree as ET
 
 import pyte
-from tools.terminal_svg import BACKGROUND, CELL_H, CELL_W, COLOURS, Window, draw
+import pytest
+from tools.terminal_svg import BACKGROUND, CELL_H, CELL_W, COLOURS, Shot, Window, draw, draw_recording
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -48,3 +49,51 @@ def test_reverse_text_has_a_background() -> None:
     assert texts(picture)["bar"]["fill"] == BACKGROUND
     widths = [float(one.attrib["width"]) for one in picture.iter(f"{SVG}rect")]
     assert round(3 * CELL_W, 1) in widths
+
+
+@pytest.fixture
+def recording() -> ET.Element:
+    """Two shots of two windows: only the first window and the caption change."""
+    first, second, other = (pyte.Screen(20, 3) for _ in range(3))
+    for screen, content in ((first, b"one"), (second, b"two"), (other, b"same")):
+        pyte.ByteStream(screen).feed(content)
+    shots = [
+        Shot(
+            windows=[Window(title="a", screen=screen), Window(title="b", screen=other, x=200.0)],
+            caption=f"<{number}>",
+            duration_s=2.0,
+        )
+        for number, screen in enumerate((first, second))
+    ]
+    return ET.fromstring(draw_recording(shots, "a story"))
+
+
+def groups(picture: ET.Element) -> dict[str, str]:
+    """Return the animation of each text that is not always shown."""
+    found = {}
+    for group in picture.iter(f"{SVG}g"):
+        for text in group.iter(f"{SVG}text"):
+            found[text.text or ""] = f"{group.attrib['class']} {group.attrib['style']}"
+    return found
+
+
+def test_recording_shows_each_screen_in_its_time_and_the_same_one_once(recording: ET.Element) -> None:
+    style = recording.findtext(f"{SVG}style") or ""
+
+    assert groups(recording) == {
+        "one": "s animation-name:s0-1",
+        "two": "l animation-name:s1-2",
+        "<0>": "s animation-name:s0-1",
+        "<1>": "l animation-name:s1-2",
+    }
+    assert [one.text for one in recording.iter(f"{SVG}text")].count("same") == 1
+    assert style.count("@keyframes s0-1{0.00%{visibility:visible}50.00%{visibility:hidden}}") == 1
+    assert "@keyframes s1-2{0%{visibility:hidden}50.00%{visibility:visible}to{visibility:visible}}" in style
+
+
+def test_recording_without_motion_shows_its_last_screens(recording: ET.Element) -> None:
+    style = recording.findtext(f"{SVG}style") or ""
+
+    assert ".s{visibility:hidden}" in style
+    assert ".l{visibility" not in style
+    assert "@media (prefers-reduced-motion:reduce){.s,.l{animation:none}}" in style

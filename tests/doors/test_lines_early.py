@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.lines_holders import EarlyWords, is_before_dialog, says_less
+from palaver.doors.lines_holders import ScreenReports, is_before_dialog, says_less
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.lanes import LaneKind, LaneLevel
 from palaver.protocol.requests import DIALOG, SetStatus
@@ -66,7 +66,7 @@ class Early:
         self.nova = nova
         self.started: list[asyncio.Task[None]] = []
         services = SimpleNamespace(broker=bus.broker, delivery=bus.delivery, clock=bus.clock)
-        self.words = EarlyWords(cast("Services", services), self._start)
+        self.words = ScreenReports(cast("Services", services), self._start)
 
     def _start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         self.started.append(asyncio.ensure_future(work))

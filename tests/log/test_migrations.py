@@ -100,3 +100,17 @@ def test_full_text_index_of_an_older_log_is_filled_again(connection: sqlite3.Con
     found = connection.execute("SELECT count(*) FROM events_fts WHERE events_fts MATCH '运行测试'").fetchone()
     assert found == (0,)
     assert connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchall() == []
+
+
+def test_upgrade_of_an_older_file_is_reported_before_its_first_step(connection: sqlite3.Connection) -> None:
+    calls: list[int] = []
+
+    def note() -> None:
+        calls.append(connection.execute("PRAGMA user_version").fetchone()[0])
+
+    migrate(connection, [ONE], note)  # a new file
+    migrate(connection, [ONE], note)  # nothing to do
+    assert calls == []
+    migrate(connection, [ONE, TWO], note)
+
+    assert calls == [1]

@@ -31,12 +31,19 @@ CAUGHT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that a client handles, and that a daemon must not inherit as ignored."""
 
 _READY_FD = 3
+_LOOK_S = 0.1
+"""Seconds between two looks at a daemon that is starting."""
+_POLL_S = 0.02
+"""Seconds between two tries to reach a daemon, or to take the start lock."""
 _LINE_BYTES = 4095
 _DAEMON_NAMES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
-def spawn(home: str, python: str) -> str:
-    """Start a daemon and wait until it listens. Return the rest of an error sentence, empty on success."""
+def spawn(home: str, python: str, look: Callable[[], object] = lambda: None) -> str:
+    """Start a daemon and wait until it listens. Return the rest of an error sentence, empty on success.
+
+    `look` is called several times a second during the wait, and may end it by an error.
+    """
     notes = f"{home}/daemon.log"
     size = _size_of(notes)
     ready, report = os.pipe()
@@ -48,10 +55,10 @@ def spawn(home: str, python: str) -> str:
         _detach(home, python, report)
     os.close(report)
     os.waitpid(child, 0)
-    text = b""
-    while text != b"ok\n" and (piece := os.read(ready, 4096)):
-        text += piece
-    os.close(ready)
+    try:
+        text = _read_report(ready, look)
+    finally:
+        os.close(ready)
     if text == b"ok\n":
         return ""
     if text:
@@ -59,6 +66,20 @@ def spawn(home: str, python: str) -> str:
     if why := _last_line(notes, size):
         return f": {why} (see {notes})"
     return f" and printed no reason (was it killed?); see {notes}"
+
+
+def _read_report(ready: int, look: Callable[[], object]) -> bytes:
+    import select
+
+    text = b""
+    while text != b"ok\n":
+        if not select.select([ready], [], [], _LOOK_S)[0]:
+            look()
+        elif piece := os.read(ready, 4096):
+            text += piece
+        else:
+            break
+    return text
 
 
 def _size_of(path: str) -> int:
@@ -156,6 +177,9 @@ GONE_LIMIT_S = 10.0
 DEAF_LIMIT_S = 5.0
 """How long a running daemon may take until it listens: after its start, or after its socket was removed."""
 
+UPGRADE_LIMIT_S = 600.0
+"""How long a client waits while a daemon upgrades the log of an older version."""
+
 _ADDRESS_BYTES = 104 if sys.platform == "darwin" else 108
 
 
@@ -165,6 +189,48 @@ class StartError(Exception):
 
 class NoHope(StartError):
     """A retry will not help: access is denied, or the bus was stopped on purpose."""
+
+
+class Patience:
+    """The wait of one client for a starting daemon. It reports the progress of an upgrade of the log."""
+
+    def __init__(self, home: str, report: Callable[[str], None] | None = None) -> None:
+        self._home = home
+        self._report = report
+        self._begin_s = time.monotonic()
+        self._shown = -1
+
+    def look(self) -> bool:
+        """Return whether the daemon upgrades its log now. Raises StartError if that takes too long."""
+        percent = upgraded_percent(self._home)
+        if percent is None:
+            return False
+        minutes = int(UPGRADE_LIMIT_S // 60)
+        if time.monotonic() - self._begin_s > UPGRADE_LIMIT_S:
+            raise StartError(
+                f"the bus is still upgrading its log after {minutes} minutes ({percent} % is done); nothing "
+                f"is lost: try again later, or see {self._home}/daemon.log"
+            )
+        if percent // 10 > self._shown and self._report is not None:
+            limit = f"; waiting up to {minutes} minutes" if self._shown < 0 else ""
+            self._report(f"the bus is upgrading its log ({percent} %){limit}")
+            self._shown = percent // 10
+        return True
+
+
+def upgraded_percent(home: str) -> int | None:
+    """Return how much of its log the running daemon has upgraded; None if it does not upgrade it now."""
+    try:
+        found = os.open(f"{home}/upgrading", os.O_RDONLY)
+        try:
+            pid, done, total = map(int, os.read(found, 100).split())
+        finally:
+            os.close(found)
+    except (OSError, ValueError):
+        return None
+    if pid != daemon_pid(home) or not is_daemon_alive(home):  # It was killed during an upgrade.
+        return None
+    return min(100, 100 * done // total) if total > 0 else 0
 
 
 def ensure_daemon(home: str, *, person: bool | None = None) -> None:
@@ -212,12 +278,14 @@ def start(
     person: bool | None = None,
     spawned: Callable[[], None] | None = None,
     up: str = "pal up",
+    report: Callable[[str], None] | None = None,
 ) -> Socket | None:
     """Start the daemon, or wait for the one that another client is starting, and connect to it.
 
     None means that it was lost again at once. The marker of `pal down` is respected as in `ensure_daemon`;
     the daemon removes it once it is up.
     `spawned` is called if this process starts the daemon. `up` is the command that a refusal advises.
+    `report` gets sentences about an upgrade of the log, which can take minutes.
     """
     marker = f"{home}/down"
     if os.path.lexists(marker) and not (is_person() if person is None else person):
@@ -227,11 +295,25 @@ def start(
         lock = above_stdio(os.open(f"{home}/start.lock", os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise StartError(unusable_home(home, error)) from error
+    patience = Patience(home, report)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _start_alone(home, spawned)
+        return _lock_start(home, lock, patience) or _start_alone(home, spawned, patience)
     finally:
         os.close(lock)
+
+
+def _lock_start(home: str, lock: int, patience: Patience) -> Socket | None:
+    """Take the start lock; or connect to the daemon that another client has started meanwhile."""
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            patience.look()
+            time.sleep(_POLL_S)
+            if wire := reach(home):
+                return wire
+        else:
+            return None
 
 
 def unusable_home(home: str, error: OSError) -> str:
@@ -278,15 +360,20 @@ def is_daemon_alive(home: str) -> bool:
         os.close(lock)
 
 
-def await_listening(home: str) -> Socket | None:
+def await_listening(home: str, patience: Patience | None = None) -> Socket | None:
     """Connect to the daemon; wait for one that runs but does not listen. Return None if the wait fails.
 
-    Such a daemon is stopping, has just started, or is replacing a removed socket.
+    Such a daemon is stopping, has just started, or is replacing a removed socket. One that upgrades its log
+    is waited for much longer with patience, and not at all without.
     """
     limit_s = time.monotonic() + DEAF_LIMIT_S
     wire = reach(home)
     while wire is None and is_daemon_alive(home) and time.monotonic() < limit_s:
-        time.sleep(0.02)
+        if patience is None and upgraded_percent(home) is not None:
+            break
+        if patience is not None and patience.look():
+            limit_s = time.monotonic() + DEAF_LIMIT_S
+        time.sleep(_POLL_S)
         wire = reach(home)
     return wire
 
@@ -362,9 +449,9 @@ def _connect_far(wire: Socket, home: str) -> None:
             os.close(back)
 
 
-def _start_alone(home: str, spawned: Callable[[], None] | None) -> Socket | None:
+def _start_alone(home: str, spawned: Callable[[], None] | None, patience: Patience) -> Socket | None:
     """Start the daemon; the caller has the start lock, so no other process does."""
-    wire = await_listening(home)
+    wire = await_listening(home, patience)
     if wire is None:
         if is_daemon_alive(home):
             raise StartError(
@@ -373,7 +460,7 @@ def _start_alone(home: str, spawned: Callable[[], None] | None) -> Socket | None
             )
         if spawned is not None:
             spawned()
-        if why := spawn(home, find_python()):
+        if why := spawn(home, find_python(), patience.look):
             raise StartError(f"the daemon did not start{why}")
         wire = reach(home)
     return wire

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from palaver.client.connection import Stream
+from palaver.client.start import upgraded_percent
 from palaver.client.wire import ReplyLine, Wire, open_wire
 from palaver.errors import Disconnected, PalaverError, Unavailable
 from palaver.protocol.lines import AckOp, AskOp, NoticeOp, NoticeReply, Op, ViewOp, op_to_json
@@ -19,6 +20,8 @@ from palaver.protocol.views import AnyAsk, Changes, Snapshot, ViewValue
 
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between two tries to reach the daemon; the last one is repeated."""
+_LOOK_S: Final = 0.5
+"""Seconds between two looks at a daemon that is away: it may be upgrading its log."""
 _LIMIT_WAITING: Final = 100
 """Records that wait here to be taken. At this limit reading pauses, and the daemon keeps the rest."""
 _LIMIT_ACKED: Final = 1000
@@ -32,9 +35,11 @@ _decode_notice: Final = msgspec.json.Decoder(NoticeReply).decode
 
 
 class BusAway(msgspec.Struct, frozen=True, kw_only=True):
-    """The connection is lost. The next record is a snapshot, once the bus can be reached again."""
+    """The connection is lost. A snapshot follows once the bus can be reached again."""
 
     why: str = ""
+    upgraded: int | None = None
+    """How much of its log a starting daemon has upgraded, in percent; None if it does not do that."""
 
 
 Record = Snapshot | Changes | BusAway
@@ -86,7 +91,23 @@ class ViewLink:
                 yield BusAway(why=str(lost))
             if failures > 1:  # A daemon that answers nothing is not asked again and again.
                 await self._pause(_PAUSES_S[min(failures, len(_PAUSES_S)) - 1])
-            wire = await self._returned(wire)
+            returning = asyncio.ensure_future(self._returned(wire))
+            try:
+                async for percent in self._upgrades(returning):
+                    yield BusAway(why=f"the bus is upgrading its log ({percent} %)", upgraded=percent)
+                wire = await returning
+            finally:
+                returning.cancel()
+
+    async def _upgrades(self, returning: "asyncio.Future[Wire | None]") -> AsyncGenerator[int, None]:
+        """Yield how far a daemon is with an upgrade of its log, after each change, until it listens."""
+        shown: int | None = None
+        while not returning.done():
+            await asyncio.wait((returning,), timeout=_LOOK_S)
+            percent = None if returning.done() else upgraded_percent(self._home)
+            if percent is not None and percent != shown:
+                shown = percent
+                yield percent
 
     async def _begin(self, wire: Wire) -> Snapshot:
         """Open the view on a new connection, after the last record of the one before."""

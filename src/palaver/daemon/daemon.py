@@ -34,11 +34,12 @@ from palaver.doors.http.server import HttpDoor
 from palaver.doors.irc.server import IrcDoor
 from palaver.doors.lines_holders import take_up_reports
 from palaver.doors.unix import AdoptedDoor, UnixDoor
-from palaver.errors import DiskFull, PalaverError, Unavailable
+from palaver.errors import DiskFull, PalaverError, ShuttingDown, Unavailable
 from palaver.home import (
     LIMIT_DAEMON_TRACE_BYTES,
     StartReport,
     TraceFile,
+    UpgradeMark,
     file_id,
     lift_stop,
     prune_traces,
@@ -403,13 +404,21 @@ class Daemon:
         True means: start again with a new daemon, because a disk that was full at the start has room now.
         """
         sql_limit_s = self._live.now.sql_timeout_ms / 1000
+        mark = UpgradeMark(self._home)
+        mark.remove()
         log = await SqliteLog.open(
-            self._home, apply=apply, fold_version=FOLD_VERSION, clock=self._clock, sql_limit_s=sql_limit_s
+            self._home,
+            apply=apply,
+            fold_version=FOLD_VERSION,
+            clock=self._clock,
+            sql_limit_s=sql_limit_s,
+            upgrading=lambda: self._begin_upgrade(mark),
         )
         if log.lost:
             _logger.error("%s; 'pal doctor' says what to do", log.lost)
         try:
-            await self._renew_rows(log)
+            await self._renew_rows(log, mark)
+            mark.remove()
             failure = await self._serve(log, ready)
         finally:
             await log.close()
@@ -417,22 +426,36 @@ class Daemon:
             raise failure
         return self._reason == DISK_HAS_ROOM
 
-    async def _renew_rows(self, log: SqliteLog) -> None:
+    def _begin_upgrade(self, mark: UpgradeMark) -> None:
+        """Let other clients wait, also after 'pal down': the daemon listens only after the upgrade."""
+        mark.write(0, 0)
+        if not self._stopped.is_set():
+            lift_stop(self._home)
+
+    async def _renew_rows(self, log: SqliteLog, mark: UpgradeMark) -> None:
         """Build the state again if an older version made it: once after an upgrade, before any door opens.
 
-        If that fails, the daemon serves with the old state, and the next start tries again.
+        If that fails, or the daemon is stopped meanwhile, the next start tries again. After a failure the
+        daemon serves with the old state.
         """
         if not log.is_fold_old:
             return
+        self._begin_upgrade(mark)
         began_s = self._clock.monotonic_s()
-        _logger.info("building the state again from the events, up to #%d, after an upgrade", log.last())
+        last = log.last()
+        _logger.info("building the state again from the events, up to #%d, after an upgrade", last)
 
         def report(count: int) -> None:
+            if self._stopped.is_set():
+                raise ShuttingDown("the daemon was stopped")
+            mark.write(count, last)
             if count % _REPORTED_EVENTS == 0:
                 _logger.info("building the state again: %d events so far", count)
 
         try:
             count = await log.rebuild(report)
+        except ShuttingDown:
+            _logger.info("the state was not built again: the daemon was stopped; the next start does it")
         except PalaverError as error:
             _logger.error("the state could not be built again, so some lists are not complete: %s", error)
         else:

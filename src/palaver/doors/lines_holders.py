@@ -53,7 +53,7 @@ from palaver.protocol.lines import (
     TypedOp,
     push_line,
 )
-from palaver.protocol.requests import DIALOG, Join, Leave, SetStatus, Typed
+from palaver.protocol.requests import DIALOG, Gone, Join, SetStatus, Typed
 from palaver.protocol.text import check_text
 from palaver.services.agents import Hold, Push, with_hidden_keys
 from palaver.services.evidence import is_state_of
@@ -110,14 +110,28 @@ class ScreenReport:
         return self.has_hooks and known.ready and not is_of_screen
 
 
-class EarlyWords:
-    """The early reports of one holder, at most one for each agent: the last."""
+class ScreenReports:
+    """The reports of one holder. Early ones are kept, at most one for each agent: the last."""
 
     def __init__(self, services: Services, start: Start) -> None:
         self._services = services
         self._start = start
         self._kept: dict[str, asyncio.Task[None]] = {}
         self._newest: dict[str, SetStatus] = {}
+
+    async def report(self, caller: Caller, status: SetStatus) -> None:
+        """Store a status, unless hooks have reported it in more detail, or keep it if it may be too early."""
+        broker = self._services.broker
+        self.hear(caller.name, status)
+        if status.file:  # Not every harness has hooks that name changed files, and no change may be lost.
+            await broker.submit(caller, status)
+            return
+        conversation = self._services.agents.conversations.get(caller.name)
+        reported = None if conversation is None else conversation.reported
+        report = ScreenReport(status, conversation is not None, reported)
+        await broker.submit_status(caller, status, only_if=report.is_news)
+        if report.early is not None:
+            self.keep(report.early, status)
 
     def hear(self, agent: str, status: SetStatus) -> None:
         """Discard the kept report of an agent, because a newer one arrived."""
@@ -302,7 +316,7 @@ class Holding:
         self._see = see
         self._push = push
         self._holds: dict[str, Hold] = {}
-        self._early = EarlyWords(services, start)
+        self._screens = ScreenReports(services, start)
 
     async def hold(self, op: HoldOp) -> dict[str, object]:
         """Register the agent in a child of the holder, or resume it.
@@ -401,24 +415,12 @@ class Holding:
         await self._services.broker.submit(SYSTEM_CALLER, request)
 
     async def report(self, name: str, status: SetStatus) -> None:
-        """Store a status; that of a held agent only if hooks have not reported it in more detail.
-
-        A status from the screen that may be too early is kept and stored later, unless a newer one arrives.
-        """
-        broker, caller = self._services.broker, self._names.caller(name)
-        if caller.name not in self._holds:
-            await broker.submit(caller, status)
-            return
-        self._early.hear(caller.name, status)
-        if status.file:  # Not every harness has hooks that name changed files, and no change may be lost.
-            await broker.submit(caller, status)
-            return
-        conversation = self._services.agents.conversations.get(caller.name)
-        reported = None if conversation is None else conversation.reported
-        report = ScreenReport(status, conversation is not None, reported)
-        await broker.submit_status(caller, status, only_if=report.is_news)
-        if report.early is not None:
-            self._early.keep(report.early, status)
+        """Store the status of an agent. That of a held one is from its screen; a hook may know more."""
+        caller = self._names.caller(name)
+        if caller.name in self._holds:
+            await self._screens.report(caller, status)
+        else:
+            await self._services.broker.submit(caller, status)
 
     def tell(self, op: TellOp) -> None:
         """Pass a holder's reply to the request it belongs to."""
@@ -434,7 +436,7 @@ class Holding:
 
     def close(self) -> None:
         """Remove all holds of the closed connection."""
-        self._early.close()
+        self._screens.close()
         for hold in self._holds.values():
             self._services.agents.holds.close(hold)
 
@@ -636,7 +638,9 @@ async def _take_up(services: Services, report: ExitReport) -> None:
         if whose is not None and (whose is agent or _is_below(services, whose, agent)):
             await _recover(services, whose, [one for one in report.outcomes if one.name == name])
     if not agent.left:
-        await services.broker.submit(caller_for(agent), Leave(reason=report.reason))
+        # Only from the process that it was in: a person may have resumed it meanwhile.
+        gone = Gone(name=agent.name, reason=report.reason, seat=agent.seat)
+        await services.broker.submit(SYSTEM_CALLER, gone)
 
 
 async def _recover(services: Services, agent: Agent, outcomes: Sequence[Outcome]) -> None:

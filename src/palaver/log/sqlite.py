@@ -307,8 +307,11 @@ class SqliteLog:
         device: str | None = None,
         sql_limit_s: float = TIME_LIMIT_S,
         pace: CommitPace | None = None,
+        upgrading: Callable[[], None] | None = None,
     ) -> "SqliteLog":
         """Open the log in a directory, or create it; nothing in it is scanned.
+
+        `upgrading` is called in a thread before the file of an older version is changed, which can take long.
 
         `fold_version` is the version of `apply`: if another one made the rows, `is_fold_old` is true. The
         device id is drawn when the log is created, or taken from `device`, and kept permanently. Raises
@@ -318,7 +321,7 @@ class SqliteLog:
         blobs = Blobs(directory / "blobs")
         try:
             connection, kept_device = await asyncio.to_thread(
-                _prepare, path, device or _draw_device(), clock.now_ms(), fold_version
+                _prepare, path, device or _draw_device(), clock.now_ms(), fold_version, upgrading
             )
             files = LogFiles(path)
             mark = SeqMark(directory, kept_device)
@@ -531,12 +534,14 @@ class SqliteLog:
         return list(readable_events(rows, self._blobs))
 
 
-def _prepare(path: Path, device: str, now_ms: int, fold_version: int) -> tuple[sqlite3.Connection, str]:
+def _prepare(
+    path: Path, device: str, now_ms: int, fold_version: int, upgrading: Callable[[], None] | None
+) -> tuple[sqlite3.Connection, str]:
     """Open and migrate the file. Return the writer's connection and the stored device id."""
     put_saved_back(path)
     connection = connect_writer(path)
     try:
-        migrate(connection)
+        migrate(connection, upgrading=upgrading)
         found = connection.execute("SELECT value FROM meta WHERE key = 'device'").fetchone()
         if found is None:
             connection.execute(

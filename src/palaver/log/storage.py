@@ -333,8 +333,14 @@ MIGRATIONS: Final[tuple[str, ...]] = tuple(
 """Step n leads from schema n to schema n + 1."""
 
 
-def migrate(connection: sqlite3.Connection, steps: Sequence[str] = MIGRATIONS) -> int:
+def migrate(
+    connection: sqlite3.Connection,
+    steps: Sequence[str] = MIGRATIONS,
+    upgrading: Callable[[], None] | None = None,
+) -> int:
     """Bring the file to the newest schema. Return the number of steps.
+
+    `upgrading` is called first for a file that an older version wrote.
 
     All steps are one transaction: a crash leaves the old schema or the new one. Raises NewerSchema, and
     changes nothing, for a file that a newer Palaver wrote, and StorageFailed for one that another program
@@ -349,6 +355,8 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[str] = MIGRATIONS) -
             if _number(connection, "SELECT count(*) FROM sqlite_schema"):
                 raise StorageFailed("the log's file belongs to another program")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        if upgrading is not None and 0 < found < len(steps):
+            upgrading()
         for step in steps[found:]:
             for statement in _statements(step):
                 connection.execute(statement)

@@ -9,6 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, Self, TypeVar
@@ -19,7 +20,7 @@ from palaver.clock import CallLater, Clock, Timer
 from palaver.config import Settings
 from palaver.domain.routing import Directory
 from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, outlook, take_facts
-from palaver.errors import BadRequest, PalaverError, StorageFailed, Unavailable
+from palaver.errors import BadRequest, NotFound, PalaverError, StorageFailed, Unavailable
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.agents import Agent
 from palaver.protocol.envelope import Event, room_id_of
@@ -32,6 +33,7 @@ from palaver.protocol.events import (
     TextRemoved,
 )
 from palaver.protocol.lanes import Delivering
+from palaver.protocol.lines import push_line
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.views import (
@@ -57,6 +59,7 @@ from palaver.services.view_pages import (
     last_message,
     let_others_run,
 )
+from palaver.state.agents import read_mail
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -73,6 +76,8 @@ LIMIT_CONTINUED: Final = 2000
 FLOOD_A_SECOND: Final = 20
 """Changes in a second while each has many events: a record costs more than its events."""
 _MANY_EVENTS: Final = 150
+_FULL_RECORD: Final = 500
+"""Events that do not wait for a longer pause: the log has only the newest ones in memory."""
 _LIMIT_EVENTS: Final = 1000
 """Events in one record; further ones follow in the next."""
 _LIMIT_AGENTS: Final = 100
@@ -80,10 +85,14 @@ _LIMIT_AGENTS: Final = 100
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
 _LIMIT_ROOMS: Final = 20
+_LIMIT_WAITING: Final = 20
+"""Waiting messages of an agent that are read again when the gate of a lane changes."""
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _REMOVAL_MS: Final = 500
 """Milliseconds between two looks at a message whose text is being removed: no event reports the end."""
+_EVENT_STEP: Final = 100
+"""Events that are noted before other callers can run: one costs a few microseconds."""
 _LONGEST_SLEEP_S: Final = 60.0
 """The clock of the machine may be set while nothing happens."""
 
@@ -91,13 +100,18 @@ _logger: Final = logging.getLogger("palaver.views")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ViewRecord:
     """A snapshot, or the changes since the last record, as one JSON object."""
 
     seq: int
     is_snapshot: bool
     data: bytes
+
+    @cached_property  # All connections send the same bytes.
+    def line(self) -> bytes:
+        """The record as a line of the line protocol."""
+        return push_line("view", {"snapshot" if self.is_snapshot else "changes": msgspec.Raw(self.data)})
 
 
 class OpenView:
@@ -213,6 +227,7 @@ class LiveViews:
         self._spawn = spawn
         self._epoch = epoch
         self._past = past
+        self._reader = LogReader(sources.queries)
         self._hub: _Hub | None = None
         self._is_closed = False
 
@@ -241,7 +256,7 @@ class LiveViews:
     def pages(self) -> ViewPages:
         """Return the pages of the present."""
         queries = self._sources.queries
-        return ViewPages(queries.rows, LogReader(queries), self.facts)
+        return ViewPages(queries.rows, self._reader, self.facts)
 
     async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
         """Return the answer to a question, also about the past. Raises NotFound and other refusals.
@@ -325,8 +340,11 @@ class LiveFacts:
         return self._sources.permissions.get(id) is not None
 
     def request(self, id: str) -> PermissionPage | None:
-        found = self._sources.permissions.get(id)
+        book = self._sources.permissions
+        found = book.get(id)
         if found is None:
+            if why := book.ending(id):
+                raise NotFound(f"request {id} for a permission", why)
             return None
         return PermissionPage(
             seq=self._sources.queries.last(),
@@ -558,9 +576,11 @@ class _Hub:
         self._asking: set[OpenView] = set()
         self._changed = _Changed()
         self._seq = 0
-        self._next_s = float("-inf")
+        self._next_s = self._flood_s = float("-inf")
         self._timer: Timer | None = None
         self._timer_s = float("inf")
+        self._is_paced = False
+        """Whether the timer wakes the task in time for the next record, so that no event has to."""
         self._due = _DueTimes()
         self._states: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
@@ -570,6 +590,10 @@ class _Hub:
         self._counts: Counts | None = None
 
     # Called by views and by the parts of the daemon
+
+    def _hear(self, events: Sequence[Event]) -> None:
+        if not self._is_paced:
+            self._wake.set()
 
     def want_snapshot(self, view: OpenView) -> None:
         """Prepare a snapshot for a view."""
@@ -608,6 +632,14 @@ class _Hub:
             self._changed.note_agent(one, read_memberships(rows, one).get(one, ()))
         self._wake.set()
 
+    def _level_changed(self, name: str) -> None:
+        """Note the first waiting messages of an agent: the reason why they wait may be another one."""
+        waiting = islice(read_mail(self._queries.rows, name), _LIMIT_WAITING)
+        if moved := {mail.seq: None for mail in waiting}:
+            self._changed.counted[name] = None
+            self._changed.moved.update(moved)
+            self._wake.set()
+
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
         # A blocked agent is listed once: by its request, or as blocked.
@@ -627,10 +659,11 @@ class _Hub:
     async def run(self) -> None:
         """Serve the views until the last one is closed."""
         presence, permissions = self._sources.presence, self._sources.permissions
-        unsubscribe = self._queries.subscribe(lambda events: self._wake.set())
-        members = self._sources.members
+        unsubscribe = self._queries.subscribe(self._hear)
+        members, delivery = self._sources.members, self._sources.delivery
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
+        delivery.level_changed = self._level_changed
         try:
             await self._begin()
             while not self.is_over:
@@ -649,6 +682,7 @@ class _Hub:
                 presence.changed = lambda name: None
                 permissions.changed = lambda id: None
                 members.wait_changed = lambda room, name: None
+                delivery.level_changed = lambda agent: None
             if self._timer is not None:
                 self._timer.cancel()
             self.end()
@@ -676,15 +710,15 @@ class _Hub:
         self._note_due()
         if not (self._changed or self._seq < self._queries.last()):
             return
-        wait_s = self._next_s - self._clock.monotonic_s()
-        if wait_s > 0:
-            self._wake_after(wait_s)
-            return
         begin_s = self._clock.monotonic_s()
-        self._next_s = begin_s + 1 / MOST_A_SECOND
+        if (wait_s := self._next_record_s(begin_s) - begin_s) > 0:
+            self._wake_after(wait_s)
+            self._is_paced = True
+            return
+        self._next_s = self._flood_s = begin_s + 1 / MOST_A_SECOND
         try:
             if await self._send_changes() >= _MANY_EVENTS:
-                self._next_s = begin_s + 1 / FLOOD_A_SECOND
+                self._flood_s = begin_s + 1 / FLOOD_A_SECOND
         except StorageFailed as error:
             # Some events cannot be read. A new snapshot says that it does not continue.
             _logger.error("open views get a new snapshot: %s", error)
@@ -693,6 +727,11 @@ class _Hub:
                 view.fall_behind()
         if self._changed or self._seq < self._queries.last():
             self._wake_after(self._next_s - self._clock.monotonic_s())
+
+    def _next_record_s(self, now_s: float) -> float:
+        """Return when the next record may be made, or when to ask again."""
+        is_full = self._queries.last() - self._seq >= _FULL_RECORD
+        return self._next_s if is_full or now_s < self._next_s else self._flood_s
 
     def _wake_after(self, wait_s: float) -> None:
         at_s = self._clock.monotonic_s() + wait_s
@@ -705,6 +744,7 @@ class _Hub:
 
     def _ring(self) -> None:
         self._timer = None
+        self._is_paced = False
         self._wake.set()
 
     # Time
@@ -807,15 +847,15 @@ class _Hub:
         newest: dict[str, Event] = {}
         rows: list[EventRow] = []
         noted: set[tuple[object, ...]] = set()
-        for at, event in enumerate(events):
-            await let_others_run(at)
+        for at, event in enumerate(events, 1):
+            if at % _EVENT_STEP == 0:
+                await asyncio.sleep(0)
             rows.append(event_row(event))
             # In a flood most messages are like the one before.
             kind = _kind_of_message(event)
             if kind is None or kind not in noted:
                 self._note(event)
                 noted.add(kind or ())
-        for event in events:
             if isinstance(event.body, MessageSent):
                 newest[event.sender] = event
         self._last.update((sender, last_message(event)) for sender, event in newest.items())

@@ -68,6 +68,8 @@ class Pending:
     """Whether the harness has received the decision."""
     is_taken: bool = False
     """True while a decision is being stored."""
+    answer: str = ""
+    """Who decided it, how and where, as a part of a sentence."""
 
     @property
     def agent(self) -> str:
@@ -148,6 +150,10 @@ class PermissionBook:
         self.changed(pending.id)
         return pending
 
+    def ending(self, id: str) -> str:
+        """Return why a request was closed, as a sentence; empty if it is open or not known."""
+        return self._over.get(id, "")
+
     def take(self, id: str) -> Pending:
         """Reserve a request for a decision and return it. Raise NotFound or BadRequest if it is late."""
         pending = self._open.get(id)
@@ -179,13 +185,14 @@ async def decide_permission(
     *,
     is_allowed: bool,
     submit: Callable[[AnswerPermission], Awaitable[object]],
+    where: str,
     digest: str = "",
 ) -> Pending:
     """Store a person's decision about a request, and wait until the harness has it.
 
     With `digest` only the request with this input is decided. `submit` stores the decision in the name of the
-    person. Raises NotFound or BadRequest if the request has ended, and Unavailable if the harness does not
-    accept the decision.
+    person; `where` says where the person made it. Raises NotFound or BadRequest if the request has ended, and
+    Unavailable if the harness does not accept the decision.
     """
     one = book.take(id)
     if digest and digest != one.digest:
@@ -198,6 +205,7 @@ async def decide_permission(
         one.is_taken = False
         one.leave()  # the harness then shows its own dialog
         raise
+    one.answer = f"human {'allowed' if is_allowed else 'denied'} it {where}"
     if not one.decided.done():
         one.decided.set_result(is_allowed)
     await asyncio.wait({one.arrived}, timeout=ARRIVE_S)
@@ -284,7 +292,7 @@ class PermissionService:
             book.close(pending, "it was answered elsewhere, or its session has ended")
             await self._write(pending, NOTHING, "gone")
             return PermissionVerdict(is_allowed=None)
-        book.close(pending, "it was already answered")
+        book.close(pending, f"it was already answered: {pending.answer}")
         if not is_told:
             await self._goes_on(pending, is_allowed=is_allowed)
         return PermissionVerdict(is_allowed=is_allowed, message="" if is_allowed else "a person denied it")

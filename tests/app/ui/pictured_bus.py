@@ -41,12 +41,12 @@ _MINUTE = 60_000
 _NOT_FETCHED = WaitReason(
     code="not_fetched",
     text="kilo has not called 'pal recv', and nothing can wake it",
-    moves="kilo runs 'pal recv' or 'pal listen'",
+    moves="kilo calls 'pal recv'",
 )
 _UNREAD = WaitReason(code="unread", text="you have not read it", moves="you read it in pal ui or pal inbox")
 _BRAKE = WaitReason(
     code="held",
-    text="a brake holds it: nova has sent 30 messages to mira in the last minute, and 30 are allowed",
+    text="a brake holds it: more than 30 messages a minute from nova to one agent",
     moves="a person runs 'pal release 41'",
 )
 _BUSY = WaitReason(
@@ -207,7 +207,7 @@ _WAITING = (
         who="nova",
         what="please rebase on main",
         since=NOW - 8 * _MINUTE,
-        why="A brake holds it: nova has sent 30 messages to mira in the last minute, and 30 are allowed. "
+        why="A brake holds it: more than 30 messages a minute from nova to one agent. "
         "Only a person can release it.",
         seq=41,
         to=("@mira",),

@@ -161,6 +161,22 @@ def test_new_events_are_added_without_a_question() -> None:
     assert [log.event(str(seq)) is not None for seq in (98, 99, 100, 101)] == [True] * 4
 
 
+def test_log_reads_a_page_before_and_after_the_visible_one() -> None:
+    asked: list[AskLog] = []
+    log = WholeLog(LOOK, asked.append)
+    log.add((), 1_000)
+    log.first = 150
+
+    log.want(440, 460)  # the events 590 to 610
+    assert [question.before for question in asked] == [600, 700]
+    log.want(380, 419)  # the events 530 to 569
+    assert [question.before for question in asked] == [600, 700, 500]
+    log.want(0, 20)
+    log.want(830, 850)
+
+    assert [question.before for question in asked] == [600, 700, 500, 200, 1000, 1100]
+
+
 def test_seq_without_an_event_says_so() -> None:
     log = WholeLog(LOOK, lambda question: None)
     log.take(AskLog(before=CHUNK), LogPage(seq=3, first=1, rows=(_event(1), _event(3))))

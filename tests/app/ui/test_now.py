@@ -12,8 +12,10 @@ from palaver.app.ui.commands import Result
 from palaver.app.ui.now import NowScreen
 from palaver.app.ui.widgets import MessageComposer, Question, StatusLine, TextRows, Window
 from palaver.client.view_link import BusAway
+from palaver.errors import NotFound
 from palaver.protocol.views import (
     Action,
+    AnyAsk,
     AskLedger,
     AskPermission,
     Attention,
@@ -21,6 +23,7 @@ from palaver.protocol.views import (
     LedgerPage,
     MessageRow,
     PermissionPage,
+    ViewValue,
 )
 
 
@@ -99,18 +102,24 @@ async def test_question_says_that_its_request_has_ended_and_the_refusal_is_shown
     app, link, commands = app_with(entry("permission/aa"))
     commands.result = Result(1, "", "pal: request aa: it was already answered\n")
 
+    def over(question: AnyAsk) -> ViewValue:
+        raise NotFound("request aa for a permission", "it was already answered: human denied it on the page")
+
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot, lambda: app.store.has_snapshot)
         await pilot.press("x")
         await settle(pilot, lambda: isinstance(app.screen, Question))
+        link.answers[AskPermission] = over
         link.push(Changes(after=10, seq=11, settled=("permission/aa",)))
-        await settle(pilot, lambda: app.store.seq == 11)
+        await settle(pilot, lambda: "ended" in app.screen.query_one(TextRows).text)
         warned = app.screen.query_one(TextRows).text
         await pilot.press("y")
         await settle(pilot, lambda: "already answered" in status(app))
         said = status(app)
 
-    assert warned.startswith("This request has ended meanwhile")
+    assert warned.startswith(
+        "This request has ended meanwhile: it was already answered: human denied it on the page.\n"
+    )
     assert said == "error: pal deny aa: request aa: it was already answered"
 
 

@@ -66,6 +66,7 @@ PICTURES = {
     "hint-small": after(("", "pal"), is_empty=True, size=_SMALL, is_ascii=True),
     "request": after(_NOW, ("j enter", "Esc closes")),
     "reply": after(_NOW, ("j r M a i n", "Main")),
+    "release": after(_NOW, ("l", "y yes")),
     "question": after(_NOW, ("j j a", "y yes")),
     "question-ascii": after(_NOW, ("j j a", "y yes"), is_ascii=True, has_colour=False),
     "question-small": after(_NOW, ("j j a", "y yes"), size=_SMALL),

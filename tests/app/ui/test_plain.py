@@ -85,6 +85,11 @@ def test_away_and_back_are_said_once_and_nothing_is_missed() -> None:
 
     assert list(plain.lines(BusAway(), 0)) == ["The bus is away; this waits until it is back."]
     assert list(plain.lines(BusAway(), 0)) == []
+    upgrading = [plain.lines(BusAway(upgraded=percent), 0) for percent in (3, 9, 40)]
+    assert [line for lines in upgrading for line in lines] == [
+        "The bus is upgrading its log (3 %).",
+        "The bus is upgrading its log (40 %).",
+    ]
     assert list(plain.lines(_snapshot(continued=True, events=(_message(9, "late"),)), 0)) == [
         "The bus is back.",
         "12:03 #9 nova to @human: late",

@@ -142,6 +142,15 @@ def test_rows_stay_while_the_bus_is_away() -> None:
 
     assert store.is_away
     assert store.agent_list.names() == ["luna"]
+    assert store.bus_text == "bus away"
+
+
+def test_top_line_says_that_the_bus_starts_or_upgrades_its_log() -> None:
+    new, known = Store(), filled("luna")
+
+    known.apply(BusAway(upgraded=40))
+
+    assert (new.bus_text, known.bus_text) == ("bus starting", "bus upgrading 40 %")
 
 
 def test_counts_come_from_the_newest_record() -> None:

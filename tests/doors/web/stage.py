@@ -1,5 +1,6 @@
 """A browser that a person signs in to the page."""
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -25,12 +26,12 @@ expect.set_options(timeout=LIMIT_S * 1000)
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*arguments: str) -> Iterator[Browser]:
     """Start the system's Chromium. Without it the tests are skipped, and say so."""
     if _PROGRAM is None:
         pytest.skip("THE PAGE IS NOT TESTED: there is no program 'chromium' on this machine")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_PROGRAM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=_PROGRAM, args=["--no-sandbox", *arguments])
         try:
             yield browser
         finally:
@@ -71,6 +72,12 @@ def sign_in(home: Home, page: Page, *options: str, reply: str = "y") -> None:
         person.until(b"status ")
     finally:
         person.close()
+
+
+def keep_picture(page: Page, name: str) -> None:
+    """Keep a picture of the page, if the variable PALAVER_PICTURES names a folder for them."""
+    if folder := os.environ.get("PALAVER_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
 
 
 def axe_source() -> str:

@@ -1,14 +1,16 @@
 """The page in a real browser: all screens, by keyboard, without errors, and through restarts of the bus."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.daemon.stage import Home, check_output, run_as_person
+from tests.daemon.stage import Home, Shell, check_output, run_as_person
 from tests.daemon.test_permissions import ask, decision
 from tests.doors.web.client import address_of, bus_with_page
 from tests.doors.web.stage import (
@@ -25,6 +27,8 @@ from tests.doors.web.stage import (
 from tests.limits import LIMIT_S
 
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
+MARK = "<img src=x onerror=alert(1)>"
+"""The same without quotes, for a line of shell."""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,7 @@ def stage(browser: Browser) -> Iterator[PageStage]:
         subprocess.run(["git", "init", "-q", str(room)], check=True)
         for name in ("luna", "nova"):
             made.agents[name].ok("room", "join", str(room))
+        _plant(made.agents["luna"], room)
         made.agents["luna"].ok("send", "@nova", "--", f"{EVIL} zero\u200bwidth")
         made.agents["luna"].ok("send", "@human", "--intent", "request", "--", f"Which database? {EVIL}")
         yield made
@@ -90,9 +95,37 @@ def test_only_now_is_read_aloud_and_notices_are_off(stage: PageStage) -> None:
     expect(page.get_by_role("button", name="Notices off")).to_have_attribute("aria-pressed", "false")
 
 
+def _plant(luna: Shell, room: Path) -> None:
+    """Put markup into everything else that an agent can write."""
+    file = room / f"{EVIL.replace('/', '')}.txt"
+    file.write_text(EVIL)
+    job = luna.begin_script(f"cd {shlex.quote(str(room))}")
+    assert job.end().status == 0
+    luna.ok("note", "add", EVIL)
+    luna.ok("task", "create", EVIL, "--description", EVIL, "--assignee", "nova")
+    luna.ok("session", "create", "luna", "chat", "--title", EVIL)
+    luna.ok("route", f"w/{EVIL}", "--command", EVIL, "--payload", json.dumps({EVIL: [EVIL]}))
+    luna.ok("bundle", "create", EVIL, "--description", EVIL, "--files", file.name)
+    luna.ok("stick", "claim")
+    luna.ok(
+        "stick", "pass", "nova", "--handoff", json.dumps({"status": EVIL, "next_action": EVIL, EVIL: EVIL})
+    )
+    luna.ok("status", "set", "active", "--detail", EVIL)
+
+
 def test_foreign_text_is_text_everywhere(stage: PageStage) -> None:
     page = stage.page
-    for screen in ("Now", "Talk", "Log"):
+    job = ask(stage.agents["kilo"], tool_name=f"Bash {MARK}", tool_input={MARK: MARK})
+    page.get_by_role("option").filter(has_text="asks permission").first.click()
+    expect(page.locator("pre")).to_contain_text("<img src=x")
+    for link in ("agents/luna", f"rooms/{_room(stage.home)}", "talk/%40luna%40nova"):
+        page.goto(f"{address_of(stage.home)}/#/{link}")
+        expect(page.locator(".detail").get_by_text("<img src=x").first).to_be_visible()
+        assert page.locator("img").count() == 0
+    asked = stage.home.events("--type", "permission.asked")[-1]["payload"]["permission"]
+    check_output(run_as_person(stage.home, "deny", asked))
+    job.end()
+    for screen in ("Now", "Agents", "Talk", "Log"):
         stage.open(screen)
         expect(page.get_by_text("<img src=x").first).to_be_visible()
         assert page.locator("img").count() == 0
@@ -165,8 +198,23 @@ def test_entry_released_elsewhere_is_refused_here(stage: PageStage) -> None:
 
     check_output(run_as_person(stage.home, "release", str(seq)))
 
-    expect(page.get_by_text("This has ended")).to_be_visible()
+    expect(page.get_by_text(f"This has ended: #{seq} was released by human.")).to_be_visible()
     expect(page.get_by_role("button", name="Release")).to_be_disabled()
+
+
+def test_permission_answered_elsewhere_says_by_whom_and_where(stage: PageStage) -> None:
+    page = stage.page
+    job = ask(stage.agents["mira"], session_id="s9", tool_input={"command": "touch elsewhere"})
+    page.get_by_role("option", name="touch elsewhere").click()
+    expect(page.get_by_role("button", name="Approve")).to_be_enabled()
+    asked = stage.home.events("--type", "permission.asked")[-1]["payload"]["permission"]
+
+    check_output(run_as_person(stage.home, "deny", asked))
+
+    sentence = "This has ended: it was already answered: human denied it with 'pal deny'."
+    expect(page.get_by_text(sentence)).to_be_visible()
+    expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+    assert decision(job.end())["behavior"] == "deny"
 
 
 def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: PageStage) -> None:
@@ -178,10 +226,10 @@ def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: PageStage) -> 
     page.get_by_label("Reply").fill("tabs, I think")
 
     check_output(run_as_person(stage.home, "send", "@asker", "--reply-to", seq, "--", "spaces"))
-    expect(page.get_by_text("This has ended")).to_be_visible()
+    expect(page.get_by_text(f"This has ended: #{seq} was answered by human with #")).to_be_visible()
     page.keyboard.press("Control+Enter")
 
-    expect(page.get_by_text("Not sent: this has ended meanwhile.")).to_be_visible()
+    expect(page.get_by_text(f"Not sent: #{seq} was answered by human with #")).to_be_visible()
     assert "tabs, I think" not in stage.home.texts()
 
 

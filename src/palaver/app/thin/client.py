@@ -113,7 +113,9 @@ class DaemonReach:
             # A follower that was running when the bus was stopped must not start it again, whatever started
             # the follower.
             person = False
-        return start.start(self._home, person=person, spawned=self._note_spawned, up=self._up)
+        return start.start(
+            self._home, person=person, spawned=self._note_spawned, up=self._up, report=_report_start
+        )
 
     def _check_named_home(self) -> None:
         """Refuse a missing folder, or one with other files and no bus: only `pal up` creates one there."""
@@ -238,6 +240,11 @@ class DaemonReach:
             pass  # without a home there is nothing to record
         except OSError as error:
             raise StartError(start.unusable_home(self._home, error)) from error
+
+
+def _report_start(text: str) -> None:
+    """Report on standard error that the start of the daemon takes a while."""
+    write_all(2, memoryview(f"pal: {text}\n".encode()))
 
 
 class SlowDaemonNotice:

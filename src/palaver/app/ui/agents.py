@@ -353,7 +353,7 @@ class AgentsScreen(AgentActions):
         rows = RowList(AgentRows(self.ui), id="agents")
         rows.marked = self._selected.__contains__
         yield rows
-        yield MessageComposer(self.store.names)
+        yield MessageComposer(self.store.names, self.store.request_of)
         yield PromptLine("filter: ", id="filter")
         yield PromptLine("tag: ", id="tag")
 
@@ -566,7 +566,7 @@ class AgentScreen(AgentActions):
                 yield RowList(
                     Lines(), id="messages", classes="messages", follows=True, empty="no messages yet"
                 )
-        yield MessageComposer(self.store.names)
+        yield MessageComposer(self.store.names, self.store.request_of)
         yield PromptLine("tag: ", id="tag")
 
     def opened(self) -> None:

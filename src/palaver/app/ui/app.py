@@ -650,7 +650,8 @@ class PalaverApp(App[int]):
             return Result(1, "", "nothing can be changed in the past")
         self.say(f"$ {pal_line(argv)}")
         result = await self.commands.run(argv, cwd=cwd)
-        self.say(f"{pal_line(argv[:3])}: {result.sentence}", is_error=not result.is_done)
+        hint = f"; {result.hint}" if result.hint else ""
+        self.say(f"{pal_line(argv[:3])}: {result.sentence}{hint}", is_error=not result.is_done)
         return result
 
     def say(self, text: str, *, is_error: bool = False) -> None:

@@ -228,9 +228,13 @@ class WholeLog:
         return self._chunks.get(seq // CHUNK, {}).get(seq)
 
     def want(self, first: int, last: int) -> None:
-        """Ask for the chunks of these rows that are missing."""
-        low, high = (self.first + first) // CHUNK, (self.first + last) // CHUNK
-        for number in range(max(low, 0), high + 1):
+        """Ask for the missing chunks of these rows, and of a page before and after them.
+
+        A page that is there is drawn with the key. One that is read first is drawn up to two frames later.
+        """
+        page = last - first + 1
+        low, high = (self.first + first - page) // CHUNK, (self.first + last + page) // CHUNK
+        for number in range(max(low, self.first // CHUNK), high + 1):
             if number in self._chunks and not self._is_open(number):
                 self._chunks[number] = self._chunks.pop(number)  # used last
             elif number not in self._asked and self._needs(number):

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -96,12 +97,14 @@ def attention_line(entry: Attention, now: int, width: int, *, is_ascii: bool = F
     name = safe_line(truncate(entry.who, wide), is_ascii=is_ascii)
     who = safe_content(f"{name}{' ' * (wide - display_width(name))} ", BOLD)
     what = safe_content(entry.what, is_ascii=is_ascii)
-    line = kind + age + who + what if width >= _WIDE_AGE else kind.rstrip() + Content(" ") + who + what
+    space = Content(" ")
+    is_short = width < _WIDE_AGE
+    line = kind.rstrip() + space + who.rstrip() + space + what if is_short else kind + age + who + what
     return line.truncate(width, ellipsis=True)
 
 
 _WIDE_AGE: Final = 30
-"""A line with fewer columns has no age."""
+"""A line with fewer columns has no age, and no columns."""
 _WIDE_NAME: Final = 60
 """A line with fewer columns has a shorter name, so that the text has room."""
 
@@ -120,9 +123,7 @@ _KEYS_OF: Final = {
 }
 """The key of each action that an entry can have."""
 _ANSWERS: Final = ("approve", "deny")
-_OVER: Final = (
-    "This request has ended meanwhile: it was answered elsewhere, withdrawn, or not answered in time."
-)
+_OVER: Final = "This request has ended meanwhile: "
 
 
 class EntryWindow(Window):
@@ -178,14 +179,14 @@ class NowScreen(BusScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked: tuple[str, Question] | None = None
+        self._asked: tuple[Attention, Question] | None = None
         self._replied: Attention | None = None
 
     def compose_content(self) -> ComposeResult:
         """Build the list, the entry below it, and the composer."""
         yield RowList(AttentionRows(self.ui), id="entries")
         yield TextRows(is_ascii=self.is_ascii, id="detail")
-        yield MessageComposer(self.store.names)
+        yield MessageComposer(self.store.names, self.store.request_of)
 
     def opened(self) -> None:
         """Let the person move in the list; redraw the times now and then."""
@@ -208,8 +209,9 @@ class NowScreen(BusScreen):
         self.rows.say_if_empty("" if self.store.is_empty or not self.store.has_snapshot else _QUIET)
         self.rows.refresh_rows()
         self._show_detail()
-        if self._asked is not None and self._asked[0] not in self.store.attention and not self.store.is_away:
-            self._asked[1].warn(_OVER)
+        if self._asked is not None and self._has_ended(self._asked[0]):
+            asked, self._asked = self._asked, None
+            self._warn(*asked)
 
     def in_view(self, record: "Record") -> Collection[str]:
         """Return the entries in the visible part of the list."""
@@ -283,7 +285,9 @@ class NowScreen(BusScreen):
     def _message_text(self, row: MessageRow) -> str:
         from palaver.app.ui.messages import look_of, message_text  # only when it is used
 
-        return message_text(row, look_of(self.ui))
+        # Why it waits is what the entry itself says.
+        settled = tuple(mark for mark in row.marks if mark.reason is None)
+        return message_text(msgspec.structs.replace(row, marks=settled), look_of(self.ui))
 
     def action_answer(self, word: str) -> None:
         """Approve or deny the permission request with the cursor."""
@@ -334,8 +338,12 @@ class NowScreen(BusScreen):
                 page = await self.ui.link.ask(AskLedger(message=str(entry.seq)), LedgerPage)
                 return ending_text(entry, page)
         except PalaverError as error:
-            return str(error)
+            return str(error).removeprefix(f"there is no request {entry.id} for a permission: ")
         return "this entry has ended meanwhile"
+
+    @work(group="warn")
+    async def _warn(self, entry: Attention, question: Question) -> None:
+        question.warn(f"{_OVER}{await self._ending(entry)}.")
 
     @work(group="ended")
     async def _say_ending(self, entry: Attention) -> None:
@@ -369,7 +377,7 @@ class NowScreen(BusScreen):
 
     async def _ask_and_run(self, entry: Attention, title: str, text: str, argv: Sequence[str]) -> None:
         question = Question(title, text, pal_line(argv))
-        self._asked = (entry.key, question)
+        self._asked = (entry, question)
         try:
             is_agreed: bool = await self.ui.push_screen_wait(question)
         finally:
@@ -386,7 +394,8 @@ def detail_text(entry: Attention, *, is_short: bool = False) -> str:
     """Return everything that the entry itself says; with `is_short`, for an opened one, the rest."""
     lines = [] if is_short else [entry.what, ""]
     lines.append(entry.why)
-    lines += [f"to {', '.join(entry.to)}"] if entry.to and not is_short else []
+    has_others = entry.to and entry.kind != AttentionKind.REQUEST
+    lines += [f"to {', '.join(entry.to)}"] if has_others and not is_short else []
     lines += [
         f"{_KEYS_OF.get(action.word, ':'):<6} {action.word:<9} $ {pal_line(action.command)}"
         for action in entry.actions

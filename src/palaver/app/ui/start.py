@@ -42,12 +42,17 @@ class PlainLines:
         self._late: dict[str, AgentRow] = {}
         self._printed: dict[str, int] = {}
         self._is_away = False
+        self._upgraded = -1
+        """Tens of percent of an upgrade that were reported."""
         self._has_started = False
 
     def lines(self, record: Snapshot | Changes | BusAway, now_ms: int) -> Iterator[str]:
         """Yield the lines for a record."""
         if isinstance(record, BusAway):
-            if not self._is_away:
+            if record.upgraded is not None and record.upgraded // 10 > self._upgraded:
+                self._upgraded = record.upgraded // 10
+                yield f"The bus is upgrading its log ({record.upgraded} %)."
+            elif not self._is_away:
                 yield "The bus is away; this waits until it is back."
             self._is_away = True
         elif isinstance(record, Snapshot):
@@ -81,7 +86,7 @@ class PlainLines:
             yield from self._agents(record.agents, now_ms)
         else:
             self._states.update((row.name, _state_of(row)) for row in record.agents)
-        self._is_away, self._has_started = False, True
+        self._is_away, self._upgraded, self._has_started = False, -1, True
 
     def _counts(self, counts: Counts) -> str:
         found = [f"{count:,} {self._paint.safe(state)}" for state, count in counts.agents.items() if count]

@@ -257,6 +257,8 @@ class Store:
         self.agents_total = 0
         self.has_snapshot = False
         self.is_away = True
+        self.upgraded: int | None = None
+        """How much of its log a starting daemon has upgraded, in percent; None if it does not do that."""
         self.now = 0
         """The time of the snapshot."""
         self.at = 0
@@ -273,7 +275,7 @@ class Store:
         elif isinstance(record, Changes):
             self._take_changes(record)
         else:
-            self.is_away = True
+            self.is_away, self.upgraded = True, record.upgraded
 
     def add_agents(self, page: AgentsPage) -> None:
         """Add a page of agents that the snapshot left out. The last page removes agents that are no more."""
@@ -301,6 +303,22 @@ class Store:
     def names(self) -> list[str]:
         """Return the names of all agents that have not left."""
         return sorted(name for name, row in self.agents.items() if not row.has_left)
+
+    def request_of(self, name: str) -> int:
+        """Return the seq of the newest open request of an agent to the person; 0 without one."""
+        found = (
+            entry.seq for entry in self.attention.values() if entry.who == name and entry.kind == "request"
+        )
+        return max(found, default=0)
+
+    @property
+    def bus_text(self) -> str:
+        """Whether the bus can be reached, in two or three words."""
+        if self.is_away and self.upgraded is not None:
+            return f"bus upgrading {self.upgraded} %"
+        if self.is_away:
+            return "bus away" if self.has_snapshot else "bus starting"
+        return f"past #{self.at}" if self.at else "bus up"
 
     @property
     def is_empty(self) -> bool:

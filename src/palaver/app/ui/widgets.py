@@ -90,7 +90,7 @@ _LEAST_WRAPPED: Final = 16
 
 
 def _wrap(line: str, width: int, indent: int) -> list[Content]:
-    if not indent or width - indent < _LEAST_WRAPPED:
+    if not indent or width - indent < _LEAST_WRAPPED or len(line) <= indent:
         return Content(line).wrap(max(width, 2))
     rest = Content(line[indent:]).wrap(width - indent)
     return [Content(line[:indent]) + rest[0], *(one.pad_left(indent) for one in rest[1:])]
@@ -134,7 +134,7 @@ def top_text(store: "Store", width: int) -> str:
     ]
     found = [(counts.agents[name], name) for name in states if counts.agents[name]]
     total = sum(count for count, _ in found)
-    bus = "bus away" if store.is_away else f"past #{store.at}" if store.at else "bus up"
+    bus = store.bus_text
     names = ", ".join(f"{count} {name}" for count, name in found)
     letters = " ".join(f"{count}{name[0]}" for count, name in found)
     agents = f"{total} agent{'' if total == 1 else 's'}"
@@ -276,6 +276,7 @@ class StatusLine(Widget):
         """Show these keys in place of the others while the person writes; empty at the end."""
         if keys != self._typing_keys:
             self._typing_keys = keys
+            self._said = None if keys else self._said
             self.refresh()
 
     def show_keys(self) -> None:
@@ -682,11 +683,17 @@ class MessageComposer(Widget):
     class Left(Message):
         """The composer was closed without sending."""
 
-    def __init__(self, names: Callable[[], Sequence[str]], id: str | None = None) -> None:
-        """`names` returns the names that can be completed."""
+    def __init__(
+        self,
+        names: Callable[[], Sequence[str]],
+        asked: Callable[[str], int] = lambda name: 0,
+        id: str | None = None,
+    ) -> None:
+        """`names` returns the names that can be completed, `asked` the open request of an agent to you."""
         super().__init__(id=id)
         self.display = False
         self._names = names
+        self._asked = asked
         self._draft = OutgoingText()
         self._hint = ""
         self._focused_before: Widget | None = None
@@ -718,7 +725,7 @@ class MessageComposer(Widget):
         if draft.targets != self._draft.targets or draft.reply_to != self._draft.reply_to or text:
             self.area.load_text(text)
         self._draft = draft
-        self._hint = ""
+        self._hint = "" if draft.reply_to else self._unanswered()
         if not self.is_open:
             self._focused_before = self.screen.focused
         self.display = True
@@ -772,6 +779,12 @@ class MessageComposer(Widget):
         if not fitting:
             self._hint = "no name fits"
         self._draw_head()
+
+    def _unanswered(self) -> str:
+        """Say that a recipient waits for an answer, which this message is not."""
+        names = [target.removeprefix("@") for target in self._draft.targets]
+        waiting = [f"{name} waits for an answer to #{seq}" for name in names if (seq := self._asked(name))]
+        return f"{', '.join(waiting)}; this is not a reply (r on the request is one)" if waiting else ""
 
     def _close(self) -> None:
         before, self.display = self._focused_before, False

@@ -115,7 +115,11 @@ async def _answer(call: Call, *, is_allowed: bool) -> int:
     asked = call.parsed.positionals[0].lower()
     _check_answerable(call, asked, "approve" if is_allowed else "deny")
     one = await decide_permission(
-        call.services.agents.permissions, asked, is_allowed=is_allowed, submit=call.submit
+        call.services.agents.permissions,
+        asked,
+        is_allowed=is_allowed,
+        submit=call.submit,
+        where=f"with 'pal {'approve' if is_allowed else 'deny'}'",
     )
     decision = ALLOW if is_allowed else DENY
     if call.is_json:

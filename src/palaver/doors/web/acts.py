@@ -194,6 +194,7 @@ class Acts:
             digest=act.digest,
             is_allowed=act.is_allowed,
             submit=lambda request: self._submit(act, request),
+            where="on the page",
         )
         word = "allowed" if act.is_allowed else "denied"
         return ActResult(text=f"{word}: {one.agent}, {one.text}")

@@ -21,12 +21,13 @@ export function open(app) {
   const detail = el("section", { class: "detail", "aria-label": "Entry", tabindex: 0 });
   let shown = null;
   let shownKey = "";
+  let writing = null;
   let spoken = 0;
 
   const list = new FixedList("What waits for you", {
     class: "two",
     key: (entry) => entry.key,
-    empty: "Nothing waits for you.",
+    empty: "New entries appear here by themselves.",
     onOpen: (key) => app.go("now", key),
     row: (entry) => [
       el("p", { class: "head" }, el("span", { class: `chip kind-${entry.kind}` }, KINDS[entry.kind] ?? entry.kind), " ",
@@ -53,10 +54,18 @@ export function open(app) {
     }
   }
 
-  function ended() {
+  // The shown entry has ended, here or elsewhere: say how, and refuse its actions.
+  async function ended() {
+    const entry = shown;
     if (detail.querySelector(".ended")) return;
-    detail.prepend(el("p", { class: "ended" }, "This has ended: it was answered, released or settled."));
+    const place = el("p", { class: "ended" }, "This has ended.");
+    detail.prepend(place);
+    detail.classList.add("over");
+    if (writing?.text.value === "") writing.root.classList.add("done");
     for (const one of detail.querySelectorAll("button.act, form button[type=submit]")) one.disabled = true;
+    const how = await ending(app, entry);
+    fill(place, `This has ended: ${oneLine(how)}.`);
+    if (writing && shown === entry) writing.refusal = `Not sent: ${oneLine(how)}.`;
   }
 
   async function show(key) {
@@ -65,15 +74,18 @@ export function open(app) {
     app.detail(entry !== undefined || key !== "");
     if (!entry) {
       shown = null;
-      fill(detail, key ? el("p", {}, "This has ended: it was answered, released or settled.") : el("p", { class: "quiet" }, "Choose an entry to see it here."));
+      fill(detail, key ? el("p", {}, "This has ended, or was never here.") : el("p", { class: "quiet" }, "Choose an entry to see it here."));
       return;
     }
     shown = entry;
+    detail.classList.remove("over");
+    read(entry);
     list.cursor = key;
     list.later();
     const result = outcome();
     const permission = el("div", {});
     const composer = app.canAct && entry.kind === "request" ? new Composer(app, { label: "Reply" }) : null;
+    writing = composer;
     composer?.reply({ seq: entry.seq, sender: entry.who, text: entry.what });
     fill(detail,
       el("h2", {}, name(entry.who), ` ${TITLES[entry.kind] ?? entry.kind}`),
@@ -81,7 +93,12 @@ export function open(app) {
       facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", isAboutMessage(entry) ? `#${entry.seq}` : ""]]),
       el("div", { class: "text boxed" }, entry.kind === "permission" ? exact(entry.what) : entry.what), permission,
       el("p", { class: "buttons" }, actions(entry, result, permission)), result, composer?.root,
-      entry.actions?.length ? [el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command))))] : null);
+      entry.actions?.length ? el("div", { class: "terminal" }, el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command, action.word === "reply" ? " -- TEXT" : ""))))) : null);
+  }
+
+  // A message to the person counts as seen once it is opened in a visible tab.
+  function read(entry) {
+    if (entry.kind === "request" && app.canAct && document.visibilityState === "visible") app.act({ do: "seen", messages: [entry.seq] }).catch(() => {});
   }
 
   // Buttons for an entry. A permission is answered only after its whole input was shown.
@@ -152,6 +169,37 @@ export function open(app) {
       ["l", "release the open message", () => press("[aria-keyshortcuts=l]")],
     ],
   };
+}
+
+// How an entry has ended, as the bus knows it.
+async function ending(app, entry) {
+  try {
+    if (entry.kind === "permission") {
+      await app.ask({ what: "permission", id: entry.id });
+    } else if (isAboutMessage(entry)) {
+      return endingOfMessage(entry, await app.ask({ what: "ledger", message: String(entry.seq) }));
+    } else if (entry.kind === "stick") {
+      const { row } = await app.ask({ what: "room", id: entry.room });
+      return row.owner ? `${row.owner} has the stick now` : `the stick is ${row.stick} now`;
+    } else {
+      const row = app.store.agents.get(entry.who);
+      if (row) return `${entry.who} ${row.has_left ? "has left" : `is ${row.state} now`}`;
+    }
+  } catch (error) {
+    return error.message.replace(`there is no request ${entry.id} for a permission: `, "");
+  }
+  return "it was settled meanwhile";
+}
+
+function endingOfMessage(entry, page) {
+  const steps = (page.steps ?? []).filter((step) => step.name);
+  const answer = steps.findLast((step) => step.state === "answered");
+  const release = steps.find((step) => step.state === "queued");
+  const last = steps.at(-1);
+  if (entry.kind === "request" && answer) return `#${entry.seq} was answered by ${answer.by} with #${answer.seq}`;
+  if (entry.kind === "held" && release) return `#${entry.seq} was released by ${release.by}`;
+  if (entry.kind === "dead") return `#${entry.seq} was cleared from the dead letters`;
+  return last ? `#${entry.seq} is ${last.state} now${last.reason ? `: ${last.reason}` : ""}` : `#${entry.seq} was settled meanwhile`;
 }
 
 const isAboutMessage = (entry) => Boolean(entry.seq) && ["request", "held", "unconfirmed", "dead"].includes(entry.kind);

@@ -137,6 +137,7 @@ export class Composer {
     this.app = app;
     this.onSent = onSent;
     this.fixed = {};
+    this.refusal = "Not sent: this has ended meanwhile."; // if its button is disabled
     fields += 1;
     this.to = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
     this.text = el("textarea", { rows: 3, onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
@@ -192,7 +193,7 @@ export class Composer {
     if (text.trim() === "") return;
     if (this.submit.disabled) {
       this.result.className = "outcome bad";
-      fill(this.result, "Not sent: this has ended meanwhile.");
+      fill(this.result, this.refusal);
       return;
     }
     const to = this.replyTo ? [] : this.to.value.trim().split(/\s+/).filter(Boolean);
@@ -216,7 +217,7 @@ export function facts(pairs) {
     .map(([label, value]) => [el("dt", {}, label), el("dd", {}, value)]));
 }
 
-export const commandLine = (words) => el("code", { class: "command" }, shell(words));
+export const commandLine = (words, more = "") => el("code", { class: "command" }, shell(words), more);
 
 // Ages are counted from now, or from the time of the past that is shown.
 export const reference = { ts: 0 };

@@ -86,4 +86,9 @@ function stick(row) {
 
 const remaining = (until) => (until > Date.now() ? `${span(until - Date.now())} left` : `over since ${span(Date.now() - until)}`);
 const lease = (until) => el("span", { "data-until": until }, remaining(until));
-const words = (value) => (Array.isArray(value) ? value.map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join("\n") : typeof value === "object" && value !== null ? JSON.stringify(value) : String(value ?? ""));
+// A value of a handoff: a list has a line for each, and an object names its parts.
+function words(value) {
+  if (Array.isArray(value)) return value.map(words).join("\n");
+  if (typeof value !== "object" || value === null) return String(value ?? "");
+  return Object.entries(value).map(([label, one]) => `${label}: ${typeof one === "object" ? JSON.stringify(one) : one}`).join(", ");
+}
