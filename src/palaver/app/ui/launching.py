@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -69,12 +70,8 @@ class ChoiceLine(Static, can_focus=True):
         """Draw the words."""
         self._draw()
 
-    def on_focus(self) -> None:
-        """Draw that the arrow keys work here now."""
-        self._draw()
-
-    def on_blur(self) -> None:
-        """Draw that they do not."""
+    def watch_has_focus(self, _: bool) -> None:
+        """Draw whether the arrow keys work here now."""
         self._draw()
 
     def on_click(self) -> None:
@@ -104,8 +101,9 @@ class LaunchForm(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", show=False),
         Binding("enter", "launch", show=False),
-        Binding("down", "app.focus_next", show=False),
-        Binding("up", "app.focus_previous", show=False),
+        # With priority: the next key belongs to the next field, however fast it comes.
+        Binding("tab,down", "app.focus_next", show=False, priority=True),
+        Binding("shift+tab,up", "app.focus_previous", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     LaunchForm { align: center middle; }
@@ -151,7 +149,8 @@ class LaunchForm(ModalScreen[None]):
         """Start with this folder."""
         self.set_class(self.ui.is_ascii, "-ascii")
         self.query_one("#report", TextRows).can_focus = False
-        self.query_one("#folder", LineInput).value = str(Path.cwd())
+        with suppress(OSError):  # The folder of the dashboard may have been deleted.
+            self.query_one("#folder", LineInput).value = str(Path.cwd())
         self.query_one("#harness", ChoiceLine).focus()
         if not self._harnesses:
             self._report(
