@@ -70,8 +70,9 @@ class ChoiceLine(Static, can_focus=True):
         """Draw the words."""
         self._draw()
 
-    def watch_has_focus(self, _: bool) -> None:
+    def watch_has_focus(self, _has_focus: bool) -> None:
         """Draw whether the arrow keys work here now."""
+        super().watch_has_focus(_has_focus)
         self._draw()
 
     def on_click(self) -> None:
@@ -110,7 +111,9 @@ class LaunchForm(ModalScreen[None]):
     LaunchForm > Vertical { width: 90%; max-width: 100; height: 90%; max-height: 24; padding: 0 1;
         border: round ansi_default; }
     LaunchForm.-ascii > Vertical { border: ascii ansi_default; }
-    LaunchForm.-small > Vertical { width: 100%; height: 100%; border: none; padding: 0; }
+    LaunchForm.-small > Vertical { width: 100%; height: 100%; border: none; padding: 0;
+        overflow-y: auto; scrollbar-size-vertical: 0; }
+    LaunchForm.-small TextRows { height: 4; }
     LaunchForm Horizontal { height: 1; }
     LaunchForm .label { width: 10; }
     LaunchForm Static { height: auto; }
@@ -221,4 +224,6 @@ class LaunchForm(ModalScreen[None]):
             self._report(f"It failed with status {result.status}:\n{text}")
 
     def _report(self, text: str) -> None:
-        self.query_one("#report", TextRows).show_text(text)
+        report = self.query_one("#report", TextRows)
+        report.show_text(text)
+        self.call_after_refresh(report.scroll_visible, animate=False)  # in a small terminal
