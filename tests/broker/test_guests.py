@@ -332,3 +332,11 @@ async def test_unknown_name_is_still_refused(bus: Bus) -> None:
 
     with pytest.raises(UnknownRecipient):
         await bus.send(luna, "hi", "ann")
+
+
+async def test_only_a_person_registers_a_person(bus: Bus) -> None:
+    for asking in (await bus.join("luna"), SCRIPT):
+        with pytest.raises(NotPerson, match="only a person can register a person"):
+            await bus.broker.submit(asking, Join(name="eve", role=GUEST_ROLE, has_link=True))
+
+    assert bus.broker.directory.get("eve") is None
