@@ -259,7 +259,10 @@ class Job:
         ready, _, _ = select.select(list(names), [], [], self._limit_s)
         assert ready, f"nothing came on {wanted}"
         for file in ready:
-            part = os.read(file, 1 << 20)
+            try:
+                part = os.read(file, 1 << 20)
+            except BlockingIOError:
+                continue  # A writer opened the empty pipe during `select`, which can then call it readable.
             self._rest[names[file]] += part
             if not part:
                 self._ended.add(names[file])

@@ -336,7 +336,8 @@ def text_of(event: Event) -> str:
     """Return the text of a message, or any other event as a sentence."""
     body = event.body
     if isinstance(body, MessageSent):  # Most events are messages.
-        return readable_text(event) if body.command or is_lost(event) else body.text
+        # A lost message has no text, so its payload needs no look.
+        return body.text if body.text and not body.command else readable_text(event)
     return summary(event)
 
 

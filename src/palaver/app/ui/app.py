@@ -270,6 +270,11 @@ class BusScreen(Screen[None]):
         if self.is_ready:
             self.query_one(TopLine).refresh()
 
+    def on_screen_suspend(self) -> None:
+        """Forget the sentence in the last line: it would look new when this screen is shown again."""
+        if self.is_ready:
+            self.query_one(StatusLine).show_keys()
+
     def on_screen_resume(self) -> None:
         """Show what has changed while another screen was shown."""
         if self.is_ready and self.ui.last_record is not None:
