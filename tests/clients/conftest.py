@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import pytest
 from tests.limits import LIMIT_S
+from tests.processes import end_process
 
 from palaver.version import __version__
 
@@ -217,8 +218,7 @@ class Pal:
                 if stream is not None:
                     stream.close()
         for note in self.notes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(note["pid"], signal.SIGKILL)
+            end_process(note["pid"], signal.SIGKILL)
 
 
 def finish(process: subprocess.Popen[bytes], limit_s: float = LIMIT_S) -> Result:
