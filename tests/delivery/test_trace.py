@@ -69,3 +69,17 @@ async def test_outcomes_that_a_holder_remembers_are_traced(bus: Bus, steps: Step
     await bus.delivery.recover(other, [sent.seq], OfferOutcome.SEEN)
 
     assert [step[2] for step in steps if step[1]] == ["offered", "still in progress", "remembered seen"]
+
+
+async def test_lanes_and_their_gate_states_are_reported_once(bus: Bus) -> None:
+    told: list[str] = []
+    await bus.join("nova")
+    bus.delivery.level_changed = told.append
+
+    lane = bus.open_lane("nova", LaneKind.TERMINAL, level=None)
+    for reason in ("draft", "draft", "dialog"):
+        bus.delivery.set_level(lane.lane, LaneLevel(is_open=False, reason=reason))
+
+    await bus.delivery.close_lane(lane.lane)
+
+    assert told == ["nova"] * 4

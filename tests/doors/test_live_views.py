@@ -24,11 +24,14 @@ from palaver.broker.context import SYSTEM_CALLER
 from palaver.errors import StorageFailed
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, OpenPermission
+from palaver.protocol.lanes import Ability, LaneKind, LaneLevel
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Claim, JoinRoom, Redact, SetStatus
-from palaver.protocol.views import Changes, Snapshot
+from palaver.protocol.views import AgentPage, AskAgent, Changes, Snapshot
 from palaver.services.live_views import LIMIT_WAITING_BYTES, MOST_A_SECOND
 from palaver.state.rooms import read_open_rooms
+
+TYPED = Ability(kind=LaneKind.TERMINAL, reaches_busy=False, wakes_idle=True)
 
 
 @pytest.fixture(params=[open_memory, open_sqlite], ids=["memory", "sqlite"])
@@ -149,6 +152,44 @@ async def test_presence_changes_without_an_event(quick: ViewParts) -> None:
     assert isinstance(change, Changes)
     assert change.after == change.seq
     assert [(row.name, row.is_present) for row in change.agents] == [("luna", False)]
+
+
+async def test_gate_that_closes_moves_the_marks_of_waiting_messages(quick: ViewParts) -> None:
+    """Both views then read the messages again, with the new reason."""
+    nova = await quick.bus.join("nova")
+    await quick.bus.join("luna")
+    lane = quick.delivery.open_lane("luna", TYPED, lambda offer: None)
+    sent = await quick.bus.send(nova, "hello", "@luna")
+    view = quick.views.open()
+    await take(view)
+
+    quick.delivery.set_level(lane, LaneLevel(is_open=False, reason="draft"))
+    change = await take_in_time(quick, view)
+
+    assert isinstance(change, Changes)
+    assert (change.after, change.moved) == (change.seq, (sent.seq,))
+    assert [row.name for row in change.agents] == ["luna"]
+    page = await quick.views.answer(AskAgent(name="luna"))
+    assert isinstance(page, AgentPage)
+    assert page.queue[0].reason.code == "gate_draft"
+    view.close()
+    await settle()
+    quick.delivery.set_level(lane, LaneLevel(is_open=False, reason="dialog"))
+    assert quick.views.is_idle
+
+
+async def test_gate_of_an_agent_without_messages_makes_no_record(quick: ViewParts) -> None:
+    await quick.bus.join("luna")
+    lane = quick.delivery.open_lane("luna", TYPED, lambda offer: None)
+    view = quick.views.open()
+    await take(view)
+
+    quick.delivery.set_level(lane, LaneLevel(is_open=False, reason="draft"))
+    quick.presence.part("luna")  # It makes the next record.
+    change = await take_in_time(quick, view)
+
+    assert isinstance(change, Changes)
+    assert change.moved == ()
 
 
 # Cost

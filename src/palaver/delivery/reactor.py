@@ -211,6 +211,8 @@ class DeliveryReactor:
         self._lanes = self._offering.lanes
         self.deadline_changed: Callable[[], None] = lambda: None
         """Called when the next deadline may be earlier than before."""
+        self.level_changed: Callable[[str], None] = lambda agent: None
+        """Called with an agent each time one of its lanes opens, closes, or has another gate state."""
         self.trace: Trace = _no_trace
         for agent in agents_with_carried(log.rows):
             self._silence.stray(agent)  # Its lane may reconnect and report the outcome.
@@ -287,17 +289,21 @@ class DeliveryReactor:
             self._backoff.await_native(lane)
         others.append(lane)
         self.trace(agent, (), "lane opened", lane.word, lane.level.reason)
+        self.level_changed(agent)
         self._offering.look(agent)
         return lane
 
     def set_level(self, lane: Lane, level: LaneLevel) -> None:
         """Set the gate state that a lane reports. Messages are offered at once if it opens."""
         # A repeated report ends only the first deferral. Later ones end by their timer.
-        is_news = level != lane.level or lane.deferrals <= 1
-        if level != lane.level:
+        is_other = level != lane.level
+        is_news = is_other or lane.deferrals <= 1
+        if is_other:
             step = "gate paused" if level.is_paused else "gate open" if level.is_open else "gate closed"
             self.trace(lane.agent, (), step, lane.word, level.reason)
         lane.level = level
+        if is_other:
+            self.level_changed(lane.agent)
         if level.is_open and is_news:
             self._backoff.resume(lane)
         self._offering.look(lane.agent)
@@ -436,6 +442,7 @@ class DeliveryReactor:
         self._lanes[lane.agent].remove(lane)
         if not self._lanes[lane.agent]:
             del self._lanes[lane.agent]
+        self.level_changed(lane.agent)
         offers = list(lane.offers.values())
         lane.offers.clear()
         copies = [(mailbox, seq) for offer in offers for mailbox, part in offer.parts.items() for seq in part]

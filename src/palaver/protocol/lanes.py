@@ -225,6 +225,9 @@ class MailboxReader(Protocol):
 class Delivering(Protocol):
     """Delivery as doors see it. Every outcome that a lane reports is written to the log."""
 
+    level_changed: Callable[[str], None]
+    """Called with an agent each time one of its lanes opens, closes, or has another gate state."""
+
     def take(
         self, agent: str, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
     ) -> MailboxReader:

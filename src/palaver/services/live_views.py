@@ -56,9 +56,11 @@ from palaver.services.view_pages import (
     LogReader,
     ViewPages,
     event_row,
+    in_steps,
     last_message,
     let_others_run,
 )
+from palaver.state.agents import read_mail
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation
 from palaver.state.fold import agent_of
@@ -84,6 +86,8 @@ _LIMIT_AGENTS: Final = 100
 _LIMIT_TALKS: Final = 100
 _LIMIT_KEYS: Final = 200
 _LIMIT_ROOMS: Final = 20
+_LIMIT_WAITING: Final = 20
+"""Waiting messages of an agent that are read again when the gate of a lane changes."""
 _LIMIT_SNAPSHOT: Final = 500
 """Entries of attention in a snapshot, and events in one that does not continue."""
 _REMOVAL_MS: Final = 500
@@ -224,6 +228,7 @@ class LiveViews:
         self._spawn = spawn
         self._epoch = epoch
         self._past = past
+        self._reader = LogReader(sources.queries)
         self._hub: _Hub | None = None
         self._is_closed = False
 
@@ -252,7 +257,7 @@ class LiveViews:
     def pages(self) -> ViewPages:
         """Return the pages of the present."""
         queries = self._sources.queries
-        return ViewPages(queries.rows, LogReader(queries), self.facts)
+        return ViewPages(queries.rows, self._reader, self.facts)
 
     async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
         """Return the answer to a question, also about the past. Raises NotFound and other refusals.
@@ -628,6 +633,14 @@ class _Hub:
             self._changed.note_agent(one, read_memberships(rows, one).get(one, ()))
         self._wake.set()
 
+    def _level_changed(self, name: str) -> None:
+        """Note the first waiting messages of an agent: the reason why they wait may be another one."""
+        waiting = islice(read_mail(self._queries.rows, name), _LIMIT_WAITING)
+        if moved := {mail.seq: None for mail in waiting}:
+            self._changed.counted[name] = None
+            self._changed.moved.update(moved)
+            self._wake.set()
+
     def _permission_changed(self, id_: str) -> None:
         self._changed.attention[f"permission/{id_}"] = None
         # A blocked agent is listed once: by its request, or as blocked.
@@ -648,9 +661,10 @@ class _Hub:
         """Serve the views until the last one is closed."""
         presence, permissions = self._sources.presence, self._sources.permissions
         unsubscribe = self._queries.subscribe(self._hear)
-        members = self._sources.members
+        members, delivery = self._sources.members, self._sources.delivery
         presence.changed, permissions.changed = self._presence_changed, self._permission_changed
         members.wait_changed = self._wait_changed
+        delivery.level_changed = self._level_changed
         try:
             await self._begin()
             while not self.is_over:
@@ -669,6 +683,7 @@ class _Hub:
                 presence.changed = lambda name: None
                 permissions.changed = lambda id: None
                 members.wait_changed = lambda room, name: None
+                delivery.level_changed = lambda agent: None
             if self._timer is not None:
                 self._timer.cancel()
             self.end()
@@ -801,9 +816,8 @@ class _Hub:
         if view.is_continuing and view.after <= self._seq:
             missed = await self._events_after(view.after)
             if missed is not None:
-                snapshot = msgspec.structs.replace(
-                    snapshot, events=tuple(map(event_row, missed)), is_continued=True
-                )
+                events = tuple(await in_steps(missed, event_row))
+                snapshot = msgspec.structs.replace(snapshot, events=events, is_continued=True)
                 data = _encode(snapshot)
                 if len(data) <= LIMIT_WAITING_BYTES:
                     return ViewRecord(seq=snapshot.seq, is_snapshot=True, data=data)
@@ -867,7 +881,7 @@ class _Hub:
 
     async def _changes(self, after: int, seq: int, events: Iterable[EventRow]) -> Changes:
         agents = await self._agent_rows()
-        talks = self._talk_rows()
+        talks = await self._talk_rows()
         attention, settled = await self._attention_entries()
         moved = _take(self._changed.moved, _LIMIT_EVENTS)
         rooms = await self._room_ids()
@@ -910,10 +924,10 @@ class _Hub:
                 self._watch_room(room)
         return ids
 
-    def _talk_rows(self) -> list[ConversationRow]:
+    async def _talk_rows(self) -> list[ConversationRow]:
         rows, text_of = self._queries.rows, self._facts.text_of
         keys = _take(self._changed.talks, _LIMIT_TALKS)
-        found = (read_conversation(rows, key, text_of=text_of) for key in keys)
+        found = await in_steps(keys, lambda key: read_conversation(rows, key, text_of=text_of))
         return [row for row in found if row is not None]
 
     async def _attention_entries(self) -> tuple[list[Attention], list[str]]:

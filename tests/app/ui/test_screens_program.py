@@ -53,7 +53,7 @@ def test_every_screen_fits_every_terminal(bus: Home, luna: Agent, size: tuple[in
     person.press(b"5")
     person.sees("claim" if size[0] > 40 else "luna")
     person.press(b"6")
-    person.sees("Enter see")
+    person.sees("t go to")
     person.press(b"t1\r")
     person.sees("past #1" if size[0] > 20 else "past")
     person.press(b"3")

@@ -26,12 +26,12 @@ expect.set_options(timeout=LIMIT_S * 1000)
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*arguments: str) -> Iterator[Browser]:
     """Start the system's Chromium. Without it the tests are skipped, and say so."""
     if _PROGRAM is None:
         pytest.skip("THE PAGE IS NOT TESTED: there is no program 'chromium' on this machine")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_PROGRAM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=_PROGRAM, args=["--no-sandbox", *arguments])
         try:
             yield browser
         finally:

@@ -1,14 +1,16 @@
 """The page in a real browser: all screens, by keyboard, without errors, and through restarts of the bus."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.daemon.stage import Home, check_output, run_as_person
+from tests.daemon.stage import Home, Shell, check_output, run_as_person
 from tests.daemon.test_permissions import ask, decision
 from tests.doors.web.client import address_of, bus_with_page
 from tests.doors.web.stage import (
@@ -25,6 +27,8 @@ from tests.doors.web.stage import (
 from tests.limits import LIMIT_S
 
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
+MARK = "<img src=x onerror=alert(1)>"
+"""The same without quotes, for a line of shell."""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,7 @@ def stage(browser: Browser) -> Iterator[PageStage]:
         subprocess.run(["git", "init", "-q", str(room)], check=True)
         for name in ("luna", "nova"):
             made.agents[name].ok("room", "join", str(room))
+        _plant(made.agents["luna"], room)
         made.agents["luna"].ok("send", "@nova", "--", f"{EVIL} zero\u200bwidth")
         made.agents["luna"].ok("send", "@human", "--intent", "request", "--", f"Which database? {EVIL}")
         yield made
@@ -90,9 +95,37 @@ def test_only_now_is_read_aloud_and_notices_are_off(stage: PageStage) -> None:
     expect(page.get_by_role("button", name="Notices off")).to_have_attribute("aria-pressed", "false")
 
 
+def _plant(luna: Shell, room: Path) -> None:
+    """Put markup into everything else that an agent can write."""
+    file = room / f"{EVIL.replace('/', '')}.txt"
+    file.write_text(EVIL)
+    job = luna.begin_script(f"cd {shlex.quote(str(room))}")
+    assert job.end().status == 0
+    luna.ok("note", "add", EVIL)
+    luna.ok("task", "create", EVIL, "--description", EVIL, "--assignee", "nova")
+    luna.ok("session", "create", "luna", "chat", "--title", EVIL)
+    luna.ok("route", f"w/{EVIL}", "--command", EVIL, "--payload", json.dumps({EVIL: [EVIL]}))
+    luna.ok("bundle", "create", EVIL, "--description", EVIL, "--files", file.name)
+    luna.ok("stick", "claim")
+    luna.ok(
+        "stick", "pass", "nova", "--handoff", json.dumps({"status": EVIL, "next_action": EVIL, EVIL: EVIL})
+    )
+    luna.ok("status", "set", "active", "--detail", EVIL)
+
+
 def test_foreign_text_is_text_everywhere(stage: PageStage) -> None:
     page = stage.page
-    for screen in ("Now", "Talk", "Log"):
+    job = ask(stage.agents["kilo"], tool_name=f"Bash {MARK}", tool_input={MARK: MARK})
+    page.get_by_role("option").filter(has_text="asks permission").first.click()
+    expect(page.locator("pre")).to_contain_text("<img src=x")
+    for link in ("agents/luna", f"rooms/{_room(stage.home)}", "talk/%40luna%40nova"):
+        page.goto(f"{address_of(stage.home)}/#/{link}")
+        expect(page.locator(".detail").get_by_text("<img src=x").first).to_be_visible()
+        assert page.locator("img").count() == 0
+    asked = stage.home.events("--type", "permission.asked")[-1]["payload"]["permission"]
+    check_output(run_as_person(stage.home, "deny", asked))
+    job.end()
+    for screen in ("Now", "Agents", "Talk", "Log"):
         stage.open(screen)
         expect(page.get_by_text("<img src=x").first).to_be_visible()
         assert page.locator("img").count() == 0

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
+from tests.daemon.holder import FakeHolder, ticket_of, words_of
 from tests.daemon.stage import Home, run_script_as_person, wait_until
 from tests.doors.web.client import address_of, bus_with_page
 from tests.doors.web.stage import Watched, chromium, problems, sign_in
@@ -80,3 +81,18 @@ def test_screen_is_live_text_and_ends_with_the_opened_agent(home: Home, page: Pa
     expect(page.get_by_role("option").filter(has_text="a later thing").first).to_be_visible()
     assert len(asked) == count
     assert "owned" not in page.title()
+
+
+def test_reason_of_a_waiting_message_follows_the_gate(home: Home, page: Page) -> None:
+    """A gate is not in the log: the page learns of it without an event."""
+    with FakeHolder(home) as holder:
+        holder.hold(ticket_of(words_of(home, "run", "--", "bash"))).open_lane(is_open=False)
+        name = holder.held["name"]
+        home.ok("send", f"@{name}", "--", "hello")
+        page.goto(f"{address_of(home)}/#/agents/{name}")
+        waiting = page.locator(".detail").get_by_role("listitem").filter(has_text="hello").first
+
+        holder.gate(open=False, reason="draft")
+        expect(waiting).to_contain_text(f"text that was not sent is in the composer of {name}")
+        holder.gate(open=False, reason="dialog")
+        expect(waiting).to_contain_text(f"a dialog is open in the terminal of {name}")

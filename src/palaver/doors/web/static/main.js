@@ -203,7 +203,7 @@ class App {
   // The past
 
   async enterPast(seq) {
-    const wanted = Math.min(Math.max(1, Math.round(seq) || 1), this.live.seq || 1);
+    const wanted = Math.max(1, Math.round(seq) || 1);
     const snapshot = await this.askNow({ what: "past", at: wanted });
     const store = new Store();
     store.apply({ ...snapshot, epoch: snapshot.epoch || "past" });

@@ -140,7 +140,7 @@ export class Composer {
     this.refusal = "Not sent: this has ended meanwhile."; // if its button is disabled
     fields += 1;
     this.to = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
-    this.text = el("textarea", { rows: 3, onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
+    this.text = el("textarea", { rows: 3, placeholder: " ", onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
     const forTo = new Completion(this.to, () => this.names(), { isEveryWord: true });
     const forText = new Completion(this.text, () => this.names());
     this.priority = select([["", "normal"], ["interrupt", "interrupt"], ["idle-first", "idle-first"], ["idle", "idle"]]);
@@ -148,6 +148,7 @@ export class Composer {
     this.about = el("p", { class: "quote" });
     this.result = outcome();
     this.toField = labelled("To", this.to);
+    this.toField.classList.add("to");
     this.submit = el("button", { type: "submit", class: "primary" }, "Send");
     this.root = el("form", { class: "composer", onsubmit: (event) => { event.preventDefault(); this.send(); } },
       this.about, this.toField, forTo.list, labelled(label, this.text), forText.list,
