@@ -28,7 +28,7 @@ from palaver.protocol.lanes import Ability, LaneKind, LaneLevel
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Claim, JoinRoom, Redact, SetStatus
 from palaver.protocol.views import AgentPage, AskAgent, Changes, Snapshot
-from palaver.services.live_views import LIMIT_WAITING_BYTES, MOST_A_SECOND
+from palaver.services.live_views import FLOOD_A_SECOND, LIMIT_WAITING_BYTES, MOST_A_SECOND
 from palaver.state.rooms import read_open_rooms
 
 TYPED = Ability(kind=LaneKind.TERMINAL, reaches_busy=False, wakes_idle=True)
@@ -235,6 +235,32 @@ async def test_thousand_events_a_second_are_bundled(quick: ViewParts) -> None:
     events = [event.seq for record in records for event in record.events]
     assert events == sorted(set(events))
     assert len(events) >= 1000
+
+
+@pytest.mark.parametrize(("waiting", "is_early"), [(60, False), (600, True)])
+async def test_only_a_full_record_does_not_wait_longer_in_a_flood(
+    quick: ViewParts, waiting: int, is_early: bool
+) -> None:
+    luna = await quick.bus.join("luna")
+    view = quick.views.open()
+    await take(view)
+    for number in range(200):
+        await quick.bus.send(luna, f"text {number}", "@luna")
+    quick.timers.advance(1)
+    await settle()
+    while (await anext(view)).seq < quick.queries.last():
+        pass
+
+    for number in range(waiting):
+        await quick.bus.send(luna, f"text {number}", "@luna")
+    record = asyncio.ensure_future(anext(view))
+    quick.timers.advance(1 / MOST_A_SECOND + 0.001)
+    await settle()
+
+    assert record.done() == is_early
+    quick.timers.advance(1 / FLOOD_A_SECOND)
+    await settle()
+    assert len(decode(await record).events) == waiting
 
 
 async def test_agent_that_changes_its_state_often_has_one_row_in_a_record(quick: ViewParts) -> None:

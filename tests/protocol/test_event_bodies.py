@@ -74,6 +74,15 @@ def test_foreign_type_has_only_the_common_fields() -> None:
     assert foreign.odd_fields == {"thread"}
 
 
+def test_odd_fields_are_the_same_before_and_after_the_body_is_read() -> None:
+    sent = event("message", {"text": "hello", "thread": 7})
+
+    first = sent.odd_fields
+
+    assert isinstance(sent.body, MessageSent)
+    assert first == sent.odd_fields == {"thread"}
+
+
 def test_content_is_returned_as_the_expected_struct_or_refused() -> None:
     report = event("delivery", {"agent": "nova", "messages": [1], "state": "seen"})
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
@@ -316,6 +317,7 @@ def _word(payload: dict[str, object], key: str) -> str | None:
 # The folded rows in SQLite: as any connection reads them, and as the writer does within a batch.
 
 _T = TypeVar("_T")
+_table_of: Final = itemgetter(0)
 
 ROWS_AT_ONCE: Final = 64
 """Rows that one statement handles in a large batch."""
@@ -357,11 +359,12 @@ class SqliteRows:
 
 
 class TableVersions:
-    """How often the committed rows of each table have changed. Any thread reads it; the writer changes it."""
+    """Which commit has last changed the rows of each table. Any thread reads it; the writer changes it."""
 
     def __init__(self) -> None:
         self._tables: dict[str, int] = {}
         self._all = 0
+        self._commits = 0
 
     def of(self, table: str) -> tuple[int, int]:
         """Return a value that is another one after each commit that changes rows of the table."""
@@ -369,8 +372,8 @@ class TableVersions:
 
     def rise(self, tables: Iterable[str]) -> None:
         """Record a commit that has changed these tables."""
-        for table in tables:
-            self._tables[table] = self._tables.get(table, 0) + 1
+        self._commits += 1
+        self._tables.update(dict.fromkeys(tables, self._commits))
 
     def rise_all(self) -> None:
         """Record that all rows were made again."""
@@ -449,7 +452,7 @@ class BatchRows(SqliteRows):
         insert_many(self._connection, "INSERT OR REPLACE INTO state (tbl, key, value)", kept)
         if gone:
             self._connection.executemany("DELETE FROM state WHERE tbl = ? AND key = ?", gone)
-        self.tables.update(table for table, _ in self._changed)
+        self.tables.update(map(_table_of, self._changed))
         if len(self._remembered) > _LIMIT_REMEMBERED:
             self._remembered.clear()
         for row_key in self._remembered.keys() & self._changed.keys():

@@ -122,7 +122,7 @@ class Batches:
         self._blobs = blobs
         self._rows = BatchRows(connection)
         self.versions: Final = TableVersions()
-        """How often committed rows have changed. Usable from any thread."""
+        """The last changes of committed rows. Usable from any thread."""
         self._archives = archives
         self._archived = ArchiveIndex(connection, archives)
         self._last = last_seq(connection, archives)

@@ -52,16 +52,14 @@ class _Fact(
     @cached_property  # Each part of the fold reads it, for every event.
     def body(self) -> EventBody:
         """The content as the struct of its type, decoded at the first use. Never fails."""
-        return self._read[0]
-
-    @property
-    def odd_fields(self) -> frozenset[str]:
-        """The names of the payload fields that could not be read; they have their defaults in `body`."""
-        return self._read[1]
+        # One step makes both values: a second cached property costs as much as decoding a short payload.
+        body, self.__dict__["odd_fields"] = read_body(self.type, self.payload)
+        return body
 
     @cached_property
-    def _read(self) -> tuple[EventBody, frozenset[str]]:
-        return read_body(self.type, self.payload)
+    def odd_fields(self) -> frozenset[str]:
+        """The names of the payload fields that could not be read; they have their defaults in `body`."""
+        return read_body(self.type, self.payload)[1]
 
     def to_json(self) -> str:
         """Encode it on one line, without empty fields."""
