@@ -306,7 +306,7 @@ LIMIT_UNDO: Final = 10_000
 """Steps back that need no copy and no fold."""
 LIMIT_KEPT_ROWS: Final = 4_000_000
 """Rows of all kept copies. A copy shares its values with the state, so that a row takes about 60 bytes."""
-KEPT_EVERY: Final = 20_000
+KEPT_EVERY: Final = 40_000
 """Events between two kept copies, as long as there is room for them."""
 
 _LIMIT_BUCKET: Final = 1024

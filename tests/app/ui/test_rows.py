@@ -170,6 +170,13 @@ async def test_list_without_rows_says_so_and_takes_keys() -> None:
         assert page.heard == []
 
 
+async def test_text_of_a_narrow_list_without_rows_is_wrapped() -> None:
+    page = Page(RowList(Lines(), empty="no rooms yet; an agent opens one"))
+
+    async with page.run_test(size=(14, 4)):
+        assert texts(page.rows) == ["no rooms yet;", "an agent opens", "one"]
+
+
 async def test_list_in_one_line_and_one_column_can_be_drawn() -> None:
     page = Page(RowList(Numbers(50)))
 

@@ -216,7 +216,7 @@ class LaunchForm(ModalScreen[None]):
         finally:
             self._is_running = False
         if result.is_done:
-            self.ui.say(f"{pal_line(argv)}: {' '.join(result.out.split()) or 'started'}")
+            self.ui.say(f"{pal_line(argv)}: {' '.join(['started', *result.out.split()])}")
             if self.is_attached:
                 self.dismiss(None)
         elif self.is_attached:

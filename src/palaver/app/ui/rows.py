@@ -4,6 +4,7 @@ A source supplies rows by index. The widget keeps its own offset, so a growing l
 """
 
 from collections.abc import Callable, Sequence
+from textwrap import wrap
 from typing import ClassVar, Final, Protocol, runtime_checkable
 
 from textual import events
@@ -206,8 +207,8 @@ class RowList(Widget, can_focus=True):
         index = self._top + y
         base = self.visual_style
         if self._source is None or index >= self.total:
-            text = self._empty if y == 0 and not self.total else ""
-            return _strip(Content(text), base, width)
+            lines = [] if self.total else wrap(self._empty, max(width, 1))
+            return _strip(Content(lines[y] if y < len(lines) else ""), base, width)
         gutter = _GUTTER if self._has_cursor else 0
         content = self._source.row(index, max(width - gutter, 1))
         if content is None:
