@@ -139,8 +139,8 @@ docs: $(READY) ## write docs/cli.md and docs/pal.1 from the table of commands
 compat: $(READY) ## test the harnesses on the PATH and write docs/compatibility.md
 	@$(BIN)/python tools/record_compatibility.py .
 
-bench: $(READY) ## measure against hcom in the same run and write docs/performance.md
-	@$(BIN)/python bench/run.py
+bench: $(READY) ## measure against hcom in the same run and write docs/performance.md; BEFORE=PAL compares starts
+	@$(BIN)/python bench/run.py $(if $(BEFORE),--before $(BEFORE))
 
 clean: ## remove all build results
 	@rm -rf $(VENV) .venv-unlocked build dist .run .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -28,12 +28,14 @@ _JUMP_LIMIT_MS = 500.0
 _LIMIT_MS = 60_000
 _PAUSE_MS = 50
 _SETTLE_MS = 1000
-_SIZE = {"width": 1280, "height": 800}
+_WIDTH, _HEIGHT = 1280, 1600
+"""High enough for all requests of a run, which Now shows oldest first."""
 _KEYS = {"Now": "1", "Agents": "2", "Talk": "3", "Rooms": "4", "Log": "5", "Past": "6"}
 
 _EXPECT_TEXT = """
 (text) => {
-  window.benchSeen = new Promise((done) => {
+  window.benchSeen = new Promise((done, fail) => {
+    setTimeout(() => fail(new Error(`never shown: ${text}`)), 60_000);
     const isVisible = (row) => {
       const box = row.getBoundingClientRect();
       return box.bottom > 0 && box.top < innerHeight && row.textContent.includes(text);
@@ -52,7 +54,8 @@ _EXPECT_TEXT = """
 
 _EXPECT_JUMP = """
 (seq) => {
-  window.benchJumped = new Promise((done) => {
+  window.benchJumped = new Promise((done, fail) => {
+    setTimeout(() => fail(new Error(`never shown: #${seq}`)), 60_000);
     let began = 0;
     const look = () => {
       const row = document.querySelector(`main .row.cursor[data-key="${seq}"]`);
@@ -115,7 +118,7 @@ def open_page(home: PalaverHome, folder: Path) -> Iterator["Page"]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         try:
-            context = browser.new_context(viewport={"width": _SIZE["width"], "height": _SIZE["height"]})
+            context = browser.new_context(viewport={"width": _WIDTH, "height": _HEIGHT})
             page = context.new_page()
             page.set_default_timeout(_LIMIT_MS)
             _sign_in(home, folder, page)

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +45,8 @@ class StartRounds:
     """How often each start is measured."""
 
     screens: int = 15
-    commands: int = 200
-    python: int = 25
+    commands: int = 400
+    python: int = 40
 
 
 def first_screens(
@@ -122,7 +122,7 @@ def _agents(home: PalaverHome, seats: ExitStack) -> Seat:
 
 def _ratio(pair: Sequence[tuple[Seat, Command]], rounds: int) -> float:
     """Run both commands in each round, in turn first, and return the ratio of their medians."""
-    times: Mapping[int, list[float]] = {0: [], 1: []}
+    times: tuple[list[float], list[float]] = ([], [])
     for number in range(-2, rounds):
         for at in (0, 1) if number % 2 else (1, 0):
             seat, command = pair[at]

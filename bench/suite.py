@@ -20,7 +20,6 @@ from bench.contests import Pair
 from bench.figures import Findings
 from bench.hcom_home import install_hcom
 from bench.measure import QUICK, Rounds
-from bench.palaver_home import PalaverHome
 from bench.stage import open_hcom, open_palaver
 from bench.syncs import sync_remarks
 
@@ -73,20 +72,11 @@ def run(programs: Programs, rounds: Rounds) -> Findings:
 
 
 def _measure_dashboard(programs: Programs, rounds: Rounds, findings: Findings) -> None:
-    with contextlib.ExitStack() as homes:
-        _say("dashboard")
-        work = programs.folder / "work"
-        work.mkdir()
-        opened = []
-        for name, pal in (("ui", programs.pal), ("before", programs.before)):
-            if pal is not None:
-                (programs.folder / name).mkdir()
-                opened.append(PalaverHome(programs.folder / name, pal))
-                homes.callback(opened[-1].close)
-        before = opened[1] if len(opened) > 1 else None
-        found = ui.dashboard(opened[0], work, before, ui.QUICK if rounds == QUICK else ui.DashboardRounds())
-        findings.amounts.extend(found.amounts)
-        findings.remarks.extend(found.remarks)
+    _say("dashboard")
+    with ui.open_homes(programs.folder, programs.pal, programs.before) as homes:
+        found = ui.dashboard(homes, ui.QUICK if rounds == QUICK else ui.DashboardRounds())
+    findings.amounts.extend(found.amounts)
+    findings.remarks.extend(found.remarks)
 
 
 def _measure_full(

@@ -11,8 +11,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -57,6 +57,39 @@ QUICK = DashboardRounds(
 
 
 @dataclass(frozen=True, slots=True)
+class Homes:
+    """Homes for the measurements, and a folder for the programs in them."""
+
+    now: PalaverHome
+    """For starts; then it gets many agents and events."""
+    views: PalaverHome
+    """For messages with open views, of which there are many."""
+    before: PalaverHome | None
+    """With an earlier version."""
+    folder: Path
+
+
+@contextmanager
+def open_homes(folder: Path, pal: Path, before: Path | None) -> Iterator[Homes]:
+    """Open new homes in a folder. Their daemons end with the block."""
+    with ExitStack() as opened:
+
+        def home(name: str, program: Path) -> PalaverHome:
+            (folder / name).mkdir()
+            made = PalaverHome(folder / name, program)
+            opened.callback(made.close)
+            return made
+
+        (folder / "work").mkdir()
+        yield Homes(
+            now=home("now", pal),
+            views=home("views", pal),
+            before=home("before", before) if before is not None else None,
+            folder=folder / "work",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DashboardFindings:
     """The amounts with their limits, and remarks: further numbers, and what was not measured."""
 
@@ -69,22 +102,21 @@ class DashboardFindings:
         try:
             amounts, remarks = part()
         except Exception as error:  # The other parts take minutes, and must not be lost.
-            traceback.print_exc()
-            self.remarks.append(f"**Not measured: {name}**: {type(error).__name__}: {str(error)[:200]}")
+            self.note_failure(name, error)
             return
         self.amounts.extend(amounts)
         self.remarks.extend(remarks)
 
+    def note_failure(self, name: str, error: Exception) -> None:
+        """Add a remark about a part that failed, and print why."""
+        traceback.print_exception(error)
+        self.remarks.append(f"**Not measured: {name}**: {type(error).__name__}: {str(error)[:200]}")
 
-def dashboard(
-    home: PalaverHome,
-    folder: Path,
-    before: PalaverHome | None,
-    rounds: DashboardRounds,
-    parts: Sequence[str] = _PARTS,
-) -> DashboardFindings:
-    """Measure everything in one home, which gets many agents and events. `before` has an earlier version."""
+
+def dashboard(homes: Homes, rounds: DashboardRounds, parts: Sequence[str] = _PARTS) -> DashboardFindings:
+    """Measure the dashboard and the page, and what they cost."""
     found = DashboardFindings()
+    home, before, folder = homes.now, homes.before, homes.folder
     if "starts" in parts:
         found.measure("first screens", lambda: (first_screens(home, before, folder, rounds.starts), []))
         if before is None:
@@ -92,36 +124,51 @@ def dashboard(
         else:
             found.measure("starts of commands", lambda: command_starts(home, before, rounds.starts))
     if "views" in parts:
-        found.measure("sends with open views", lambda: lost_sends(home, rounds.views))
-        found.measure("a view that stops reading", lambda: (stopped_view(home, rounds.views), []))
+        found.measure("sends with open views", lambda: lost_sends(homes.views, rounds.views))
+        found.measure("a view that stops reading", lambda: (stopped_view(homes.views, rounds.views), []))
+        homes.views.stop()
     if {"screens", "page", "news"} & set(parts):
         _say(f"filling a home with {rounds.agents:,} agents and {rounds.events:,} events")
-        fill_home(home, agents=rounds.agents, events=rounds.events)
-        _measure_full_home(home, folder, rounds, parts, found)
+        try:
+            fill_home(home, agents=rounds.agents, events=rounds.events)
+        except Exception as error:  # The numbers above took minutes.
+            found.note_failure("everything in a full home", error)
+            return found
+        size = f"{rounds.agents:,} agents and {rounds.events:,} events"
+        if "screens" in parts:
+            found.measure("pal ui", lambda: _screens(home, folder, rounds, size))
+        if {"page", "news"} & set(parts):
+            _measure_page(home, folder, rounds, parts, found, size)
     return found
 
 
-def _measure_full_home(
+def _screens(
+    home: PalaverHome, folder: Path, rounds: DashboardRounds, size: str
+) -> tuple[list[Amount], list[str]]:
+    with PacedSender(home.home) as sender:
+        return dashboard_amounts(home, folder, sender, rounds.screens, size), []
+
+
+def _measure_page(
     home: PalaverHome,
     folder: Path,
     rounds: DashboardRounds,
     parts: Sequence[str],
     found: DashboardFindings,
+    size: str,
 ) -> None:
-    size = f"{rounds.agents:,} agents and {rounds.events:,} events"
+    """Measure the page, and then both views during a flood; without a browser only `pal ui`."""
+    page = None
     with ExitStack() as opened:
-        page = None
         if missing := why_no_browser():
             found.remarks.append(f"**Not measured: the page**: {missing}.")
-        elif {"page", "news"} & set(parts):
-            allow_page(home)
-            page = opened.enter_context(open_page(home, folder))
+        else:
+            try:
+                allow_page(home)
+                page = opened.enter_context(open_page(home, folder))
+            except Exception as error:  # The dashboard can be measured without it.
+                found.note_failure("the page", error)
         sender = opened.enter_context(PacedSender(home.home))
-        if "screens" in parts:
-            found.measure(
-                "pal ui",
-                lambda: (dashboard_amounts(home, folder, sender, rounds.screens, size), []),
-            )
         if page is not None and "page" in parts:
             found.measure("the page", lambda: (page_amounts(page, sender, rounds.page, size), []))
         if "news" in parts:
@@ -137,16 +184,11 @@ def main(arguments: Sequence[str]) -> int:
     rounds = QUICK if options.quick else DashboardRounds()
     if options.events:
         rounds = replace(rounds, events=options.events)
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder, ExitStack() as homes:
-        for name in ("now", "before", "work"):
-            (Path(folder) / name).mkdir()
-        home = PalaverHome(Path(folder) / "now", options.pal)
-        homes.callback(home.stop)
-        before = None
-        if options.before is not None:
-            before = PalaverHome(Path(folder) / "before", options.before)
-            homes.callback(before.stop)
-        found = dashboard(home, Path(folder) / "work", before, rounds, options.part or _PARTS)
+    with (
+        tempfile.TemporaryDirectory(prefix="b", dir=options.dir) as folder,
+        open_homes(Path(folder), options.pal, options.before) as homes,
+    ):
+        found = dashboard(homes, rounds, options.part or _PARTS)
     print(amount_table(found.amounts))
     print()
     for remark in found.remarks:

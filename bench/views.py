@@ -30,10 +30,10 @@ _SETTLE_S = 0.3
 class ViewRounds:
     """How often the cost of views is measured, and with how many messages each time."""
 
-    pairs: int = 25
-    sends: int = 30_000
+    pairs: int = 20
+    sends: int = 20_000
     stopped: int = 7
-    flood: int = 40_000
+    flood: int = 30_000
 
 
 class ViewReaders:

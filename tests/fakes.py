@@ -16,7 +16,7 @@ from palaver.domain.rights import Brakes
 from palaver.errors import Unavailable
 from palaver.identity.caller import Anchor
 from palaver.ids import UlidSource
-from palaver.log.api import Log
+from palaver.log.api import Commit, Decide, Log
 from palaver.log.memory import MemoryLog
 from palaver.log.sqlite import SqliteLog
 from palaver.protocol.agents import Agent, Caller, Seat, Standing, standing_of_role
@@ -320,6 +320,40 @@ async def opened_bus(open_log: OpenLog, directory: Path) -> AsyncIterator[Bus]:
             bus.close()
     finally:
         await log.close()
+
+
+class SlowLog:
+    """A log that can hold commits back. It makes them one by one, in the order of their calls."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._held = asyncio.Semaphore(0)
+        self._turn = asyncio.Lock()
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def commit(self, key: str | None, decide: Decide, *, request_key: bytes | None = None) -> Commit:
+        if not self._is_open.is_set():
+            self._held.release()
+        async with self._turn:
+            await self._is_open.wait()
+            return await self._log.commit(key, decide, request_key=request_key)
+
+    def hold(self) -> None:
+        """Hold back all commits from now on."""
+        self._is_open.clear()
+
+    async def next_held(self) -> None:
+        """Wait until one more commit is held back."""
+        async with asyncio.timeout(LIMIT_S):
+            await self._held.acquire()
+
+    def release(self) -> None:
+        """Make all commits."""
+        self._is_open.set()
 
 
 def nowhere(pid: int | None) -> Anchor:

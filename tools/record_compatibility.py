@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from palaver.app.doctor import PROVEN_FILE, look_at, proven
-from palaver.app.self_test import PROGRAMS, Tried, page_of, try_out
+from palaver.app.doctor import PROGRAMS, PROVEN_FILE, Tried, look_at, page_of, proven, try_out
 
 
 def with_tried(known: Sequence[Tried], new: Sequence[Tried]) -> list[Tried]:

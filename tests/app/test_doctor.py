@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.app.doctor import DoctorOrder, doctor, look_at
-from palaver.app.self_test import PROGRAMS, account_for
+from palaver.app.doctor import PROGRAMS, DoctorOrder, account_for, doctor, look_at
 
 
 def pretend(folder: Path, name: str, script: str) -> Path:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tools.record_compatibility import with_tried
 
-from palaver.app.doctor import proven
-from palaver.app.self_test import (
+from palaver.app.doctor import (
     ADVICE,
     CHECKS,
     NONE,
@@ -15,6 +14,7 @@ from palaver.app.self_test import (
     found_lines,
     found_view,
     page_of,
+    proven,
     what_works,
 )
 

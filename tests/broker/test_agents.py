@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import HUMAN, SCRIPT, Bus, seat
 
 from palaver.broker.context import SYSTEM_CALLER, Joined
-from palaver.errors import BadName, BadText, NameTaken, NotPerson
+from palaver.errors import AlreadyJoined, BadName, BadText, NameTaken, NotPerson
 from palaver.protocol.agents import Agent, Caller, Standing, spare_name
 from palaver.protocol.envelope import Draft
 from palaver.protocol.events import LifeChanged
@@ -404,3 +404,27 @@ async def test_agent_from_an_older_log_keeps_a_name_that_is_refused_now(bus: Bus
     assert (outcome.agent.name, outcome.is_new) == ("human-zed", False)
     with pytest.raises(BadName):
         await joined(bus, SCRIPT, Join(name="zoe", tag="human", seat=seat(8)))
+
+
+@pytest.mark.parametrize("session", ["", "s1"])
+async def test_joins_of_one_seat_at_the_same_time_are_one_agent(bus: Bus, session: str) -> None:
+    request = Join(seat=seat(7), session=session, harness="codex")
+
+    found = await asyncio.gather(
+        *(bus.broker.submit(SCRIPT, request) for _ in range(3)), return_exceptions=True
+    )
+
+    names = {one.agent.name for one in found if isinstance(one, Joined)}
+    names |= {one.name for one in found if isinstance(one, AlreadyJoined)}
+    assert len(names) == 1
+    assert {agent.name for agent in bus.broker.directory.all()} == names
+
+
+async def test_seat_of_an_agent_that_has_left_is_free(bus: Bus) -> None:
+    luna = await bus.join("luna", seat=seat(7))
+    await bus.submit(luna, Leave())
+
+    joined = await bus.broker.submit(SCRIPT, Join(seat=seat(7)))
+
+    assert isinstance(joined, Joined)
+    assert joined.agent.name != "luna"

@@ -259,7 +259,10 @@ class Job:
         ready, _, _ = select.select(list(names), [], [], self._limit_s)
         assert ready, f"nothing came on {wanted}"
         for file in ready:
-            part = os.read(file, 1 << 20)
+            try:
+                part = os.read(file, 1 << 20)
+            except BlockingIOError:
+                continue  # A writer opened the empty pipe during `select`, which can then call it readable.
             self._rest[names[file]] += part
             if not part:
                 self._ended.add(names[file])
@@ -334,9 +337,9 @@ def write_settings(home: Home, **values: str | int) -> None:
     (home.path / "config.toml").write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items()))
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
+def wait_until(is_so: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Poll until a condition holds, for facts that only the system shows. Sleep between checks."""
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + limit_s
     while not is_so():
         assert time.monotonic() < end, "it never came to be so"
         time.sleep(0.005)

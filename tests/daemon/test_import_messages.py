@@ -20,6 +20,7 @@ from tests.daemon.stage import (
     wait_until,
 )
 from tests.forked_daemons import fork_daemon
+from tests.limits import LIMIT_S
 from tests.path_broker import T0, source_line, write_agent, write_lines, write_source
 
 MANY = 12_000
@@ -316,6 +317,7 @@ def test_unreadable_file_is_named_and_the_rest_is_imported(bus: Home, source: Pa
 
 @pytest.mark.parametrize("victim", ["client", "daemon"])
 def test_import_that_was_killed_is_finished_by_the_next_one(bus: Home, victim: str) -> None:
+    bus.limit_s = 4 * LIMIT_S  # It prints nothing before it ends, and a new daemon starts meanwhile.
     project = bus.path.parent / "large"
     write_agent(project, "reader", {"chat": {}})
     lines = [source_line(number, "slack/x") for number in range(MANY)]
@@ -327,7 +329,7 @@ def test_import_that_was_killed_is_finished_by_the_next_one(bus: Home, victim: s
     script = f"pal import messages {project} & echo $! >{number}; wait $!"
 
     def kill_in_the_middle() -> None:
-        wait_until(lambda: stored(bus) > 0)
+        wait_until(lambda: stored(bus) > 0, bus.limit_s)
         if victim == "daemon":
             bus.kill()
         else:

@@ -111,6 +111,30 @@ def test_sessions_that_share_a_server_are_separated_by_their_meta(bus: Home, pla
     assert "has not joined" in str(stranger["message"])
 
 
+@pytest.mark.parametrize("meta", [None, {"threadId": "t-1"}], ids=["a process", "a session"])
+def test_calls_that_join_at_the_same_time_are_one_agent(
+    bus: Home, place: Path, meta: dict[str, Any] | None
+) -> None:
+    pump = RawPump(bus)
+    pump.begin()
+    (bus.path.parent / "other").mkdir()
+
+    pump.say(
+        *(joining(number, folder, meta) for number, folder in enumerate((place, place.parent / "other")))
+    )
+    joined = [json.loads(pump.hear()["result"]["content"][0]["text"]) for _ in range(2)]
+
+    assert joined[0]["agent_id"] == joined[1]["agent_id"]
+    assert [one["name"] for one in bus.ok("list", "--json").lines] == [joined[0]["agent_id"]]
+
+
+def joining(number: int, folder: Path, meta: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a call that joins the room of a folder."""
+    more = {"_meta": meta} if meta else {}
+    arguments = {"context_path": str(folder)}
+    return request(number + 1, "tools/call", name="join_path", arguments=arguments, **more)
+
+
 def test_session_can_send_only_after_it_has_joined(bus: Home, place: Path, nova: Shell) -> None:
     pump = RawPump(bus)
     pump.begin()

@@ -363,3 +363,31 @@ def test_only_a_person_adds_remote_names(bus: Home, luna: Shell) -> None:
         assert (result.status, result.error["error"]) == (1, "not_allowed")
 
     assert run_as_person(bus, "join", "--remote", "nova:BOXE").status == 0
+
+
+# A person and an agent that waits for an answer
+
+
+def test_person_is_told_that_a_message_is_not_the_awaited_reply(bus: Home, luna: Shell, nova: Shell) -> None:
+    seq = asked(luna, "@human")
+
+    plain = run_as_person(bus, "send", "@luna", "--", "by the way")
+    as_json = run_as_person(bus, "send", "@luna", "--json", "--", "by the way")
+    to_other = run_as_person(bus, "send", "@nova", "--", "hello")
+    of_agent = nova.ok("send", "@luna", "--", "hello")
+
+    assert plain.err == (
+        f"pal: luna waits for an answer to #{seq}; this message is not a reply to it. "
+        f"Reply with: pal send --reply-to {seq} -- TEXT\n"
+    )
+    assert [one.err for one in (as_json, to_other, of_agent)] == ["", "", ""]
+    assert luna.ok("receipts", str(seq), "--json").json["receipts"][0]["state"] == "queued"
+
+
+def test_answered_request_causes_no_hint(bus: Home, luna: Shell) -> None:
+    seq = asked(luna, "@human")
+
+    reply = run_as_person(bus, "send", "--reply-to", str(seq), "--", "yes")
+    later = run_as_person(bus, "send", "@luna", "--", "by the way")
+
+    assert (reply.err, later.err) == ("", "")

@@ -39,6 +39,7 @@ from palaver.protocol.views import (
     SeqPage,
     Snapshot,
 )
+from palaver.services.view_pages import LogReader, ViewPages
 from palaver.state.rooms import read_open_rooms
 
 Answer = (
@@ -377,6 +378,70 @@ async def test_archived_events_are_part_of_the_log(parts: ViewParts, luna: Calle
         ["18", "19", "20", "21", "22"],
         [str(number) for number in range(15, 30)],
     ]
+
+
+async def test_archived_last_message_of_an_agent_is_shown(parts: ViewParts, luna: Caller) -> None:
+    nova = await parts.bus.join("nova")
+    sent = await parts.bus.send(luna, "the last of luna", "@nova")
+    await parts.log.archive(sent.seq + 1)
+    await parts.bus.send(nova, "and of nova", "@luna")
+
+    page = await ask(parts, AskAgents())
+    one = await ask(parts, AskAgent(name="luna"))
+
+    assert isinstance(page, AgentsPage)
+    assert isinstance(one, AgentPage)
+    assert parts.queries.archived() >= sent.seq
+    assert [(row.name, row.last) for row in page.rows] == [
+        ("luna", "the last of luna"),
+        ("nova", "and of nova"),
+    ]
+    assert (one.row.last, one.row.last_seq) == ("the last of luna", sent.seq)
+
+
+async def test_archived_last_message_follows_a_later_archive(parts: ViewParts, luna: Caller) -> None:
+    first = await parts.bus.send(luna, "one", "@human")
+    await parts.log.archive(first.seq + 1)
+    before = await ask(parts, AskAgents())
+    second = await parts.bus.send(luna, "two", "@human")
+    await parts.bus.send(HUMAN, "so", "@luna")
+    await parts.log.archive(second.seq + 1)
+
+    after = await ask(parts, AskAgents())
+
+    assert isinstance(before, AgentsPage)
+    assert isinstance(after, AgentsPage)
+    assert [row.last for row in (*before.rows, *after.rows)] == ["one", "two"]
+
+
+async def test_message_in_an_old_archive_is_not_searched_for_in_a_list(
+    parts: ViewParts, luna: Caller
+) -> None:
+    sent = await parts.bus.send(luna, "long ago", "@human")
+    for _ in range(5):
+        await parts.bus.send(HUMAN, "hello", "@luna")
+    await parts.log.archive(parts.queries.last())
+    reader = LogReader(parts.queries, archived_seqs=2)
+    pages = ViewPages(parts.queries.rows, reader, parts.views.facts)
+
+    (row,) = (await pages.agents("", 10)).rows
+    opened = await pages.agent("luna", 50)
+
+    assert row.last == f"(archived before #{reader.searched_from + 1}, or none)"
+    assert (opened.row.last, opened.row.last_seq) == ("long ago", sent.seq)
+
+
+async def test_lost_archive_leaves_the_last_message_empty(parts: ViewParts, luna: Caller) -> None:
+    await parts.bus.send(luna, "hello", "@human")
+    await parts.bus.send(HUMAN, "hello", "@luna")
+    archived = await parts.log.archive(parts.queries.last())
+    assert archived.path is not None
+    archived.path.unlink()
+
+    page = await ask(parts, AskAgents())
+
+    assert isinstance(page, AgentsPage)
+    assert [row.last for row in page.rows] == [""]
 
 
 async def test_time_is_found_as_a_seq(parts: ViewParts, luna: Caller) -> None:

@@ -15,7 +15,15 @@ from tests.fakes import HUMAN, open_memory
 from palaver.errors import NotFound
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
-from palaver.protocol.views import AskAttention, AskLedger, AskMessages, LedgerPage, Snapshot
+from palaver.protocol.views import (
+    AskAttention,
+    AskConversations,
+    AskLedger,
+    AskMessages,
+    AskPast,
+    LedgerPage,
+    Snapshot,
+)
 from palaver.services.queries import Queries
 from palaver.services.view_pages import STEP, encode_receipts
 from palaver.services.views import (
@@ -30,6 +38,8 @@ from palaver.state.rows import Rows
 MANY = 300
 LIMIT_READS = 250
 """Reads between two turns of other callers: 20 rows with up to 12 reads each, about 2 ms."""
+AN_EVENT = 5
+"""Reads of a row that take as long as reading one event."""
 SCANNED_AT_ONCE = 10
 """Rows that a scan returns as fast as one row is read by its key."""
 
@@ -72,7 +82,14 @@ async def crowd(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tu
         for number in range(MANY):
             await parts.bus.join(f"agent{number:03}")
         counted = CountedRows(parts.log.rows)
+        read_event = Queries.event
+
+        def counted_event(queries: Queries, seq: int) -> Event | None:
+            counted.reads += AN_EVENT
+            return read_event(queries, seq)
+
         monkeypatch.setattr(Queries, "rows", property(lambda queries: counted))
+        monkeypatch.setattr(Queries, "event", counted_event)
         yield parts, counted
 
 
@@ -92,6 +109,19 @@ async def test_attention_is_built_in_steps(tmp_path: Path, monkeypatch: pytest.M
             assert most <= LIMIT_READS
             assert total > 2 * most
         assert len(await attention_view(services)) == 2 * MANY
+
+
+async def test_snapshot_and_conversations_are_built_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with crowd(tmp_path, monkeypatch) as (parts, rows):
+        for number in range(120):
+            await parts.bus.send(HUMAN, "hello", f"@agent{number:03}", is_confirmed=True)
+
+        for question in (AskPast(), AskConversations(limit=500)):
+            most, total = await most_reads(rows, parts.views.answer(question))
+            assert most <= LIMIT_READS
+            assert total > 2 * most
 
 
 @pytest.mark.parametrize(

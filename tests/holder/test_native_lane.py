@@ -11,7 +11,7 @@ from palaver.client.wire import ReplyLine
 from palaver.errors import PalaverError
 from palaver.harness.base import OPEN, Done, Gate, TextOutcome
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.native_lane import NativeLane, NativeOffer, fenced
+from palaver.holder.lane import NativeLane, NativeOffer, fenced
 from palaver.protocol.events import Grade, Outcome
 from palaver.protocol.lines import HoldOp
 

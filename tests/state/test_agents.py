@@ -18,7 +18,6 @@ from palaver.state.agents import (
     read_agents,
     read_carried,
     read_entry,
-    read_held,
     read_line,
     read_mail,
     read_mail_up_to,
@@ -33,7 +32,6 @@ from palaver.state.agents import (
 from palaver.state.fold import apply
 from palaver.state.rows import (
     CARRIED,
-    HELD,
     LEDGER,
     MAIL,
     TIP,
@@ -96,15 +94,6 @@ def test_counts_and_short_lists_belong_to_one_agent() -> None:
     assert (read_unread(rows, "nova"), read_carried(rows, "nova"), read_unsure(rows, "nova")) == (3, [7], [7])
     assert read_unread_of_all(rows) == {"nova": 3, "nova2": 5}
     assert read_unsure_of_all(rows) == {"nova": (7,), "nova2": (8,)}
-
-
-def test_held_messages_are_read_newest_first() -> None:
-    rows = MemoryRows()
-    held = [(9, "nova"), (7, "nova"), (7, "api-luna")]
-    rows.change([(HELD, ledger_key(seq, name), b"1") for seq, name in held])
-
-    assert list(read_held(rows).items()) == [(9, ["nova"]), (7, ["nova", "api-luna"])]
-    assert read_held(MemoryRows()) == {}
 
 
 def test_recipients_are_read_from_the_ledger_and_from_open_mail() -> None:

@@ -1,10 +1,10 @@
 """Attention: how each entry begins and ends, its sentences, and the commands that it offers."""
 
+import msgspec
 import pytest
 from tests.state.recomputed import FakeFacts
 from tests.state.test_conversations import message, other, report
 
-from palaver.delivery.offers import ASLEEP as ASLEEP_IN_DELIVERY
 from palaver.domain.turns import failed_reason
 from palaver.harness import hooks
 from palaver.log.memory import MemoryRows
@@ -18,11 +18,12 @@ from palaver.state.attention import (
     LIMIT_KIND,
     attention_of,
     beginning_of,
+    each_attention,
     read_attention,
     touched_by,
 )
 from palaver.state.fold import apply
-from palaver.state.reasons import ASLEEP, COMPACTING, TURN_FAILED, USED_UP, USED_UP_ASKED
+from palaver.state.reasons import COMPACTING, TURN_FAILED, USED_UP, USED_UP_ASKED
 
 LUNA = {"name": "luna", "base": "luna", "holder": "h"}
 
@@ -119,6 +120,24 @@ def test_message_that_expects_a_reply_of_the_person_is_listed() -> None:
 )
 def test_other_messages_do_not_need_a_reply_of_the_person(event: Event) -> None:
     assert Home(event).keys() == []
+
+
+def test_entry_that_ends_while_the_list_is_read_is_left_out() -> None:
+    home = Home(*(ask(seq, "human") for seq in range(1, 4)))
+    steps = each_attention(home.rows, home.facts)
+    first = next(steps)
+
+    home.rows.change(apply(home.rows, message(9, "human", "luna", reply_to="2")))
+    rest = [one for one in steps if one is not None]
+
+    assert first is not None
+    assert [first.key, *(one.key for one in rest)] == ["request/3", "request/1"]
+
+
+def test_request_in_a_broadcast_that_also_names_the_person_is_listed() -> None:
+    event = msgspec.structs.replace(ask(1), to=("@all", "@human"))
+
+    assert Home(event).keys() == ["request/1"]
 
 
 def test_request_ends_with_the_reply_of_the_person() -> None:
@@ -323,7 +342,10 @@ def test_dead_letter_is_listed_until_the_list_is_cleared() -> None:
         message(4, "luna", "nova", dead=["build/done", "x/y"]), message(5, "luna", "nova", dead=["x"])
     )
     entry = home.entries()["dead/4"]
-    assert entry.why == "No agent is subscribed to build/done, x/y, so no agent received it there."
+    assert entry.why == (
+        "No agent is subscribed to build/done, x/y, so no agent received it there. "
+        "Clearing removes all dead letters from this list."
+    )
     assert (entry.who, entry.to) == ("luna", ("build/done", "x/y"))
     assert commands(entry) == {"show": "pal show 4", "clear": "pal dead --clear"}
 
@@ -514,9 +536,36 @@ def test_stick_of_an_offline_owner_is_listed() -> None:
     assert (entry.what, entry.since) == ("turn 1 in /w/app", 1)
     assert entry.why == "luna has the stick of app and is offline."
     assert commands(entry) == {
-        "kick": f"pal room kick luna --room {ROOM}",
+        "kick": f"pal room kick luna --room {ROOM} --force",
         "show": f"pal room state --room {ROOM}",
     }
+
+
+def test_stick_of_the_person_is_listed_only_when_its_lease_has_ended() -> None:
+    home = Home(member(1, "luna"), member(2, "human"), claim(3, "human"))
+    home.facts.absent.add("human")
+
+    entry = home.one()
+
+    assert entry.why == "You have the stick of app, and your lease has ended."
+    assert commands(entry) == {
+        "renew": f"pal stick heartbeat --room {ROOM}",
+        "show": f"pal room state --room {ROOM}",
+    }
+    home.facts.leases[ROOM] = home.facts.now_ms + 1
+    assert home.keys() == []
+
+
+def test_stick_of_an_owner_that_has_left_is_listed_since_then() -> None:
+    home = Home(
+        hello(1),
+        member(2, "luna"),
+        claim(3, "luna"),
+        msgspec.structs.replace(other(4, "agent.bye", payload={"reason": "exited"}), ts=77),
+    )
+    home.facts.absent.add("luna")
+
+    assert home.one().since == 77
 
 
 def test_stick_whose_lease_has_ended_is_listed_until_it_is_renewed() -> None:
@@ -526,7 +575,7 @@ def test_stick_whose_lease_has_ended_is_listed_until_it_is_renewed() -> None:
 
     assert (entry.why, entry.since) == ("luna has the stick of app, and its lease has ended.", 5_000)
     assert entry.actions[0].command == (
-        *("pal", "stick", "takeover", "--room", ROOM, "--reason"),
+        *("pal", "stick", "takeover", "--room", ROOM, "--override", "--reason"),
         "the lease of luna has ended",
     )
     assert commands(entry)["kick"] == f"pal room kick luna --room {ROOM} --force"
@@ -606,7 +655,7 @@ def test_other_events_touch_no_entry() -> None:
 
 def test_reasons_are_those_that_other_packages_write() -> None:
     assert (USED_UP, USED_UP_ASKED) == (hooks.USED_UP, hooks.USED_UP_ASKED)
-    assert (ASLEEP, COMPACTING) == (ASLEEP_IN_DELIVERY, hooks.COMPACTING)
+    assert hooks.COMPACTING == COMPACTING
     assert failed_reason(1, "x").startswith(TURN_FAILED)
 
 

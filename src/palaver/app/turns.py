@@ -24,13 +24,13 @@ import msgspec
 
 from palaver.app.install_plan import KNOWN, has_codex_hooks, may_use_bus
 from palaver.app.launch import LAUNCHERS, LaunchChoices, with_pal
-from palaver.app.turn_process import GO, MODULE
 from palaver.client.connection import Plain
 from palaver.client.start import find_python
 from palaver.errors import Disconnected, PalaverError, RequestError, Unavailable, error_from_wire
 from palaver.harness.base import TurnReply
 from palaver.harness.registry import TURNS
 from palaver.holder.launch import clean_environment
+from palaver.holder.turn_process import GO, MODULE
 from palaver.home import find_pal
 from palaver.protocol.display import safe
 from palaver.protocol.lines import NextJobOp, RunnerOp, TriagedOp, TurnEndOp, TurnProcessOp, error_object
@@ -477,7 +477,6 @@ def _sendable(text: str, limit: int) -> str:
 # --------------------
 # Start the runner: in the background, or in the terminal of the person; and end it.
 
-VERB: Final = "__runner"
 ALREADY_RUNNING: Final = "already_running"
 LOG_FILE: Final = "runner.log"
 

@@ -1,5 +1,6 @@
 """Agents: join, rename, report a state, and leave. Each name is decided on the single key `agent/<name>`."""
 
+import asyncio
 import hashlib
 import posixpath
 from collections.abc import Callable, Set
@@ -10,7 +11,16 @@ import msgspec
 
 from palaver.broker.context import Context, Joined, Written
 from palaver.broker.rooms import leave_all_rooms
-from palaver.errors import BadName, BadRequest, NameTaken, NotFound, NotPerson, NotYou, WhoAreYou
+from palaver.errors import (
+    AlreadyJoined,
+    BadName,
+    BadRequest,
+    NameTaken,
+    NotFound,
+    NotPerson,
+    NotYou,
+    WhoAreYou,
+)
 from palaver.harness.hooks import THINKING
 from palaver.ids import derived_id
 from palaver.protocol.agents import (
@@ -129,9 +139,20 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
         raise NotPerson("a guest cannot join or start agents; a person can, at a terminal")
     if request.role == GUEST_ROLE and not request.has_token and not (caller.is_person and caller.by is None):
         raise NotPerson("only a person can register a person: pal agent register NAME --person")
+    if request.seat is None:
+        return await _join(context, caller, request, key)
+    # Calls of one process may join at the same time, and the name of each may be drawn.
+    lock = context.joining.setdefault(request.seat, asyncio.Lock())
+    async with lock:
+        return await _join(context, caller, request, key)
+
+
+async def _join(context: Context, caller: Caller, request: Join, key: bytes | None) -> Joined:
     taken: set[str] = set()
     while True:
         wanted = _WantedName.of(context, caller, request, taken)
+        if wanted.is_drawn:
+            _check_seat(context, request.seat)
         try:
             commit = await context.log.commit(f"agent/{wanted.agent.name}", wanted.decide, request_key=key)
         except NameTaken:
@@ -144,6 +165,13 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
                 await tell(context, commit.event, STARTED)
             return joined_by(context, commit.event)
         return Joined(agent=_known(context, wanted.agent.name), is_new=False)
+
+
+def _check_seat(context: Context, seat: Seat | None) -> None:
+    """Refuse a new name for a seat that has an agent by now."""
+    for agent in context.directory.all() if seat is not None else ():
+        if agent.seat == seat and not agent.left:
+            raise AlreadyJoined(agent.name)
 
 
 def joined_by(context: Context, event: Event) -> Joined:

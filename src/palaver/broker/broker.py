@@ -9,13 +9,12 @@ from typing import Final
 
 from palaver.broker import (
     agents,
+    archive,
     bundles,
-    envelopes,
     ledger,
     messages,
     paths,
     permissions,
-    redaction,
     rooms,
     subscriptions,
     tasks,
@@ -126,7 +125,7 @@ class Row:
 TABLE: Final[Mapping[type, Row]] = {
     Send: Row("send", Standing.GUEST, messages.send, messages.sent_by, is_for_guests=True),
     RelayLine: Row("relay", Standing.EXTERNAL, messages.relay, messages.sent_by, is_for_guests=True),
-    Put: Row("put", Standing.GUEST, envelopes.put, messages.sent_by, is_for_guests=True),
+    Put: Row("put", Standing.GUEST, paths.put, messages.sent_by, is_for_guests=True),
     CreateBundle: Row("bundle create", Standing.GUEST, bundles.create, is_for_guests=True),
     CreateTask: Row("task create", Standing.GUEST, tasks.ask, messages.sent_by, is_for_guests=True),
     UpdateTask: Row("task update", Standing.GUEST, tasks.ask, messages.sent_by, is_for_guests=True),
@@ -157,9 +156,9 @@ TABLE: Final[Mapping[type, Row]] = {
     SetVerbosity: Row("irc verbosity", Standing.OPERATOR, permissions.set_verbosity),
     SetTopic: Row("irc topic", Standing.GUEST, permissions.set_topic, is_for_guests=True),
     TagAgent: Row("tag", Standing.OBSERVER, permissions.tag_agent),
-    Redact: Row("redact", Standing.HUMAN, redaction.redact, redaction.redacted_by),
-    Archive: Row("archive", Standing.OPERATOR, redaction.archive),
-    Import: Row("import", Standing.HUMAN, envelopes.import_events),
+    Redact: Row("redact", Standing.HUMAN, archive.redact, archive.redacted_by),
+    Archive: Row("archive", Standing.OPERATOR, archive.archive),
+    Import: Row("import", Standing.HUMAN, archive.import_events),
     Subscribe: Row("events sub", Standing.OBSERVER, subscriptions.subscribe),
     Unsubscribe: Row("events unsub", Standing.OBSERVER, subscriptions.unsubscribe),
     ReportDelivery: Row("report", Standing.HUMAN, ledger.report, is_internal=True),
@@ -280,12 +279,12 @@ class Broker:
         event = (await self._log.commit(None, lambda rows: None, request_key=key)).event
         return None if event is None else TABLE[kind].outcome_of(self._context, event)
 
-    async def finish_redactions(self, forget: redaction.Forget) -> dict[int, str]:
-        """Finish redactions that a crash interrupted: see `redaction.finish`.
+    async def finish_redactions(self, forget: archive.Forget) -> dict[int, str]:
+        """Finish redactions that a crash interrupted: see `archive.finish`.
 
         After any other end there is nothing to do.
         """
-        return await redaction.finish(self._context, forget)
+        return await archive.finish(self._context, forget)
 
     def close(self) -> None:
         """Stop reading the log."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -14,7 +15,7 @@ from palaver.domain.stick import MemberPresence, Policy, Unattended
 from palaver.ids import UlidSource
 from palaver.log.api import Archived as Archived  # doors use it: they must not import the log
 from palaver.log.api import Log
-from palaver.protocol.agents import Agent, Caller, Standing
+from palaver.protocol.agents import Agent, Caller, Seat, Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import SYSTEM
 from palaver.protocol.paths import MigrationResult
@@ -38,6 +39,8 @@ class Context:
     """Which agents are present in rooms, and which wait."""
     policy: Policy = field(default_factory=Policy)
     """The limits of rooms."""
+    joining: WeakValueDictionary[Seat, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    """Held while an agent joins at a seat, so that a second join of that seat sees the first one."""
     redacting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while texts are removed, so that a second order for the same text sees the first one."""
 

@@ -57,8 +57,6 @@ LIMIT_FOLD_S: Final = 600.0
 """Seconds that one question may fold. The state is kept, and the same question continues there."""
 _REPORT_EVERY_S: Final = 1.0
 _EVENTS_AT_ONCE: Final = 500
-_ARCHIVED_SEQS: Final = 10_000
-"""How far the archives are read for the newest message of each agent."""
 _LIMIT_FOUND: Final = 5
 _SHORTEST_END: Final = 4
 _LIMIT_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -499,7 +497,7 @@ def answers_from(log: PastLog, settings: Settings) -> Answer:
 
     async def answer(ask: AnyAsk) -> ViewValue:
         facts = PastFacts(log.rows, log.event, now_ms=log.ts, device=log.device, settings=settings)
-        return await ViewPages(log.rows, LogReader(queries, archived_seqs=_ARCHIVED_SEQS), facts).answer(ask)
+        return await ViewPages(log.rows, LogReader(queries), facts).answer(ask)
 
     return answer
 

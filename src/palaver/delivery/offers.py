@@ -32,6 +32,7 @@ from palaver.protocol.paths import split_mailbox
 from palaver.protocol.requests import DIALOG, GATE_ADVICE
 from palaver.protocol.text import LIMIT_INJECTION
 from palaver.state.agents import is_carried, mailbox_on_lane, read_agent, read_entry, read_mail
+from palaver.state.reasons import ASLEEP
 from palaver.state.rows import PUSHED
 
 # --------------------
@@ -44,8 +45,6 @@ from palaver.state.rows import PUSHED
 
 _AT_ONCE: Final = 200
 """Messages per report."""
-ASLEEP: Final = "asleep"
-"""The reason of messages for an idle agent that no lane can wake."""
 _WHY_DIALOG: Final = "a dialog is open in its terminal. It is delivered when the dialog is answered"
 _WHY_ASLEEP: Final = "it is idle, and nothing can wake it. It is delivered with its next prompt"
 _WHY_ADVISED: Final = {

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from palaver.broker.broker import Broker
-from palaver.broker.context import Joined
 from palaver.errors import AlreadyJoined, BadRequest, PalaverError
 from palaver.harness.base import instructions, subagent_instructions
 from palaver.harness.claude.launch import has_waker
@@ -645,8 +644,8 @@ class HookAsking:
             return caller
         session = free_session(self._services, harness, news.session)
         request = Join(harness=harness, seat=anchor.seat, session=session, cwd=news.cwd)
-        joined = await self._services.broker.submit(who_joins(caller), request)
-        assert isinstance(joined, Joined)
+        with suppress(AlreadyJoined):  # Another hook or tool call of the process has joined meanwhile.
+            await self._services.broker.submit(who_joins(caller), request)
         return self._identifier.who(chain, claim)
 
     def _is_inside(self, chain: tuple[Process, ...], caller: Caller, news: HookNews) -> bool:

@@ -53,7 +53,7 @@ from palaver.protocol.lines import (
     TypedOp,
     push_line,
 )
-from palaver.protocol.requests import DIALOG, Join, Leave, SetStatus, Typed
+from palaver.protocol.requests import DIALOG, Gone, Join, SetStatus, Typed
 from palaver.protocol.text import check_text
 from palaver.services.agents import Hold, Push, with_hidden_keys
 from palaver.services.evidence import is_state_of
@@ -638,7 +638,9 @@ async def _take_up(services: Services, report: ExitReport) -> None:
         if whose is not None and (whose is agent or _is_below(services, whose, agent)):
             await _recover(services, whose, [one for one in report.outcomes if one.name == name])
     if not agent.left:
-        await services.broker.submit(caller_for(agent), Leave(reason=report.reason))
+        # Only from the process that it was in: a person may have resumed it meanwhile.
+        gone = Gone(name=agent.name, reason=report.reason, seat=agent.seat)
+        await services.broker.submit(SYSTEM_CALLER, gone)
 
 
 async def _recover(services: Services, agent: Agent, outcomes: Sequence[Outcome]) -> None:

@@ -66,7 +66,7 @@ from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, RelayLine, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 from palaver.protocol.views import AskPast
-from palaver.services.live_views import OpenView, ViewRecord
+from palaver.services.live_views import OpenView
 from palaver.services.past import PastProgress
 from palaver.services.paths import PathService, Range, path_request
 from palaver.services.results import AgentView
@@ -413,7 +413,7 @@ class LineSession:
                 record = await anext(view)
             except (StopAsyncIteration, PalaverError):
                 break
-            await self._push(_view_line(record))
+            await self._push(record.line)
         if not self._is_let_go:  # The client connects again, and continues.
             self._link.outbox.end()
 
@@ -584,11 +584,6 @@ def _send_from(op: program.SendOp) -> Send:
         is_dry_run=op.dry_run,
         expects_reply=op.expects_reply,
     )
-
-
-def _view_line(record: ViewRecord) -> bytes:
-    kind = "snapshot" if record.is_snapshot else "changes"
-    return wire.push_line("view", {kind: msgspec.Raw(record.data)})
 
 
 def _fitting(events: list[Event]) -> list[msgspec.Raw]:

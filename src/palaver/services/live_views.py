@@ -9,6 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, Self, TypeVar
@@ -32,6 +33,7 @@ from palaver.protocol.events import (
     TextRemoved,
 )
 from palaver.protocol.lanes import Delivering
+from palaver.protocol.lines import push_line
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.views import (
@@ -54,6 +56,7 @@ from palaver.services.view_pages import (
     LogReader,
     ViewPages,
     event_row,
+    in_steps,
     last_message,
     let_others_run,
 )
@@ -98,13 +101,18 @@ _logger: Final = logging.getLogger("palaver.views")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ViewRecord:
     """A snapshot, or the changes since the last record, as one JSON object."""
 
     seq: int
     is_snapshot: bool
     data: bytes
+
+    @cached_property  # All connections send the same bytes.
+    def line(self) -> bytes:
+        """The record as a line of the line protocol."""
+        return push_line("view", {"snapshot" if self.is_snapshot else "changes": msgspec.Raw(self.data)})
 
 
 class OpenView:
@@ -220,6 +228,7 @@ class LiveViews:
         self._spawn = spawn
         self._epoch = epoch
         self._past = past
+        self._reader = LogReader(sources.queries)
         self._hub: _Hub | None = None
         self._is_closed = False
 
@@ -248,7 +257,7 @@ class LiveViews:
     def pages(self) -> ViewPages:
         """Return the pages of the present."""
         queries = self._sources.queries
-        return ViewPages(queries.rows, LogReader(queries), self.facts)
+        return ViewPages(queries.rows, self._reader, self.facts)
 
     async def answer(self, question: AnyAsk, report: Report | None = None) -> ViewValue | msgspec.Raw:
         """Return the answer to a question, also about the past. Raises NotFound and other refusals.
@@ -807,9 +816,8 @@ class _Hub:
         if view.is_continuing and view.after <= self._seq:
             missed = await self._events_after(view.after)
             if missed is not None:
-                snapshot = msgspec.structs.replace(
-                    snapshot, events=tuple(map(event_row, missed)), is_continued=True
-                )
+                events = tuple(await in_steps(missed, event_row))
+                snapshot = msgspec.structs.replace(snapshot, events=events, is_continued=True)
                 data = _encode(snapshot)
                 if len(data) <= LIMIT_WAITING_BYTES:
                     return ViewRecord(seq=snapshot.seq, is_snapshot=True, data=data)
@@ -873,7 +881,7 @@ class _Hub:
 
     async def _changes(self, after: int, seq: int, events: Iterable[EventRow]) -> Changes:
         agents = await self._agent_rows()
-        talks = self._talk_rows()
+        talks = await self._talk_rows()
         attention, settled = await self._attention_entries()
         moved = _take(self._changed.moved, _LIMIT_EVENTS)
         rooms = await self._room_ids()
@@ -916,10 +924,10 @@ class _Hub:
                 self._watch_room(room)
         return ids
 
-    def _talk_rows(self) -> list[ConversationRow]:
+    async def _talk_rows(self) -> list[ConversationRow]:
         rows, text_of = self._queries.rows, self._facts.text_of
         keys = _take(self._changed.talks, _LIMIT_TALKS)
-        found = (read_conversation(rows, key, text_of=text_of) for key in keys)
+        found = await in_steps(keys, lambda key: read_conversation(rows, key, text_of=text_of))
         return [row for row in found if row is not None]
 
     async def _attention_entries(self) -> tuple[list[Attention], list[str]]:

@@ -8,7 +8,7 @@ import dataclasses
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol, TypeVar, assert_never
@@ -137,6 +137,8 @@ _SNAPSHOT_AGENTS: Final = 200
 _SNAPSHOT_TALKS: Final = 100
 _SNAPSHOT_EVENTS: Final = 200
 _SNAPSHOT_ATTENTION: Final = 500
+_ARCHIVED_SEQS: Final = 10_000
+"""How far the archives are searched for the newest message of each agent."""
 _ARCHIVE_WINDOW: Final = 2000
 """Seqs of an archive that are searched at once, backwards. Doubled after each that has too few."""
 _FINAL: Final = frozenset({State.SEEN, State.ANSWERED, State.REFUSED, State.EXPIRED, State.DEAD})
@@ -146,8 +148,21 @@ _encode: Final = msgspec.json.Encoder().encode
 
 async def let_others_run(at: int) -> None:
     """Let other callers run now and then while many rows are built; `at` is the number of this one."""
-    if at % STEP == 0:
+    if at and at % STEP == 0:  # A short list is built without a break.
         await asyncio.sleep(0)
+
+
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+
+
+async def in_steps(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> list[_Made]:
+    """Return what is made from each item. Other callers can run now and then."""
+    found: list[_Made] = []
+    for at, item in enumerate(items):
+        await let_others_run(at)
+        found.append(make(item))
+    return found
 
 
 class ViewReader(Protocol):
@@ -170,7 +185,16 @@ class ViewReader(Protocol):
         ...
 
     async def recent(self, query: Query) -> list[Event]:
-        """Return the same without archived events, or with few of them: fast, also if nothing matches."""
+        """Return the same without archived events: fast, also if nothing matches."""
+        ...
+
+    async def archived_by(self, sender: str) -> int:
+        """Return the seq of the newest archived message of a sender; 0 if none is after `searched_from`."""
+        ...
+
+    @property
+    def searched_from(self) -> int:
+        """The seq up to which `archived_by` does not look; 0 if it looks at all archived messages."""
         ...
 
     async def shown(self, query: Query) -> list[Event]:
@@ -221,11 +245,12 @@ class ViewFacts(AttentionFacts, WaitFacts, Protocol):
 class LogReader:
     """A log as a view reads it: that of the running daemon, or one that ends at an earlier seq."""
 
-    def __init__(self, queries: Queries, *, archived_seqs: int = 0) -> None:
-        """`archived_seqs`: how far `recent` looks back into the archives for messages; 0 is not at all."""
+    def __init__(self, queries: Queries, *, archived_seqs: int = _ARCHIVED_SEQS) -> None:
+        """`archived_seqs`: how far the archives are searched for the newest message of each agent."""
         self._queries = queries
         self._archived_seqs = archived_seqs
-        self._archived_messages: list[Event] | None = None
+        self._archived_at = 0
+        self._archived_by: dict[str, int] = {}
         self.last = queries.last
         self.event = queries.event
         self.message = queries.message
@@ -246,18 +271,34 @@ class LogReader:
         return found
 
     async def recent(self, query: Query) -> list[Event]:
-        """Return the same without the archives; for messages perhaps with a limited part of them."""
-        found = await self._queries.read(query)
-        missing = (query.last or 0) - len(found)
-        if not self._archived_seqs or query.types != (MESSAGE,) or missing <= 0:
-            return found
-        if self._archived_messages is None:  # Read once: a page of agents asks for each of them.
-            end = min(self._queries.archived(), self.last())
-            begin = max(0, end - self._archived_seqs)
-            part = Query(types=(MESSAGE,), after=begin, before=end + 1, limit=_ARCHIVE_WINDOW)
-            self._archived_messages = [event async for page in self._queries.pages(part) for event in page]
-        older = [one for one in self._archived_messages if not query.senders or one.sender in query.senders]
-        return [*older[-missing:], *found]
+        """Return the same without the archives."""
+        return await self._queries.read(query)
+
+    @property
+    def searched_from(self) -> int:
+        """The seq up to which `archived_by` does not look."""
+        return max(0, self._archived_end - self._archived_seqs)
+
+    @property
+    def _archived_end(self) -> int:
+        return min(self._queries.archived(), self.last())
+
+    async def archived_by(self, sender: str) -> int:
+        """Return the seq of the newest archived message of a sender; 0 if none is found.
+
+        The archives are read once for all senders, and again when more events were archived.
+        """
+        end = self._archived_end
+        if end != self._archived_at:
+            part = Query(types=(MESSAGE,), after=self.searched_from, before=end + 1, limit=_ARCHIVE_WINDOW)
+            found: dict[str, int] = {}
+            try:
+                async for page in self._queries.pages(part):
+                    found |= {event.sender: event.seq for event in page}
+            except StorageFailed:  # An archive is lost. Its messages are not shown.
+                found = {}
+            self._archived_at, self._archived_by = end, found
+        return self._archived_by.get(sender, 0)
 
     async def _forward(self, query: Query) -> list[Event]:
         found: list[Event] = []
@@ -295,7 +336,8 @@ def text_of(event: Event) -> str:
     """Return the text of a message, or any other event as a sentence."""
     body = event.body
     if isinstance(body, MessageSent):  # Most events are messages.
-        return readable_text(event) if body.command or is_lost(event) else body.text
+        # A lost message has no text, so its payload needs no look.
+        return body.text if body.text and not body.command else readable_text(event)
     return summary(event)
 
 
@@ -364,8 +406,6 @@ def _plain(character: str) -> str:
 # --------------------
 # The pages.
 
-_Row = TypeVar("_Row")
-
 
 class ViewPages:
     """Answers the questions of views. `rows` is of the same seq as `reader`, or a little newer."""
@@ -413,6 +453,7 @@ class ViewPages:
         page = await self.agents("", _SNAPSHOT_AGENTS)
         attention = await self.attention()
         events = await self.newest_events(seq)
+        talks = read_conversations(self._rows, limit=_SNAPSHOT_TALKS)
         return Snapshot(
             epoch=self._facts.epoch,
             seq=seq,
@@ -424,8 +465,8 @@ class ViewPages:
             attention=tuple(attention[:_SNAPSHOT_ATTENTION]),
             agents=page.rows,
             agents_total=page.total,
-            talks=tuple(read_conversations(self._rows, limit=_SNAPSHOT_TALKS, text_of=self._facts.text_of)),
-            events=tuple(map(event_row, events)),
+            talks=tuple(await in_steps(talks, self._with_text)),
+            events=tuple(await in_steps(events, event_row)),
         )
 
     async def newest_events(self, seq: int) -> list[Event]:
@@ -502,7 +543,7 @@ class ViewPages:
             unread=read_unread(self._rows, name),
             rooms=rooms,
             folder=agent.cwd,
-            last="" if last is None else last.text,
+            last=self._without_message(agent) if last is None else last.text,
             last_seq=0 if last is None else last.seq,
             is_present=is_present,
             is_paused=agent.paused,
@@ -510,6 +551,11 @@ class ViewPages:
             has_left=agent.left,
             has_terminal=bool(agent.holder) and not agent.left,
         )
+
+    def _without_message(self, agent: Agent) -> str:
+        """Return the text for an agent of which no message was found: there may be one in an old archive."""
+        first = self._reader.searched_from
+        return f"(archived before #{first + 1}, or none)" if agent.seq <= first else ""
 
     def _is_stale(self, agent: Agent) -> bool:
         limit_ms = self._facts.stale_after_ms
@@ -541,16 +587,26 @@ class ViewPages:
         return found
 
     async def last_message(self, name: str) -> LastMessage | None:
-        """Return the newest message that an agent wrote, or None. An archived one may be missing."""
+        """Return the newest message that an agent wrote, or None. One in an old archive is not found."""
         before = self._reader.last() + 1
         query = Query(types=(MESSAGE,), senders=(name,), before=before, last=1, limit=1)
-        events = await self._reader.recent(query)
-        return last_message(events[0]) if events else None
+        if events := await self._reader.recent(query):
+            return last_message(events[0])
+        archived = await self._reader.archived_by(name)
+        event = self._reader.event(archived) if archived else None
+        return None if event is None else last_message(event)
 
     async def agent(self, name: str, limit: int) -> AgentPage:
         """Return one agent with its queue and its newest messages. Raises NotFound."""
         plain = name.removeprefix("@")
-        row = self.agent_row(plain, await self.last_message(plain))
+        before = self._reader.last() + 1
+        query = Query(shown=(agent_place(plain),), before=before, last=limit, limit=limit)
+        events = await self._reader.shown(query)
+        last = await self.last_message(plain)
+        if last is None:  # Its newest message may be in an old archive.
+            written = [one for one in events if one.sender == plain and one.type == MESSAGE]
+            last = last_message(written[-1]) if written else None
+        row = self.agent_row(plain, last)
         agent = read_agent(self._rows, plain)
         if row is None or agent is None:
             raise NotFound(f"agent {beginning_of(plain)}", "'pal list' shows the agents")
@@ -560,9 +616,6 @@ class ViewPages:
                 await let_others_run(at)
                 if (waiting := self._waiting(mailbox, mail)) is not None:
                     queue.append(waiting)
-        before = self._reader.last() + 1
-        query = Query(shown=(agent_place(plain),), before=before, last=limit, limit=limit)
-        events = await self._reader.shown(query)
         return AgentPage(
             seq=self._reader.last(),
             row=row,
@@ -609,8 +662,12 @@ class ViewPages:
             rows.extend(row for row in found if wanted in f"{row.title} {row.key}".casefold())
             before = found[-1].seq if found else 0
             has_more = bool(found and read_conversations(self._rows, before=before, limit=1))
-        texts = [replace(row, text=self._facts.text_of(row.seq)) for row in rows]
+        texts = await in_steps(rows, self._with_text)
         return ConversationsPage(seq=self._reader.last(), rows=tuple(texts), has_more=has_more)
+
+    def _with_text(self, row: ConversationRow) -> ConversationRow:
+        """Return a conversation with the beginning of its newest message."""
+        return replace(row, text=self._facts.text_of(row.seq))
 
     async def messages(self, asked: AskMessages) -> MessagesPage:
         """Return messages of a conversation, in seq order."""

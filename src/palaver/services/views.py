@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,6 @@ import msgspec
 from palaver.broker.context import Sent
 from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_agent, mailboxes_of_lanes
-from palaver.delivery.offers import ASLEEP
 from palaver.errors import NotFound, Unavailable
 from palaver.home import find_message
 from palaver.identity.process import is_alive
@@ -33,7 +32,7 @@ from palaver.protocol.message import (
     is_lost,
     readable_text,
 )
-from palaver.protocol.paths import readable_mailbox, split_mailbox
+from palaver.protocol.paths import PLUS, readable_mailbox, split_mailbox
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
 from palaver.protocol.views import Attention, WaitReason
@@ -55,7 +54,7 @@ from palaver.services.results import (
     WaitingMail,
 )
 from palaver.services.services import Services
-from palaver.services.view_pages import let_others_run
+from palaver.services.view_pages import STEP, let_others_run
 from palaver.state.agents import (
     find_mail,
     mailbox_on_lane,
@@ -69,17 +68,19 @@ from palaver.state.agents import (
     read_unsure,
     read_unsure_of_all,
 )
-from palaver.state.reasons import read_wait
+from palaver.state.reasons import ASLEEP, read_wait
 from palaver.state.rooms import read_memberships
 from palaver.state.rows import (
     MAIL,
     PUSHED,
+    UNSURE,
     LedgerEntry,
     Rows,
     decode_mail,
     kind_of_key,
     mail_prefix,
     priority_of_key,
+    seq_of_key,
 )
 from palaver.state.watches import walk
 
@@ -398,9 +399,11 @@ async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
     """Return the newest message to each recipient that a sender recently wrote to, with its state there."""
     events = await services.queries.read(Query(types=("message",), senders=(sender,), last=_LATELY))
     newest: dict[str, tuple[Event, tuple[str, ...]]] = {}
-    for event in events:
-        await asyncio.sleep(0)  # A broadcast can have thousands of recipients.
-        newest |= {name: (event, copies) for name, copies in _copies_by_agent(event).items()}
+    for at, event in enumerate(events):
+        by_agent = _copies_by_agent(event)
+        # A broadcast can have thousands of recipients.
+        await (asyncio.sleep(0) if len(by_agent) > STEP else let_others_run(at))
+        newest |= {name: (event, copies) for name, copies in by_agent.items()}
     found: dict[str, LastSent] = {}
     for at, (name, (event, copies)) in enumerate(newest.items()):
         await let_others_run(at)
@@ -463,12 +466,9 @@ def _wait_of_copies(services: Services, event: Event, copies: Iterable[str], sta
 
 def _first_wait(services: Services, name: str) -> WaitReason | None:
     """Return why an agent has not seen the first of its waiting messages, including held ones."""
-    for mailbox in mailboxes_of_agent(services.queries.rows, name):
-        # Messages that were answered unread do not wait.
-        for mail in islice(read_mail(services.queries.rows, mailbox), _LOOKED_AT):
-            if (wait := wait_of(services, mail.seq, mailbox)) is not None:
-                return wait
-    return None
+    # Messages that were answered unread do not wait.
+    copies = islice(_open_copies(services.queries.rows, name), _LOOKED_AT)
+    return next(filter(None, (wait_of(services, seq, mailbox) for mailbox, seq in copies)), None)
 
 
 def _copies_by_agent(event: Event) -> dict[str, tuple[str, ...]]:
@@ -561,27 +561,37 @@ async def queue_view(rows: Rows, agent: Agent) -> dict[str, int]:
 
 async def _waiting_mail(services: Services, agent: Agent) -> list[WaitingMail]:
     """Return the first messages that an agent has not seen, in delivery order, each with the reason."""
-    rows = services.queries.rows
     found: list[WaitingMail] = []
-    for mailbox in mailboxes_of_agent(rows, agent.name):
-        for at, mail in enumerate(read_mail(rows, mailbox)):
-            await let_others_run(at)
-            event, wait = services.queries.event(mail.seq), wait_of(services, mail.seq, mailbox)
-            if len(found) == _LISTED_WAITS:
-                return found
-            if event is not None and wait is not None:
-                found.append(
-                    WaitingMail(
-                        seq=mail.seq,
-                        sender=event.sender,
-                        ts=event.ts,
-                        state=_state(services, event, mailbox),
-                        priority=flat(event).priority,
-                        wait=wait,
-                        session=split_mailbox(mailbox)[1] or None,
-                    )
+    for at, (mailbox, seq) in enumerate(_open_copies(services.queries.rows, agent.name)):
+        await let_others_run(at)
+        if len(found) == _LISTED_WAITS:
+            break
+        event, wait = services.queries.event(seq), wait_of(services, seq, mailbox)
+        if event is not None and wait is not None:
+            found.append(
+                WaitingMail(
+                    seq=seq,
+                    sender=event.sender,
+                    ts=event.ts,
+                    state=_state(services, event, mailbox),
+                    priority=flat(event).priority,
+                    wait=wait,
+                    session=split_mailbox(mailbox)[1] or None,
                 )
+            )
     return found
+
+
+def _open_copies(rows: Rows, name: str) -> Iterator[tuple[str, int]]:
+    """Iterate over the messages of an agent that are not final: those that wait, then unconfirmed ones.
+
+    Each is its mailbox and its seq. Some may be answered already, without having been read.
+    """
+    for mailbox in mailboxes_of_agent(rows, name):
+        yield from ((mailbox, mail.seq) for mail in read_mail(rows, mailbox))
+    for end in ("/", PLUS):  # of the agent, and of its sessions
+        for key, _ in walk(rows, UNSURE, f"{name}{end}"):
+            yield key.rpartition("/")[0], seq_of_key(key)
 
 
 async def terminal_view(services: Services, agent: Agent) -> TerminalView:

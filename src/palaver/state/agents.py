@@ -17,7 +17,6 @@ from palaver.protocol.paths import PLUS, split_mailbox
 from palaver.protocol.turns import TURN_LANE
 from palaver.state.rows import (
     CARRIED,
-    HELD,
     LEDGER,
     MAIL,
     TIP,
@@ -265,18 +264,6 @@ def read_unsure(rows: Rows, agent: str) -> list[int]:
     """
     keys = [key for end in ("/", PLUS) for key, _ in rows.scan(UNSURE, f"{agent}{end}", limit=_LIMIT_LIST)]
     return sorted({seq_of_key(key) for key in keys})
-
-
-def read_held(rows: Rows) -> dict[int, list[str]]:
-    """Return held messages, newest first: their seqs and recipients.
-
-    At the limit the oldest are left out.
-    """
-    held: dict[int, list[str]] = {}
-    for key, _ in rows.scan(HELD, "", limit=_LIMIT_LIST, reverse=True):
-        seq, agent = receiver_of_key(key)
-        held.setdefault(seq, []).append(agent)
-    return held
 
 
 def read_tips(rows: Rows, agent: str) -> frozenset[str]:

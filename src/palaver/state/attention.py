@@ -366,7 +366,8 @@ def _show_dead(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> At
         who=entry.who,
         what=facts.text_of(seq),
         since=entry.ts,
-        why=f"No agent is subscribed to {', '.join(entry.paths)}, so no agent received it there.",
+        why=f"No agent is subscribed to {', '.join(entry.paths)}, so no agent received it there. "
+        "Clearing removes all dead letters from this list.",
         actions=(_show(seq), _action("clear", "dead", "--clear")),
         seq=seq,
         to=entry.paths,
@@ -376,10 +377,13 @@ def _show_dead(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> At
 def _show_stick(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> Attention | None:
     room = read_room(rows, key.partition("/")[2])
     assert room is not None  # one event wrote both
-    is_present, until_ms = facts.is_present(room.owner), facts.lease_until_ms(room)
+    is_yours, until_ms = room.owner == HUMAN, facts.lease_until_ms(room)
+    is_present = is_yours or facts.is_present(room.owner)  # A person needs no connection.
     if is_present and until_ms > facts.now_ms:
         return None
-    if is_present:
+    if is_yours:
+        why = f"You have the stick of {room.name}, and your lease has ended."
+    elif is_present:
         why = f"{room.owner} has the stick of {room.name}, and its lease has ended."
     else:
         why = f"{room.owner} has the stick of {room.name} and is offline."
@@ -388,7 +392,7 @@ def _show_stick(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> A
         kind=AttentionKind.STICK,
         who=room.owner,
         what=f"turn {room.turn} in {room.path}",
-        since=until_ms if is_present else room.claimed_ms,
+        since=until_ms if is_present else _offline_since(rows, room),
         why=why,
         actions=tuple(_stick_actions(room, is_present=is_present)),
         until=until_ms,
@@ -396,13 +400,23 @@ def _show_stick(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> A
     )
 
 
+def _offline_since(rows: Rows, room: Room) -> int:
+    """Return since when the owner of a stick is offline: it left then, or at least since it has the stick."""
+    owner = read_agent(rows, room.owner)
+    return owner.since if owner is not None and owner.left else room.claimed_ms
+
+
 def _stick_actions(room: Room, *, is_present: bool) -> Iterator[Action]:
+    show = _action("show", "room", "state", "--room", room.id)
+    if room.owner == HUMAN:
+        yield from (_action("renew", "stick", "heartbeat", "--room", room.id), show)
+        return
     if room.member(HUMAN) is not None:
         reason = f"the lease of {room.owner} has ended" if is_present else f"{room.owner} is offline"
-        yield _action("takeover", "stick", "takeover", "--room", room.id, "--reason", reason)
-    force = ("--force",) if is_present else ()
-    yield _action("kick", "room", "kick", room.owner, "--room", room.id, *force)
-    yield _action("show", "room", "state", "--room", room.id)
+        # Without these options an owner that was present recently keeps the stick, whoever asks.
+        yield _action("takeover", "stick", "takeover", "--room", room.id, "--override", "--reason", reason)
+    yield _action("kick", "room", "kick", room.owner, "--room", room.id, "--force")
+    yield show
 
 
 def _show_blocked(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> Attention | None:
@@ -511,8 +525,10 @@ def _by_message(rows: Rows, event: Event, agent: str, changes: Sequence[Change])
 def _asks_person(event: Event, message: MessageSent) -> bool:
     """Return whether a message was written to the person by name and expects a reply."""
     is_request = message.intent == REQUEST or message.expects_reply
-    is_named = is_request and HUMAN in message.mentions and HUMAN in message.delivered_to
-    return is_named and event.sender != HUMAN and not is_migrated(event)
+    # A broadcast has no mentions, but it may name the person in addition.
+    is_named = HUMAN in message.mentions or f"@{HUMAN}" in event.to
+    is_for_person = is_request and is_named and HUMAN in message.delivered_to
+    return is_for_person and event.sender != HUMAN and not is_migrated(event)
 
 
 def _answered(rows: Rows, event: Event, message: MessageSent, seq: int) -> list[Change]:

@@ -91,7 +91,7 @@ from palaver.state.watches import reminder_changes, watch_changes
 
 SKIPPED: Final = "skipped"
 
-FOLD_VERSION: Final = 1
+FOLD_VERSION: Final = 2
 """Rises when the same events make other rows: the rows of an older log are then built once again."""
 
 _Handler = Callable[[Rows, Event], list[Change]]

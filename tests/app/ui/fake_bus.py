@@ -1,7 +1,8 @@
 """A bus in memory for the screens: it answers questions about conversations, rooms and events."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from html import unescape
 
 import msgspec
@@ -46,6 +47,7 @@ from palaver.protocol.views import (
 )
 
 TRIES = 200
+WIDE = (120, 30)
 WAITS = WaitReason(code="not_fetched", text="nova has not called pal recv", moves="nova calls pal recv")
 
 
@@ -106,6 +108,24 @@ class FakeBus:
 
     def app(self, first: str = "3", room: str = "", *, is_ascii: bool = False) -> PalaverApp:
         return PalaverApp(self.link, self.commands, first=first, room=room, is_ascii=is_ascii)
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        text: str,
+        *,
+        first: str = "3",
+        room: str = "",
+        widget: str = "#messages",
+        size: tuple[int, int] = WIDE,
+        attention: Sequence[Attention] = (),
+    ) -> AsyncIterator[tuple[PalaverApp, Pilot[int]]]:
+        """Run the dashboard on this bus, from the time at which one of its widgets shows a text."""
+        self.start(*attention)
+        app = self.app(first, room)
+        async with app.run_test(size=size) as pilot:
+            await settle(pilot, lambda: text in shown(app, widget))
+            yield app, pilot
 
     def asked(self, kind: type[AnyAsk]) -> list[AnyAsk]:
         """Return the questions of one kind."""

@@ -265,6 +265,19 @@ async def test_one_message_goes_to_all_selected_agents() -> None:
     assert commands.ran == [["pal", "send", "@kai", "@luna", "--", "hi"]]
 
 
+async def test_selected_agents_have_a_mark_that_needs_no_colour() -> None:
+    app, link, _ = app_with(agent("kai"), agent("luna"), agent("nova"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        link.push(snapshot(agent("kai"), agent("luna"), agent("nova"), seq=20))
+        await settle(pilot, lambda: app.store.seq == 20)
+        await pilot.press("space", "down", "space")
+        lines = await shown_lines(app, pilot)
+
+    assert [line[:6].rstrip() for line in lines[:3]] == [" *kai", "  luna", ">*nova"]
+
+
 async def test_selected_agent_that_goes_is_no_longer_selected() -> None:
     app, link, commands = app_with(agent("kai"), agent("luna"))
 

@@ -291,3 +291,16 @@ async def test_nothing_can_be_done_in_the_past() -> None:
 
     assert "nothing can be changed" in said
     assert commands.ran == []
+
+
+async def test_sentence_is_not_shown_again_when_the_screen_returns() -> None:
+    app, _, _ = app_with(entry("request/42"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        app.say("pal send: sent #43")
+        await settle(pilot, lambda: "sent #43" in status(app))
+        await pilot.press("5")
+        await settle(pilot, lambda: app.bus_screen is not None and app.bus_screen.screen_name == "Log")
+        await pilot.press("1")
+        await settle(pilot, lambda: "Enter open" in status(app))

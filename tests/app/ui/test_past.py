@@ -1,12 +1,14 @@
 """The screen Past, and the rule that nothing can be sent there."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from tests.app.ui.fake_bus import FakeBus, settle, shown, status
 from tests.app.ui.fake_link import entry
+from textual.pilot import Pilot
 
-from palaver.app.ui.app import PastReading
+from palaver.app.ui.app import PalaverApp, PastReading
 from palaver.app.ui.log import LogScreen
 from palaver.app.ui.now import NowScreen
 from palaver.app.ui.past import PastScreen
@@ -20,18 +22,25 @@ def with_past() -> FakeBus:
     bus.say("@human@nova", 3, "which port?", is_unread=True)
     bus.say("@human@nova", 8, "use 80", sender="human")
     bus.say("thread/x", 9, "later")
-    bus.start()
     return bus
+
+
+def past_screen(bus: FakeBus) -> AbstractAsyncContextManager[tuple[PalaverApp, Pilot[int]]]:
+    """Open the screen Past."""
+    return bus.opened("event 10", first="6", widget="#events")
+
+
+async def go_to(pilot: Pilot[int], app: PalaverApp, seq: int) -> None:
+    """Show the bus as it was at a seq."""
+    await pilot.press("t", *str(seq), "enter")
+    await settle(pilot, lambda: app.store.at == seq)
 
 
 async def test_every_screen_shows_the_bus_as_it_was() -> None:
     bus = with_past()
-    app = bus.app("6")
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
-        await pilot.press("t", *"5", "enter")
-        await settle(pilot, lambda: app.store.at == 5)
+    async with past_screen(bus) as (app, pilot):
+        await go_to(pilot, app, 5)
         await pilot.press("3")
         await settle(pilot, lambda: isinstance(app.screen, TalkScreen))
         await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
@@ -56,10 +65,8 @@ async def test_every_screen_shows_the_bus_as_it_was() -> None:
 
 async def test_arrows_step_and_escape_returns_from_every_screen() -> None:
     bus = with_past()
-    app = bus.app("6")
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+    async with past_screen(bus) as (app, pilot):
         await pilot.press("up", "up", "enter")
         await settle(pilot, lambda: app.store.at == 8)
         await pilot.press("left")
@@ -82,12 +89,9 @@ async def test_arrows_step_and_escape_returns_from_every_screen() -> None:
 
 async def test_nothing_can_be_sent_in_the_past() -> None:
     bus = with_past()
-    app = bus.app("6")
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
-        await pilot.press("t", *"5", "enter")
-        await settle(pilot, lambda: app.store.at == 5)
+    async with past_screen(bus) as (app, pilot):
+        await go_to(pilot, app, 5)
         await pilot.press("3")
         await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
         await pilot.press("r")
@@ -100,12 +104,9 @@ async def test_nothing_can_be_sent_in_the_past() -> None:
 
 async def test_present_goes_on_while_the_past_is_shown() -> None:
     bus = with_past()
-    app = bus.app("6")
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
-        await pilot.press("t", *"5", "enter")
-        await settle(pilot, lambda: app.store.at == 5)
+    async with past_screen(bus) as (app, pilot):
+        await go_to(pilot, app, 5)
         asks = entry("request/11", who="kira", what="may I push?")
         counts = app.present.counts
         changed = Changes(after=10, seq=11, attention=(asks,), counts=type(counts)(agents={}, attention=1))
@@ -120,10 +121,8 @@ async def test_present_goes_on_while_the_past_is_shown() -> None:
 
 async def test_time_is_a_moment_too_and_a_refusal_changes_nothing() -> None:
     bus = with_past()
-    app = bus.app("6")
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+    async with past_screen(bus) as (app, pilot):
         await pilot.press("t", *"10m", "enter")
         await settle(pilot, lambda: app.store.at == 4)
 
@@ -145,10 +144,8 @@ async def test_time_is_a_moment_too_and_a_refusal_changes_nothing() -> None:
 async def test_long_way_into_the_past_shows_how_far_it_is() -> None:
     bus = with_past()
     steps = bus.link.past_steps = asyncio.Queue[int]()
-    app = bus.app("6")
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+    async with past_screen(bus) as (app, pilot):
         await pilot.press("t", *"5", "enter")
         await settle(pilot, lambda: "reading the bus at #5; Esc stops" in status(app))
         steps.put_nowait(2)
@@ -163,10 +160,8 @@ async def test_long_way_into_the_past_shows_how_far_it_is() -> None:
 async def test_escape_stops_a_long_way_into_the_past() -> None:
     bus = with_past()
     steps = bus.link.past_steps = asyncio.Queue[int]()
-    app = bus.app("6")
 
-    async with app.run_test(size=(120, 30)) as pilot:
-        await settle(pilot, lambda: "event 10" in shown(app, "#events"))
+    async with past_screen(bus) as (app, pilot):
         await pilot.press("t", *"5", "enter")
         steps.put_nowait(2)
         await settle(pilot, lambda: "2 of 5 events" in status(app))

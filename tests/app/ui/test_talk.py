@@ -1,7 +1,7 @@
 """The screen Talk and the chat of a room, on a bus in memory."""
 
 import pytest
-from tests.app.ui.fake_bus import FakeBus, settle, shown, status, waiting
+from tests.app.ui.fake_bus import WIDE, FakeBus, settle, shown, status, waiting
 from tests.app.ui.fake_link import entry
 from textual.widgets import Input
 
@@ -11,7 +11,6 @@ from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, draft_for, r
 from palaver.app.ui.widgets import MessageComposer, TextRows, Window
 from palaver.protocol.views import AskMessages, Changes, ConversationRow, MessageRow
 
-WIDE = (120, 30)
 NOVA = "@human@nova"
 
 
@@ -37,15 +36,13 @@ async def test_newest_conversation_is_shown_and_its_messages_are_acknowledged() 
     assert bus.link.seen == [5]
 
 
-async def test_passing_over_a_conversation_does_not_read_it() -> None:
+async def test_passing_over_a_conversation_does_not_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TalkScreen, "REST_S", 3600.0)  # no machine is too slow to pass over one
     bus = talking()
     bus.say("thread/x", 9, "newest")
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "newest" in shown(app, "#messages"))
-        await pilot.press("down", "down")
+    async with bus.opened("newest") as (app, pilot):
+        await pilot.press("down", "down", "enter")
         await settle(pilot, lambda: "parser" in shown(app, "#messages"))
 
     assert bus.link.seen == []
@@ -54,11 +51,8 @@ async def test_passing_over_a_conversation_does_not_read_it() -> None:
 async def test_every_recipient_that_waits_has_its_reason() -> None:
     bus = talking()
     bus.say(NOVA, 6, "use 80", sender="human", to=["@nova"], marks=waiting("nova"))
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
+    async with bus.opened("use 80") as (app, _pilot):
         messages = shown(app, "#messages")
 
     assert "○ waiting: nova: nova has not called pal recv" in messages
@@ -66,11 +60,8 @@ async def test_every_recipient_that_waits_has_its_reason() -> None:
 
 async def test_new_message_appears_and_changed_marks_are_drawn() -> None:
     bus = talking()
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+    async with bus.opened("which port?") as (app, pilot):
         bus.say(NOVA, 6, "use 80", sender="human", marks=waiting("nova"))
         bus.changed(5, NOVA)
         await settle(pilot, lambda: "○ waiting" in shown(app, "#messages"))
@@ -87,11 +78,8 @@ async def test_older_messages_are_read_when_they_are_needed() -> None:
     bus = FakeBus()
     for seq in range(1, 301):
         bus.say("#shop", seq, f"text {seq}")
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "text 300" in shown(app, "#messages"))
+    async with bus.opened("text 300") as (app, pilot):
         assert len(bus.asked(AskMessages)) == 1
         await pilot.press("enter")
         for _ in range(12):
@@ -105,11 +93,8 @@ async def test_older_messages_are_read_when_they_are_needed() -> None:
 async def test_enter_shows_the_ledger_and_keeps_it_current() -> None:
     bus = talking()
     bus.say(NOVA, 6, "use 80", sender="human", marks=waiting("nova"))
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
+    async with bus.opened("use 80") as (app, pilot):
         await pilot.press("enter", "enter")
         await settle(pilot, lambda: isinstance(app.screen, LedgerWindow))
         first = app.screen.query_one(TextRows).text
@@ -128,11 +113,8 @@ async def test_ledger_has_the_steps_of_all_recipients() -> None:
     bus = talking()
     marks = [{"name": f"agent{number:03}", "state": "seen"} for number in range(120)]
     bus.say(NOVA, 6, "use 80", sender="human", marks=marks)
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
+    async with bus.opened("use 80") as (app, pilot):
         await pilot.press("enter", "enter")
         await settle(pilot, lambda: isinstance(app.screen, LedgerWindow))
         text = app.screen.query_one(TextRows).text
@@ -168,11 +150,8 @@ async def test_reply_box_leaves_its_message_visible(size: tuple[int, int]) -> No
 
 async def test_quote_is_put_into_the_reply() -> None:
     bus = talking()
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+    async with bus.opened("which port?") as (app, pilot):
         await pilot.press("Q")
         await settle(pilot, lambda: app.screen.query_one(MessageComposer).is_open)
         text = app.screen.query_one(MessageComposer).area.text
@@ -183,11 +162,8 @@ async def test_quote_is_put_into_the_reply() -> None:
 async def test_refused_message_keeps_its_text() -> None:
     bus = talking()
     bus.commands.result = Result(1, "", "pal: no such agent: nova")
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+    async with bus.opened("which port?") as (app, pilot):
         await pilot.press("r", *"hello", "enter")
         await settle(pilot, lambda: bus.commands.ran)
         await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
@@ -199,11 +175,8 @@ async def test_refused_message_keeps_its_text() -> None:
 
 async def test_new_message_asks_for_recipients_and_completes_them() -> None:
     bus = talking()
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+    async with bus.opened("which port?") as (app, pilot):
         await pilot.press("N", *"lu")
         await settle(pilot, lambda: app.screen.query_one("#recipients Input", Input).value == "@lu")
         await pilot.pause()
@@ -219,11 +192,8 @@ async def test_new_message_asks_for_recipients_and_completes_them() -> None:
 
 async def test_narrow_terminal_shows_one_part_at_a_time() -> None:
     bus = talking()
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=(60, 20)) as pilot:
-        await settle(pilot, lambda: "which port" in shown(app, "#talks"))
+    async with bus.opened("which port", widget="#talks", size=(60, 20)) as (app, pilot):
         assert bus.link.seen == []
         await pilot.press("enter")
         await settle(pilot, lambda: bus.link.seen == [5])
@@ -236,11 +206,8 @@ async def test_narrow_terminal_shows_one_part_at_a_time() -> None:
 
 async def test_conversations_are_found_by_a_text() -> None:
     bus = talking()
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+    async with bus.opened("which port?") as (app, pilot):
         await pilot.press("slash", *"shop", "enter")
         await settle(pilot, lambda: "nova" not in shown(app, "#talks"))
         found = shown(app, "#talks")
@@ -252,11 +219,8 @@ async def test_conversations_are_found_by_a_text() -> None:
 
 async def test_request_is_in_the_top_line_while_another_conversation_is_open() -> None:
     bus = talking()
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+    async with bus.opened("which port?") as (app, pilot):
         asks = entry("request/9", who="kira", what="may I push?")
         bus.link.push(Changes(after=10, seq=11, attention=(asks,)))
         await settle(pilot, lambda: "kira: may I push?" in shown(app, "TopLine"))
@@ -265,11 +229,8 @@ async def test_request_is_in_the_top_line_while_another_conversation_is_open() -
 async def test_hostile_texts_stay_texts() -> None:
     bus = FakeBus()
     bus.say("@human@x", 5, "[red]x[/red] \x1b[2J <img src=x onerror=y> \u202eabc " + "y" * 500, sender="<b>")
-    bus.start()
-    app = bus.app()
 
-    async with app.run_test(size=WIDE) as pilot:
-        await settle(pilot, lambda: "[red]x[/red]" in shown(app, "#messages"))
+    async with bus.opened("[red]x[/red]") as (app, _pilot):
         messages = shown(app, "#messages")
 
     assert "␛[2J" in messages
@@ -311,18 +272,10 @@ def test_reply_goes_to_the_sender_or_to_the_recipients_of_ones_own() -> None:
 # The chat of one room
 
 
-def chatting() -> FakeBus:
-    bus = talking()
-    bus.start()
-    return bus
-
-
 async def test_chat_sends_lines_to_the_room_or_to_named_members() -> None:
-    bus = chatting()
-    app = bus.app(room="shop")
+    bus = talking()
 
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot, lambda: "parser test" in shown(app, "#messages"))
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
         await settle(pilot, lambda: "2 of 2 here" in shown(app, "#room-title"))
         for line in ("hello", "!@luna stop", "//etc"):
             await pilot.press(*line, "enter")
@@ -336,11 +289,9 @@ async def test_chat_sends_lines_to_the_room_or_to_named_members() -> None:
 
 
 async def test_chat_keeps_a_refused_line_and_brings_back_earlier_ones() -> None:
-    bus = chatting()
-    app = bus.app(room="shop")
+    bus = talking()
 
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot, lambda: "parser test" in shown(app, "#messages"))
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
         await pilot.press(*"one", "enter")
         await settle(pilot, lambda: bus.commands.ran)
         composer = app.screen.query_one(ChatComposer)
@@ -358,11 +309,9 @@ async def test_chat_keeps_a_refused_line_and_brings_back_earlier_ones() -> None:
 
 
 async def test_chat_commands_do_what_they_say() -> None:
-    bus = chatting()
-    app = bus.app(room="shop")
+    bus = talking()
 
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot, lambda: "2 of 2 here" in shown(app, "#room-title"))
+    async with bus.opened("2 of 2 here", room="shop", widget="#room-title", size=(80, 24)) as (app, pilot):
         await pilot.press(*"/who", "enter")
         await settle(pilot, lambda: isinstance(app.screen, Window))
         who = app.screen.query_one(TextRows).text
@@ -381,11 +330,9 @@ async def test_chat_commands_do_what_they_say() -> None:
 
 
 async def test_chat_answers_a_chosen_message_and_completes_members() -> None:
-    bus = chatting()
-    app = bus.app(room="shop")
+    bus = talking()
 
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot, lambda: "2 of 2 here" in shown(app, "#room-title"))
+    async with bus.opened("2 of 2 here", room="shop", widget="#room-title", size=(80, 24)) as (app, pilot):
         await pilot.press(*"@no", "tab", *"hi", "enter")
         await settle(pilot, lambda: bus.commands.ran)
         await pilot.press("escape")
@@ -398,11 +345,9 @@ async def test_chat_answers_a_chosen_message_and_completes_members() -> None:
 
 
 async def test_ctrl_d_leaves_only_with_an_empty_line() -> None:
-    bus = chatting()
-    app = bus.app(room="shop")
+    bus = talking()
 
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot, lambda: "parser test" in shown(app, "#messages"))
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
         await pilot.press("x", "ctrl+d")
         assert app.is_running
         await pilot.press("backspace", "ctrl+d")

@@ -50,6 +50,9 @@ def test_result_in_one_sentence() -> None:
     assert Result(1, "", "pal: refused\nadvice\n").sentence == "refused"
     assert Result(0, "", "").sentence == "done"
     assert Result(3, "", "").sentence == "failed with status 3"
+    assert Result(0, "sent\n", "pal: but look\nmore\n").hint == "but look"
+    assert Result(0, "", "pal: only this\n").hint == ""
+    assert Result(1, "half\n", "pal: refused\n").hint == ""
 
 
 async def test_command_returns_output_errors_and_status(home: Home) -> None:

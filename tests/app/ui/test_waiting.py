@@ -201,3 +201,21 @@ def test_request_is_in_the_top_line_of_every_screen_at_once(
         person.sees(shown)
         request(agents[sender], f"May I, asks {sender}?")
         person.sees(need_words(number), f"{number} unread", shown)
+
+
+def test_message_to_an_agent_that_waits_for_an_answer_says_so(
+    bus: Home, agents: dict[str, Shell], person: ScreenPerson
+) -> None:
+    asked = request(agents[KILO], "Which branch?")
+    person.run("pal ui")
+    person.sees("1 needs you")
+    person.press(b"2")
+    person.sees("NAME")
+    person.sees_that(lambda: KILO in marked_line(person), "the cursor on the first agent")
+
+    person.press(b"m")
+    person.sees(f"to @{KILO}", f"{KILO} waits for an answer to #{asked}; this is not a reply")
+    person.press(b"one moment\r")
+
+    person.sees(f"to {KILO}; {KILO} waits for an answer to #{asked}", "1 needs you")
+    assert state_of(bus, asked) == "queued"

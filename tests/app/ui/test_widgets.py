@@ -19,6 +19,7 @@ from palaver.app.ui.widgets import (
     Window,
     command_words,
     complete_name,
+    fitting_keys,
     fold_text,
     safe_content,
     safe_lines,
@@ -75,6 +76,14 @@ def test_folded_text_is_complete_and_fits_the_width(text: str, width: int) -> No
     assert all(line.cell_length <= max(width, 2) for line in lines)
 
 
+def test_rest_of_a_long_line_is_indented_like_its_beginning() -> None:
+    lines = fold_text("  one two three four five six\nseven", 24)
+    keys = fold_text("Enter  open the whole entry at once\né", 24, hang=7)
+
+    assert [line.plain.rstrip() for line in lines] == ["  one two three four", "  five six", "seven"]
+    assert [line.plain.rstrip() for line in keys] == ["Enter  open the whole", "       entry at once", "é"]
+
+
 def test_ascii_filter_keeps_the_width_of_every_text() -> None:
     content = safe_content("╭─ 宽 é …")
 
@@ -101,6 +110,42 @@ def test_top_line_always_has_attention_unread_and_the_bus(width: int) -> None:
         assert line == "13 agents: 1 blocked, 12 idle | 3 need you | 4 unread | bus up"
     if width == 20:
         assert line == "1b 12i !3 u4 bus up"
+
+
+# The line of keys
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (60, "Enter open  a approve  ? keys  q quit"),
+        (32, "Enter open  a approve  ? keys"),
+        (20, "Enter open  ? keys"),
+        (8, "? keys"),
+        (3, "? keys"),
+    ],
+)
+def test_keys_that_do_not_fit_are_left_out_whole(width: int, shown: str) -> None:
+    assert fitting_keys("Enter open  a approve  ? keys  q quit", width) == shown
+
+
+async def test_last_line_has_the_keys_of_the_composer_while_a_message_is_written() -> None:
+    app, _, _ = app_with("luna")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        assert app.bus_screen is not None
+        line = app.bus_screen.query_one(StatusLine)
+        before = line.text
+        line.say("sent #3 to luna")
+        app.bus_screen.query_one(MessageComposer).open(OutgoingText(targets=("@luna",)))
+        await pilot.pause()
+        writing = line.text
+        await pilot.press("escape")
+        await pilot.pause()
+
+    assert writing.startswith("Enter send  Esc close")
+    assert line.text == before
 
 
 # Commands
@@ -255,12 +300,13 @@ async def test_every_key_works_in_a_terminal_of_any_size(size: tuple[int, int], 
         assert app.is_running
 
 
-async def test_mouse_opens_a_screen_by_its_name() -> None:
+@pytest.mark.parametrize(("width", "column"), [(80, 10), (30, 9)])
+async def test_mouse_opens_a_screen_by_its_name(width: int, column: int) -> None:
     app, _, _ = app_with("luna")
 
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=(width, 24)) as pilot:
         await ready(app, pilot)
-        await pilot.click("ScreenNames", offset=(10, 0))
+        await pilot.click("ScreenNames", offset=(column, 0))
         for _ in range(10):
             await pilot.pause()
         assert app.bus_screen is not None

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from tests.doors.hooks.conftest import Hooks
-from tests.fakes import Bus, OpenLog, opened_bus
+from tests.fakes import Bus, OpenLog, SlowLog, opened_bus
 from tests.limits import LIMIT_S
 
 from palaver.doors.lines_holders import ScreenReports
-from palaver.log.api import Commit, Decide, Log
+from palaver.log.api import Log
 from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import LaneKind, LaneLevel
 from palaver.protocol.query import Query
@@ -20,40 +20,6 @@ from palaver.protocol.requests import DIALOG, SetStatus
 from palaver.services.services import Services
 
 LIMIT = "usage limit: resets at 5pm"
-
-
-class SlowLog:
-    """A log that can hold commits back. It makes them one by one, in the order of their calls."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._held = asyncio.Semaphore(0)
-        self._turn = asyncio.Lock()
-        self._is_open = asyncio.Event()
-        self._is_open.set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    async def commit(self, key: str | None, decide: Decide, *, request_key: bytes | None = None) -> Commit:
-        if not self._is_open.is_set():
-            self._held.release()
-        async with self._turn:
-            await self._is_open.wait()
-            return await self._log.commit(key, decide, request_key=request_key)
-
-    def hold(self) -> None:
-        """Hold back all commits from now on."""
-        self._is_open.clear()
-
-    async def next_held(self) -> None:
-        """Wait until one more commit is held back."""
-        async with asyncio.timeout(LIMIT_S):
-            await self._held.acquire()
-
-    def release(self) -> None:
-        """Make all commits."""
-        self._is_open.set()
 
 
 class Screen(Hooks):

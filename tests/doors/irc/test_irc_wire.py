@@ -52,7 +52,6 @@ from palaver.doors.irc.irc_wire import (
     join_exactly,
     name_of,
     nick_of,
-    nick_of_path,
     nick_of_source,
     numeric,
     pack_words,
@@ -467,13 +466,7 @@ def test_other_text_is_not_a_nick(nick: str) -> None:
 @given(nicks)
 def test_nick_of_a_client_is_accepted_and_has_a_path(nick: str) -> None:
     assert is_nick(nick)
-    assert nick_of_path(path_of_nick(nick)) == fold(nick)
     assert check_path(path_of_nick(nick)) == path_of_nick(nick)
-
-
-@pytest.mark.parametrize("path", ["irc/local/Bob", "irc/local/#bob", "irc/other/bob", "irc/local/a/b", "bob"])
-def test_other_path_has_no_nick(path: str) -> None:
-    assert nick_of_path(path) is None
 
 
 @given(agents)

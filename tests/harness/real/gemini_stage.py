@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import HarnessStage, reply, tool
 
+from palaver.app.doctor import account_for
 from palaver.app.mock_model import Script, ScriptedReply, ScriptedToolCall, mock_model
-from palaver.app.self_test import account_for
 
 SHELL = "run_shell_command"
 _FRAME = re.compile(r"^╭.*?^╰[^\n]*", re.MULTILINE | re.DOTALL)

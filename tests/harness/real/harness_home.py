@@ -11,8 +11,8 @@ from tests.daemon.stage import Home, write_settings
 from tests.harness.real.install import link_node
 from tests.processes import end_processes_of
 
+from palaver.app.doctor import account_for
 from palaver.app.mock_model import MockModel
-from palaver.app.self_test import account_for
 
 LIMIT_S = 90.0
 """Limit of a wait for a condition. Harnesses are slow, and slower with others on two cores."""

@@ -15,8 +15,8 @@ from tests.daemon.stage import JsonLine
 from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.opencode_stage import OpenCodeStage, plugin_package
 
+from palaver.app.doctor import account_for
 from palaver.app.mock_model import Script, mock_model
-from palaver.app.self_test import account_for
 from palaver.holder.opencode import MODULE, free_port
 
 COLS, ROWS = 100, 30

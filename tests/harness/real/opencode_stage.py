@@ -13,8 +13,8 @@ from tests.harness.real.harness_home import HarnessHome, bus, new_folder
 from tests.harness.real.harness_stage import HarnessStage, reply, tool
 from tests.harness.real.install import NOT_TESTED, PINNED, cache_folder
 
+from palaver.app.doctor import account_for
 from palaver.app.mock_model import Script, ScriptedReply, ScriptedToolCall, mock_model
-from palaver.app.self_test import account_for
 
 FETCH_LIMIT_S = 600
 

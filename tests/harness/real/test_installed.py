@@ -16,9 +16,9 @@ from tests.harness.real.harness_home import LIMIT_S, bus, new_folder
 from tests.harness.real.harness_stage import send, tool
 from tests.harness.real.install import installed
 
+from palaver.app.doctor import HarnessAccount, account_for
 from palaver.app.install_plan import settings_path
 from palaver.app.mock_model import Script, ScriptedReply, mock_model
-from palaver.app.self_test import HarnessAccount, account_for
 
 pytestmark = pytest.mark.harness
 

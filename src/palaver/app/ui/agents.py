@@ -195,7 +195,7 @@ class ColumnTitles(Widget):
         line = "  "
         for column, wide in zip(COLUMNS, column_widths(self.size.width - 2), strict=False):
             is_sort = column.sort == self._sort
-            line += _cell(f"{column.title}^" if is_sort else column.title, wide)
+            line += _cell(f"{column.title[: wide - 1]}^" if is_sort else column.title, wide)
         strip = Strip(Content.styled(line, DIM).render_segments(self.visual_style))
         return strip.adjust_cell_length(self.size.width, self.visual_style.rich_style)
 
@@ -351,9 +351,9 @@ class AgentsScreen(AgentActions):
         """Build the titles, the list, and the lines in which a person types."""
         yield ColumnTitles(self.store.agent_list.sort)
         rows = RowList(AgentRows(self.ui), id="agents")
-        rows.marked = self._selected.__contains__
+        rows.marked = lambda key: key in self._selected
         yield rows
-        yield MessageComposer(self.store.names)
+        yield MessageComposer(self.store.names, self.store.request_of)
         yield PromptLine("filter: ", id="filter")
         yield PromptLine("tag: ", id="tag")
 
@@ -566,7 +566,7 @@ class AgentScreen(AgentActions):
                 yield RowList(
                     Lines(), id="messages", classes="messages", follows=True, empty="no messages yet"
                 )
-        yield MessageComposer(self.store.names)
+        yield MessageComposer(self.store.names, self.store.request_of)
         yield PromptLine("tag: ", id="tag")
 
     def opened(self) -> None:

@@ -270,6 +270,11 @@ class BusScreen(Screen[None]):
         if self.is_ready:
             self.query_one(TopLine).refresh()
 
+    def on_screen_suspend(self) -> None:
+        """Forget the sentence in the last line: it would look new when this screen is shown again."""
+        if self.is_ready:
+            self.query_one(StatusLine).show_keys()
+
     def on_screen_resume(self) -> None:
         """Show what has changed while another screen was shown."""
         if self.is_ready and self.ui.last_record is not None:
@@ -650,7 +655,8 @@ class PalaverApp(App[int]):
             return Result(1, "", "nothing can be changed in the past")
         self.say(f"$ {pal_line(argv)}")
         result = await self.commands.run(argv, cwd=cwd)
-        self.say(f"{pal_line(argv[:3])}: {result.sentence}", is_error=not result.is_done)
+        hint = f"; {result.hint}" if result.hint else ""
+        self.say(f"{pal_line(argv[:3])}: {result.sentence}{hint}", is_error=not result.is_done)
         return result
 
     def say(self, text: str, *, is_error: bool = False) -> None:

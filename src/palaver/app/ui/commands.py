@@ -43,6 +43,11 @@ class Result:
             return "done" if self.is_done else f"failed with status {self.status}"
         return (lines[0] if self.status else lines[-1]).removeprefix("pal: ")
 
+    @property
+    def hint(self) -> str:
+        """What a successful command wrote to standard error in addition to its result."""
+        return self.err.strip().removeprefix("pal: ").partition("\n")[0] if self.is_done and self.out else ""
+
 
 def pal_line(argv: Sequence[str]) -> str:
     """Return a command as a person would type it. `argv` starts with `pal`."""

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -69,12 +70,9 @@ class ChoiceLine(Static, can_focus=True):
         """Draw the words."""
         self._draw()
 
-    def on_focus(self) -> None:
-        """Draw that the arrow keys work here now."""
-        self._draw()
-
-    def on_blur(self) -> None:
-        """Draw that they do not."""
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """Draw whether the arrow keys work here now."""
+        super().watch_has_focus(_has_focus)
         self._draw()
 
     def on_click(self) -> None:
@@ -104,15 +102,18 @@ class LaunchForm(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", show=False),
         Binding("enter", "launch", show=False),
-        Binding("down", "app.focus_next", show=False),
-        Binding("up", "app.focus_previous", show=False),
+        # With priority: the next key belongs to the next field, however fast it comes.
+        Binding("tab,down", "app.focus_next", show=False, priority=True),
+        Binding("shift+tab,up", "app.focus_previous", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     LaunchForm { align: center middle; }
     LaunchForm > Vertical { width: 90%; max-width: 100; height: 90%; max-height: 24; padding: 0 1;
         border: round ansi_default; }
     LaunchForm.-ascii > Vertical { border: ascii ansi_default; }
-    LaunchForm.-small > Vertical { width: 100%; height: 100%; border: none; padding: 0; }
+    LaunchForm.-small > Vertical { width: 100%; height: 100%; border: none; padding: 0;
+        overflow-y: auto; scrollbar-size-vertical: 0; }
+    LaunchForm.-small TextRows { height: 4; }
     LaunchForm Horizontal { height: 1; }
     LaunchForm .label { width: 10; }
     LaunchForm Static { height: auto; }
@@ -151,7 +152,8 @@ class LaunchForm(ModalScreen[None]):
         """Start with this folder."""
         self.set_class(self.ui.is_ascii, "-ascii")
         self.query_one("#report", TextRows).can_focus = False
-        self.query_one("#folder", LineInput).value = str(Path.cwd())
+        with suppress(OSError):  # The folder of the dashboard may have been deleted.
+            self.query_one("#folder", LineInput).value = str(Path.cwd())
         self.query_one("#harness", ChoiceLine).focus()
         if not self._harnesses:
             self._report(
@@ -222,4 +224,6 @@ class LaunchForm(ModalScreen[None]):
             self._report(f"It failed with status {result.status}:\n{text}")
 
     def _report(self, text: str) -> None:
-        self.query_one("#report", TextRows).show_text(text)
+        report = self.query_one("#report", TextRows)
+        report.show_text(text)
+        self.call_after_refresh(report.scroll_visible, animate=False)  # in a small terminal

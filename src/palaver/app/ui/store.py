@@ -304,6 +304,13 @@ class Store:
         """Return the names of all agents that have not left."""
         return sorted(name for name, row in self.agents.items() if not row.has_left)
 
+    def request_of(self, name: str) -> int:
+        """Return the seq of the newest open request of an agent to the person; 0 without one."""
+        found = (
+            entry.seq for entry in self.attention.values() if entry.who == name and entry.kind == "request"
+        )
+        return max(found, default=0)
+
     @property
     def bus_text(self) -> str:
         """Whether the bus can be reached, in two or three words."""

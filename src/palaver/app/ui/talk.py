@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from palaver.app.ui.app import PalaverApp
     from palaver.client.view_link import Record
 
-_PAUSE_S: Final = 0.15
-"""How long the cursor must rest on a conversation before it is shown: passing over one does not read it."""
-
 
 # --------------------
 # Conversations.
@@ -169,6 +166,8 @@ class TargetSuggester(Suggester):
 class TalkScreen(MessagesScreen):
     """All conversations."""
 
+    REST_S: ClassVar[float] = 0.15
+    """Seconds that the cursor must rest on a conversation to show it: passing over one does not read it."""
     KEY = "3"
     AUTO_FOCUS = "#talks"
     KEYS_LINE = "Enter open  r reply  Q quote  n message  N new  / find  ? keys  q quit"
@@ -219,7 +218,7 @@ class TalkScreen(MessagesScreen):
                 yield RowList(self._lines, follows=True, id="messages")
         yield PromptLine("find: ", id="find")
         yield PromptLine("to: ", id="recipients")
-        yield MessageComposer(self.store.names)
+        yield MessageComposer(self.store.names, self.store.request_of)
 
     def opened(self) -> None:
         """Let the person choose a conversation."""
@@ -304,7 +303,7 @@ class TalkScreen(MessagesScreen):
             return
         if self._resting is not None:
             self._resting.stop()
-        self._resting = self.set_timer(_PAUSE_S, self._rest)
+        self._resting = self.set_timer(self.REST_S, self._rest)
 
     def _rest(self) -> None:
         self._resting = None

@@ -90,7 +90,7 @@ _LEAST_WRAPPED: Final = 16
 
 
 def _wrap(line: str, width: int, indent: int) -> list[Content]:
-    if not indent or width - indent < _LEAST_WRAPPED:
+    if not indent or width - indent < _LEAST_WRAPPED or len(line) <= indent:
         return Content(line).wrap(max(width, 2))
     rest = Content(line[indent:]).wrap(width - indent)
     return [Content(line[:indent]) + rest[0], *(one.pad_left(indent) for one in rest[1:])]
@@ -683,11 +683,17 @@ class MessageComposer(Widget):
     class Left(Message):
         """The composer was closed without sending."""
 
-    def __init__(self, names: Callable[[], Sequence[str]], id: str | None = None) -> None:
-        """`names` returns the names that can be completed."""
+    def __init__(
+        self,
+        names: Callable[[], Sequence[str]],
+        asked: Callable[[str], int] = lambda name: 0,
+        id: str | None = None,
+    ) -> None:
+        """`names` returns the names that can be completed, `asked` the open request of an agent to you."""
         super().__init__(id=id)
         self.display = False
         self._names = names
+        self._asked = asked
         self._draft = OutgoingText()
         self._hint = ""
         self._focused_before: Widget | None = None
@@ -719,7 +725,7 @@ class MessageComposer(Widget):
         if draft.targets != self._draft.targets or draft.reply_to != self._draft.reply_to or text:
             self.area.load_text(text)
         self._draft = draft
-        self._hint = ""
+        self._hint = "" if draft.reply_to else self._unanswered()
         if not self.is_open:
             self._focused_before = self.screen.focused
         self.display = True
@@ -773,6 +779,12 @@ class MessageComposer(Widget):
         if not fitting:
             self._hint = "no name fits"
         self._draw_head()
+
+    def _unanswered(self) -> str:
+        """Say that a recipient waits for an answer, which this message is not."""
+        names = [target.removeprefix("@") for target in self._draft.targets]
+        waiting = [f"{name} waits for an answer to #{seq}" for name in names if (seq := self._asked(name))]
+        return f"{', '.join(waiting)}; this is not a reply (r on the request is one)" if waiting else ""
 
     def _close(self) -> None:
         before, self.display = self._focused_before, False

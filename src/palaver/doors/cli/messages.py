@@ -50,9 +50,11 @@ from palaver.protocol.paths import IRC, mailbox_of, readable_mailbox, split_mail
 from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
+from palaver.protocol.views import AttentionKind
 from palaver.services.agents import hide_keys
 from palaver.services.view_pages import encode_receipts, let_others_run
 from palaver.services.views import (
+    attention_view,
     files_view,
     hints_for,
     inbox_view,
@@ -428,7 +430,31 @@ async def send(call: Call) -> int:
         await call.say_json(sent_view(sent))
     else:
         await call.say(call.safe(_sentence(sent, call.services.clock.now_ms()), keep_lines=True))
+        await _hint_unanswered(call, request, sent)
     return 0
+
+
+async def _hint_unanswered(call: Call, request: Send, sent: Sent) -> None:
+    """Tell a person that a recipient waits for an answer, which this message is not.
+
+    The message is not taken as the answer: the person may just add something, and the request stays open.
+    """
+    if not call.caller.is_person or request.reply_to or sent.event is None:
+        return
+    newest = {
+        entry.who: entry.seq
+        for entry in await attention_view(call.services)
+        if entry.kind == AttentionKind.REQUEST and entry.who in sent.delivered_to
+    }
+    for name, seq in list(newest.items())[:_LIMIT_HINTS]:
+        call.warn(
+            f"{name} waits for an answer to #{seq}; this message is not a reply to it. "
+            f"Reply with: pal send --reply-to {seq} -- TEXT"
+        )
+
+
+_LIMIT_HINTS: Final = 3
+"""Recipients of one message that a hint names."""
 
 
 async def _room(call: Call, targets: Sequence[str]) -> str:

@@ -508,12 +508,6 @@ def path_of_nick(nick: str) -> str:
     return LOCAL + fold(nick)
 
 
-def nick_of_path(path: str) -> str | None:
-    """Return the folded nick of the guest with a path; None for other paths."""
-    name = path.removeprefix(LOCAL)
-    return name if name != path and is_nick(name) and fold(name) == name else None
-
-
 # --------------------
 # Texts.
 

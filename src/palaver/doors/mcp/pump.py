@@ -10,12 +10,12 @@ import hashlib
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
 
-from palaver.broker.context import Joined
 from palaver.doors import tools as calls
 from palaver.doors.cli.run import TABLE
 from palaver.doors.cli.spec import parse
@@ -213,8 +213,8 @@ class PumpCaller:
         own = free_session(self._services, anchor.harness, anchor.session)
         request = Join(harness=anchor.harness, seat=anchor.seat, session=own)
         own_key = hashlib.sha256(key + b"join").digest()[:16]
-        joined = await self._services.broker.submit(who_joins(caller), request, key=own_key)
-        assert isinstance(joined, Joined)
+        with suppress(AlreadyJoined):  # Another call of this session, or a hook, has joined meanwhile.
+            await self._services.broker.submit(who_joins(caller), request, key=own_key)
         return self._look(session)
 
     def _chain(self, *, is_whole: bool) -> tuple[Process, ...]:

@@ -1,6 +1,6 @@
-"""The process around the program of one job: it starts the program, and ends everything that belongs to it.
+"""The holder of one job of an automatic turn: it starts the program, and ends everything that belongs to it.
 
-    python -I -m palaver.app.turn_process FD PROGRAM ARGUMENTS...
+    python -I -m palaver.holder.turn_process FD PROGRAM ARGUMENTS...
 
 FD is the read end of a pipe from the runner. The first byte starts the program. The end of the pipe means
 that the runner has exited: everything is killed at once, however the runner died. After SIGTERM the program
@@ -8,7 +8,7 @@ has some seconds to end. When the program ends, the processes that it left runni
 process exits with its status, or with 128 and the number of the signal that ended it.
 
 The runner names this process to the daemon before the first byte, so the program is known from its first
-instruction. A separate module from `turns.py`, because it must load fast and needs none of its imports.
+instruction. It must load fast, so it imports nothing of the package.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ import time
 from contextlib import suppress
 from typing import Final, NoReturn
 
-MODULE: Final = "palaver.app.turn_process"
+MODULE: Final = "palaver.holder.turn_process"
 GO: Final = b"\n"
 
 _GRACE_S: Final = 5.0

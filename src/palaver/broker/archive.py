@@ -1,23 +1,16 @@
-"""Remove the text of one event permanently, on a person's order, and keep a record of it.
-
-The record is written first. Then the event is replaced in log, index and archives, with the copies that
-Palaver made of it: notices of subscriptions that quote it, and screens that were kept with raw keys. A
-removal that a crash interrupted is finished at the next start.
-
-The rows of the table in `broker.py` for removals: that module only knows which function decides.
-"""
+"""The requests about stored events as a whole: redact one, archive old ones, import exported ones."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from palaver.broker.context import Context, Outcome, Redacted
+from palaver.broker.context import Context, Imported, Outcome, Redacted
 from palaver.broker.messages import fetch_event
 from palaver.domain.rights import is_foreign_type, require_person
 from palaver.errors import BadRequest, StorageFailed
-from palaver.log.api import Log
+from palaver.log.api import Decide, Log
 from palaver.protocol.agents import Caller
-from palaver.protocol.envelope import Draft, Event, body_as
+from palaver.protocol.envelope import Draft, Event, body_as, draft_of_import
 from palaver.protocol.events import DeliveryReport, MessageSent, TextRemoved
 from palaver.protocol.query import Query
 from palaver.protocol.redaction import (
@@ -30,7 +23,14 @@ from palaver.protocol.redaction import (
     removed_text,
     without_text,
 )
-from palaver.protocol.requests import Archive, Redact
+from palaver.protocol.requests import Archive, Import, Redact
+
+# --------------------
+# Remove the text of one event permanently, on a person's order, and keep a record of it.
+#
+# The record is written first. Then the event is replaced in log, index and archives, with the copies that
+# Palaver made of it: notices of subscriptions that quote it, and screens that were kept with raw keys. A
+# removal that a crash interrupted is finished at the next start.
 
 Forget: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
 """Removes data outside the log about events with these ids."""
@@ -203,3 +203,32 @@ async def archive(context: Context, caller: Caller, request: Archive, key: bytes
     # Finish removals first: their records are searched in the log only.
     left = await finish(context)
     return replace(await context.log.archive(request.before), unredacted=left)
+
+
+# --------------------
+# Import events of another log.
+
+
+async def import_events(context: Context, caller: Caller, request: Import, key: bytes | None) -> Imported:
+    """Store exported events unchanged, under new seqs, and skip known ones: a repeat stores nothing twice.
+
+    Each one is stored as imported, so no delivery, watch or reminder follows from it.
+    """
+    require_person(caller, "import")
+    outcomes = await context.log.commit_all([(None, _always(event)) for event in request.events])
+    count = 0
+    different: list[Event] = []
+    for event, outcome in zip(request.events, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+        count += not outcome.is_repeat
+        # The payload may differ: secrets are redacted in an export.
+        if (first := outcome.event) is not None and (first.type, first.ts) != (event.type, event.ts):
+            different.append(event)
+    known = len(request.events) - count - len(different)
+    return Imported(count=count, known=known, different=tuple(different))
+
+
+def _always(event: Event) -> Decide:
+    draft = draft_of_import(event)
+    return lambda rows: draft
