@@ -217,6 +217,18 @@ def test_permission_answered_elsewhere_says_by_whom_and_where(stage: PageStage) 
     assert decision(job.end())["behavior"] == "deny"
 
 
+def test_agent_that_is_no_longer_blocked_ends_its_entry(stage: PageStage) -> None:
+    page, hasty = stage.page, stage.home.shell()
+    hasty.ok("join", "--name", "hasty")
+    hasty.ok("status", "set", "blocked", "--detail", "a dialog of its own")
+    page.get_by_role("option", name="a dialog of its own").click()
+    expect(page.get_by_role("button", name="Show agent")).to_be_visible()
+
+    hasty.ok("status", "set", "idle")
+
+    expect(page.get_by_text("This has ended: hasty is idle now.")).to_be_visible()
+
+
 def test_request_answered_elsewhere_keeps_the_reply_unsent(stage: PageStage) -> None:
     page, asker = stage.page, stage.home.shell()
     asker.ok("join", "--name", "asker")

@@ -96,3 +96,40 @@ def test_reason_of_a_waiting_message_follows_the_gate(home: Home, page: Page) ->
         expect(waiting).to_contain_text(f"text that was not sent is in the composer of {name}")
         holder.gate(open=False, reason="dialog")
         expect(waiting).to_contain_text(f"a dialog is open in the terminal of {name}")
+
+
+def test_many_tabs_show_the_screen_and_can_still_act(home: Home, browser: Browser) -> None:
+    """A browser opens only six connections to the bus: waiting for screens must not take all of them."""
+    with browser.new_context() as context:
+        first = Watched(context.new_page())
+        sign_in(home, first.page)
+        expect(first.page.get_by_text("bus up")).to_be_visible()
+        tabs = [first, *(Watched(context.new_page()) for _ in range(7))]
+        for tab in tabs:
+            tab.page.goto(address_of(home) + "/#/agents/kira", wait_until="commit")
+        for tab in tabs:
+            expect(tab.page.get_by_role("region", name="Screen of the agent")).to_contain_text("onerror")
+
+        _write(home, "for all tabs")
+        for tab in tabs:
+            expect(tab.page.get_by_role("region", name="Screen of the agent")).to_contain_text("for all tabs")
+        tabs[-1].page.get_by_role("link", name="Talk").click()
+        tabs[-1].page.get_by_role("combobox", name="To").fill("@mira")
+        tabs[-1].page.get_by_label("Message", exact=True).fill("from the last tab")
+        tabs[-1].page.get_by_role("button", name="Send").click()
+        expect(tabs[-1].page.locator(".composer .outcome")).to_contain_text("to mira")
+        assert [tab.errors for tab in tabs if tab.errors] == []
+
+
+def test_waiting_for_a_screen_does_not_delay_the_end_of_the_bus(browser: Browser) -> None:
+    with bus_with_page() as home, FakeHolder(home) as holder, browser.new_context() as context:
+        holder.hold(ticket_of(words_of(home, "run", "--", "bash")))
+        watched = Watched(context.new_page())
+        sign_in(home, watched.page)
+        watched.page.goto(f"{address_of(home)}/#/agents/{holder.held['name']}")
+        assert holder.next_push()["verb"] == "peek"  # It is never answered.
+
+        home.ok("down")
+
+        expect(watched.page.get_by_text("bus away")).to_be_visible()
+        assert watched.errors == []

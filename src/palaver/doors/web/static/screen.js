@@ -1,11 +1,24 @@
 // The live screen of an agent, read-only and as text. The bus answers when it has changed, so nothing is polled;
-// nothing is asked while the agent is not opened, the tab is hidden, or the past is shown.
+// nothing is asked while the agent is not opened, the tab is hidden, or the past is shown. A browser opens only
+// six connections, so at most three tabs wait for a change; further ones look now and then.
 
 import { el, fill, oneLine } from "./dom.js";
 import { screen as read, Refusal } from "./api.js";
 
 const PAUSE_MS = 300; // between two screens of a program that writes all the time
 const RETRY_MS = 3000;
+const SLOTS = ["palaver-screen-1", "palaver-screen-2", "palaver-screen-3"];
+
+// Return a function that frees the slot; null if all are taken.
+async function takeSlot() {
+  for (const slot of navigator.locks ? SLOTS : []) {
+    const free = await new Promise((done) => {
+      navigator.locks.request(slot, { ifAvailable: true }, (lock) => (lock ? new Promise((release) => done(release)) : done(null)));
+    });
+    if (free) return free;
+  }
+  return null;
+}
 
 export class LiveScreen {
   constructor() {
@@ -27,6 +40,7 @@ export class LiveScreen {
     this.agent = agent;
     this.known = "";
     this.root.hidden = agent === "";
+    this.shown = null;
     fill(this.text);
     this.say(agent ? "Loading…" : "");
     this.resume();
@@ -48,12 +62,23 @@ export class LiveScreen {
     const cutter = new AbortController();
     this.cutter = cutter;
     const { turn } = this;
+    const free = await takeSlot();
+    try {
+      await this.look(turn, cutter.signal, free !== null);
+    } finally {
+      free?.();
+    }
+  }
+
+  async look(turn, signal, isWaiting) {
     while (turn === this.turn) {
-      let wait = PAUSE_MS;
+      const begin = Date.now();
+      let wait = isWaiting ? PAUSE_MS : RETRY_MS;
       try {
-        const got = await read(this.agent, this.known, cutter.signal);
+        const got = await read(this.agent, isWaiting ? this.known : "", signal);
         if (turn !== this.turn) return;
         this.draw(got);
+        if (got.text === undefined && Date.now() - begin < RETRY_MS) wait = RETRY_MS; // it does not wait
       } catch (error) {
         if (turn !== this.turn) return;
         if (error instanceof Refusal && error.status === 401) return; // the stream shows the sign-in
@@ -67,7 +92,8 @@ export class LiveScreen {
   draw(got) {
     this.say("As its terminal shows it now. It cannot be typed into here.");
     this.known = got.digest;
-    if (got.text === undefined) return;
+    if (got.text === undefined || got.text === this.shown) return;
+    this.shown = got.text;
     const { scrollTop, scrollLeft } = this.text;
     fill(this.text, got.text.replace(/\s+$/, "") || "(empty)");
     Object.assign(this.text, { scrollTop, scrollLeft });
