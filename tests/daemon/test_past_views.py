@@ -64,7 +64,8 @@ from palaver.services.past import (
 )
 from palaver.services.past import steps_between as way
 from palaver.services.queries import Queries
-from palaver.services.view_pages import LogReader, ViewPages
+from palaver.services.view_pages import ViewPages
+from palaver.services.view_reader import LogReader
 from palaver.state.attention import read_attention
 from palaver.state.fold import LIMIT_UNDO
 from palaver.state.rooms import read_all_rooms

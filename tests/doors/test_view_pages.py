@@ -39,7 +39,8 @@ from palaver.protocol.views import (
     SeqPage,
     Snapshot,
 )
-from palaver.services.view_pages import LogReader, ViewPages
+from palaver.services.view_pages import ViewPages
+from palaver.services.view_reader import LogReader
 from palaver.state.rooms import read_open_rooms
 
 Answer = (

@@ -25,7 +25,8 @@ from palaver.protocol.views import (
     Snapshot,
 )
 from palaver.services.queries import Queries
-from palaver.services.view_pages import STEP, encode_receipts
+from palaver.services.view_pages import encode_receipts
+from palaver.services.view_reader import STEP
 from palaver.services.views import (
     agents_with_messages,
     attention_view,

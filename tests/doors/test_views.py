@@ -24,7 +24,8 @@ from palaver.protocol.views import WaitReason
 from palaver.services.queries import Queries
 from palaver.services.results import RecentMessage, WaitingCopy
 from palaver.services.services import Services
-from palaver.services.view_pages import LogReader, ViewFacts, ViewPages
+from palaver.services.view_pages import ViewPages
+from palaver.services.view_reader import LogReader, ViewFacts
 from palaver.services.views import (
     agent_view,
     agents_view,

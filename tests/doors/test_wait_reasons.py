@@ -21,7 +21,8 @@ from palaver.protocol.lanes import LaneKind
 from palaver.protocol.query import Query
 from palaver.protocol.views import AgentPage, AskAgent, AskLedger, AskMessages, LedgerPage, WaitReason
 from palaver.services.services import Services
-from palaver.services.view_pages import LogReader, ViewFacts, ViewPages
+from palaver.services.view_pages import ViewPages
+from palaver.services.view_reader import LogReader, ViewFacts
 from palaver.services.views import agents_with_messages, receipts_view, terminal_view
 from palaver.state.agents import read_entry, read_mail, read_unsure
 from palaver.state.fold import PastState, apply

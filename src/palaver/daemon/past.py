@@ -43,7 +43,8 @@ from palaver.protocol.query import Query
 from palaver.protocol.views import AnyAsk, AttentionKind, PermissionPage, ViewValue
 from palaver.services.past import PastLine, PastReply, decode_past_line, encode_past
 from palaver.services.queries import Queries
-from palaver.services.view_pages import LogReader, ViewPages
+from palaver.services.view_pages import ViewPages
+from palaver.services.view_reader import LogReader
 from palaver.state.agents import read_agent, read_agents
 from palaver.state.attention import attention_of, beginning_of
 from palaver.state.fold import KeptStates, PastState

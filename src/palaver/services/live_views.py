@@ -51,15 +51,9 @@ from palaver.protocol.views import (
 from palaver.services.past import Report
 from palaver.services.permissions import PermissionBook
 from palaver.services.queries import Queries
-from palaver.services.view_pages import (
-    LastMessage,
-    LogReader,
-    ViewPages,
-    event_row,
-    in_steps,
-    last_message,
-    let_others_run,
-)
+from palaver.services.view_pages import ViewPages
+from palaver.services.view_reader import LogReader, in_steps, let_others_run
+from palaver.services.view_rows import LastMessage, event_row, last_message
 from palaver.state.agents import read_mail
 from palaver.state.attention import LIMIT_KIND, beginning_of, touched_by
 from palaver.state.conversations import conversations_of, count_unread, read_conversation

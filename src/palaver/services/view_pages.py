@@ -5,29 +5,26 @@ Every method changes nothing. Long lists are read in pages, and built in steps, 
 
 import asyncio
 import dataclasses
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol, TypeVar, assert_never
+from typing import Final, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
 from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_lanes
-from palaver.domain.stick import Policy, RoomFacts, lease_until_ms, rank, reservation_until_ms
+from palaver.domain.stick import RoomFacts, lease_until_ms, rank, reservation_until_ms
 from palaver.errors import NotFound, StorageFailed
-from palaver.log.search import Phrase, parse_search, words_of
+from palaver.log.search import parse_search
 from palaver.protocol.agents import Agent, doing_text
-from palaver.protocol.envelope import Event, room_id_of
+from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, DeliveryReport, Freed, MessageSent, State
 from palaver.protocol.message import HUMAN, MESSAGE, flat, handlers_of, is_lost, readable_text
 from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.query import Query, agent_place
-from palaver.protocol.summary import summary
 from palaver.protocol.views import (
     LIMIT_LEDGER,
     AgentPage,
@@ -72,8 +69,17 @@ from palaver.protocol.views import (
     WaitingMessage,
     WaitReason,
 )
-from palaver.services.queries import Queries
 from palaver.services.results import MessageReceipts, ReceiptView, in_common_words
+from palaver.services.view_reader import STEP, ViewFacts, ViewReader, in_steps, let_others_run
+from palaver.services.view_rows import (
+    LIMIT_MARKS,
+    LIMIT_TEXT,
+    LastMessage,
+    beginning_of,
+    event_row,
+    last_message,
+    text_of,
+)
 from palaver.state.agents import (
     AGENTS,
     find_mail,
@@ -83,9 +89,9 @@ from palaver.state.agents import (
     read_receivers,
     read_unread,
 )
-from palaver.state.attention import AttentionFacts, attention_of, each_attention, oldest_first
+from palaver.state.attention import attention_of, each_attention, oldest_first
 from palaver.state.conversations import count_unread, read_conversations
-from palaver.state.reasons import USED_UP, WaitFacts, read_wait
+from palaver.state.reasons import USED_UP, read_wait
 from palaver.state.references import read_tasks
 from palaver.state.rooms import (
     Member,
@@ -106,17 +112,8 @@ from palaver.state.rows import (
 )
 from palaver.state.watches import read_watch
 
-# --------------------
-# What the pages are made from.
-
-_LIMIT_TEXT: Final = 300
-"""Characters of an event in a list."""
 _LIMIT_WHOLE: Final = 4000
 """Characters of a message in a conversation."""
-_LIMIT_BEGINNING: Final = 120
-"""Characters of a message that is quoted, or shown with its sender."""
-_LIMIT_MARKS: Final = 50
-"""Recipients of one message whose states are shown in a list."""
 _LIMIT_QUEUE: Final = 1000
 """Waiting messages of an agent that are counted."""
 _LIMIT_MEMBERS: Final = 500
@@ -131,280 +128,12 @@ _LIMIT_REPORTS: Final = 50_000
 _LIMIT_ROOMS: Final = 500
 _NEWEST_MESSAGES: Final = 300
 """Messages that are searched for the newest one of each agent before each is looked up."""
-STEP: Final = 20
-"""Rows that are built before other callers can run: one or two milliseconds of work."""
 _SNAPSHOT_AGENTS: Final = 200
 _SNAPSHOT_TALKS: Final = 100
 _SNAPSHOT_EVENTS: Final = 200
 _SNAPSHOT_ATTENTION: Final = 500
-_ARCHIVED_SEQS: Final = 10_000
-"""How far the archives are searched for the newest message of each agent."""
-_ARCHIVE_WINDOW: Final = 2000
-"""Seqs of an archive that are searched at once, backwards. Doubled after each that has too few."""
 _FINAL: Final = frozenset({State.SEEN, State.ANSWERED, State.REFUSED, State.EXPIRED, State.DEAD})
-
 _encode: Final = msgspec.json.Encoder().encode
-
-
-async def let_others_run(at: int) -> None:
-    """Let other callers run now and then while many rows are built; `at` is the number of this one."""
-    if at and at % STEP == 0:  # A short list is built without a break.
-        await asyncio.sleep(0)
-
-
-_Item = TypeVar("_Item")
-_Made = TypeVar("_Made")
-
-
-async def in_steps(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> list[_Made]:
-    """Return what is made from each item. Other callers can run now and then."""
-    found: list[_Made] = []
-    for at, item in enumerate(items):
-        await let_others_run(at)
-        found.append(make(item))
-    return found
-
-
-class ViewReader(Protocol):
-    """The log as a view reads it: all events up to `last()`, archived or not."""
-
-    def last(self) -> int:
-        """Return the seq of the newest event; 0 in an empty log."""
-        ...
-
-    def event(self, seq: int) -> Event | None:
-        """Return the event with a seq, or None."""
-        ...
-
-    def message(self, reference: str) -> Event:
-        """Return a message by its reference. Raises NotFound."""
-        ...
-
-    async def read(self, query: Query) -> list[Event]:
-        """Return matching events in seq order: the first `limit`, or with `last` the newest `last`."""
-        ...
-
-    async def recent(self, query: Query) -> list[Event]:
-        """Return the same without archived events: fast, also if nothing matches."""
-        ...
-
-    async def archived_by(self, sender: str) -> int:
-        """Return the seq of the newest archived message of a sender; 0 if none is after `searched_from`."""
-        ...
-
-    @property
-    def searched_from(self) -> int:
-        """The seq up to which `archived_by` does not look; 0 if it looks at all archived messages."""
-        ...
-
-    async def shown(self, query: Query) -> list[Event]:
-        """Return messages in the places of `query.shown`, as `read` returns events."""
-        ...
-
-    async def seq_at(self, ts: int) -> int:
-        """Return the seq of the first event from a time on; that after the last one if all are older."""
-        ...
-
-
-class ViewFacts(AttentionFacts, WaitFacts, Protocol):
-    """Facts that are not in the rows: time, presence, lanes, waits in rooms, open permission requests."""
-
-    @property
-    def epoch(self) -> str:
-        """Differs for every start of the daemon."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """The id of this home."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The version of the daemon."""
-        ...
-
-    @property
-    def policy(self) -> Policy:
-        """The times of rooms and leases."""
-        ...
-
-    def count_agents(self) -> int:
-        """Return the number of all agents, also of those that have left."""
-        ...
-
-    def request(self, id: str) -> PermissionPage | None:
-        """Return an open permission request with its whole input, or None. Raises NotFound."""
-        ...
-
-    def room(self, room: str, names: Iterable[str]) -> RoomFacts:
-        """Return the presence and the waits of some members of a room, by its id."""
-        ...
-
-
-class LogReader:
-    """A log as a view reads it: that of the running daemon, or one that ends at an earlier seq."""
-
-    def __init__(self, queries: Queries, *, archived_seqs: int = _ARCHIVED_SEQS) -> None:
-        """`archived_seqs`: how far the archives are searched for the newest message of each agent."""
-        self._queries = queries
-        self._archived_seqs = archived_seqs
-        self._archived_at = 0
-        self._archived_by: dict[str, int] = {}
-        self.last = queries.last
-        self.event = queries.event
-        self.message = queries.message
-        self.shown = queries.shown
-        self.seq_at = queries.seq_at
-
-    async def read(self, query: Query) -> list[Event]:
-        """Return matching events in seq order, archived or not."""
-        if query.last is None:
-            return await self._forward(query)
-        while True:
-            archived = self._queries.archived()
-            found = await self._queries.read(replace(query, after=max(query.after, archived)))
-            if archived == self._queries.archived():  # Else some may have moved into an archive meanwhile.
-                break
-        if len(found) < query.last and query.after < archived:
-            return [*await self._backward(query, query.last - len(found), archived), *found]
-        return found
-
-    async def recent(self, query: Query) -> list[Event]:
-        """Return the same without the archives."""
-        return await self._queries.read(query)
-
-    @property
-    def searched_from(self) -> int:
-        """The seq up to which `archived_by` does not look."""
-        return max(0, self._archived_end - self._archived_seqs)
-
-    @property
-    def _archived_end(self) -> int:
-        return min(self._queries.archived(), self.last())
-
-    async def archived_by(self, sender: str) -> int:
-        """Return the seq of the newest archived message of a sender; 0 if none is found.
-
-        The archives are read once for all senders, and again when more events were archived.
-        """
-        end = self._archived_end
-        if end != self._archived_at:
-            part = Query(types=(MESSAGE,), after=self.searched_from, before=end + 1, limit=_ARCHIVE_WINDOW)
-            found: dict[str, int] = {}
-            try:
-                async for page in self._queries.pages(part):
-                    found |= {event.sender: event.seq for event in page}
-            except StorageFailed:  # An archive is lost. Its messages are not shown.
-                found = {}
-            self._archived_at, self._archived_by = end, found
-        return self._archived_by.get(sender, 0)
-
-    async def _forward(self, query: Query) -> list[Event]:
-        found: list[Event] = []
-        pages: AsyncGenerator[Sequence[Event], None] = self._queries.pages(query)
-        async for page in pages:
-            found.extend(page)
-            if len(found) >= query.limit:
-                break
-        await pages.aclose()
-        return found[: query.limit]
-
-    async def _backward(self, query: Query, count: int, archived: int) -> list[Event]:
-        """Return the newest `count` matching archived events."""
-        found: list[Event] = []
-        end = archived + 1 if query.before is None else min(query.before, archived + 1)
-        window = _ARCHIVE_WINDOW
-        while len(found) < count and end > query.after + 1:
-            begin = max(query.after, end - 1 - window)
-            part = replace(query, after=begin, before=end, last=None, limit=_ARCHIVE_WINDOW)
-            found = [*[event async for page in self._queries.pages(part) for event in page], *found]
-            end, window = begin + 1, window * 2
-        return found[-count:]
-
-
-# --------------------
-# Single rows. Pure functions of an event or of rows.
-
-
-def beginning_of(text: str, limit: int = _LIMIT_BEGINNING) -> str:
-    """Return the beginning of a text, with an ellipsis if it is longer."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-def text_of(event: Event) -> str:
-    """Return the text of a message, or any other event as a sentence."""
-    body = event.body
-    if isinstance(body, MessageSent):  # Most events are messages.
-        # A lost message has no text, so its payload needs no look.
-        return body.text if body.text and not body.command else readable_text(event)
-    return summary(event)
-
-
-def event_row(event: Event, phrases: Sequence[Phrase] = ()) -> EventRow:
-    """Return an event as a row of the log; with the phrases of a search, where they are in its text."""
-    body = event.body
-    text = text_of(event)
-    hits: tuple[tuple[int, int], ...] = ()
-    if phrases:
-        text, hits = _with_hits(text, phrases)
-    room, thread = (body.room, body.thread) if isinstance(body, MessageSent) else (room_id_of(event), "")
-    return EventRow(
-        seq=event.seq,
-        ts=event.ts,
-        type=event.type,
-        sender=event.sender,
-        to=event.to,
-        text=beginning_of(text, _LIMIT_TEXT),
-        room=room or "",
-        thread=thread or "",
-        hits=hits,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class LastMessage:
-    """The newest message of an agent: its seq, its beginning, and its first recipients."""
-
-    seq: int
-    text: str
-    to: tuple[str, ...]
-
-
-def last_message(event: Event) -> LastMessage:
-    """Return the parts of a message that are shown with its sender."""
-    to = event.body.delivered_to if isinstance(event.body, MessageSent) else event.delivered_to
-    return LastMessage(event.seq, beginning_of(text_of(event)), to[:_LIMIT_MARKS])
-
-
-def _with_hits(text: str, phrases: Sequence[Phrase]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Return the part of a text with the first hit, and the positions of all hits in it."""
-    found = sorted(_find_hits(text, phrases))
-    skipped = 0
-    if found and found[0][1] >= _LIMIT_TEXT:
-        skipped = found[0][0] - _LIMIT_BEGINNING
-        text = f"…{text[skipped + 1 :]}"
-    ends = min(len(text), _LIMIT_TEXT - 1)
-    shown = ((start - skipped, min(end - skipped, ends)) for start, end in found)
-    return text, tuple((start, end) for start, end in shown if start < end)
-
-
-def _find_hits(text: str, phrases: Sequence[Phrase]) -> Iterator[tuple[int, int]]:
-    # One character for each, so that positions stay: without accents, in lower case.
-    plain = "".join(map(_plain, text))
-    for phrase in phrases:
-        words = r"\W+".join(map(re.escape, words_of(phrase.text)))
-        ending = r"\w*" if phrase.is_open else r"(?!\w)"
-        for hit in re.finditer(rf"(?<!\w){words}{ending}", plain):
-            yield hit.span()
-
-
-def _plain(character: str) -> str:
-    return unicodedata.normalize("NFD", character)[0].lower()[:1]
-
-
-# --------------------
-# The pages.
 
 
 class ViewPages:
@@ -637,7 +366,7 @@ class ViewPages:
             seq=event.seq,
             ts=event.ts,
             sender=event.sender,
-            text=beginning_of(text_of(event), _LIMIT_TEXT),
+            text=beginning_of(text_of(event), LIMIT_TEXT),
             state=State.QUEUED.value if entry is None else entry.state,
             priority=flat(event).priority,
             reason=reason,
@@ -706,7 +435,7 @@ class ViewPages:
         quoted = self._reader.event(answered) if answered else None
         mail = None if HUMAN not in names else find_mail(self._rows, HUMAN, event.seq)
         marks: list[Mark] = []
-        for at, name in enumerate(names[:_LIMIT_MARKS]):
+        for at, name in enumerate(names[:LIMIT_MARKS]):
             await let_others_run(at)
             marks.append(self._mark(event, name))
         return MessageRow(
@@ -725,7 +454,7 @@ class ViewPages:
             reply_to=answered or 0,
             quote="" if quoted is None else beginning_of(text_of(quoted)),
             marks=tuple(marks),
-            recipients=len(names) if len(names) > _LIMIT_MARKS else 0,
+            recipients=len(names) if len(names) > LIMIT_MARKS else 0,
             is_unread=mail is not None and not mail[1].is_kept_back,
         )
 

@@ -54,7 +54,7 @@ from palaver.services.results import (
     WaitingMail,
 )
 from palaver.services.services import Services
-from palaver.services.view_pages import STEP, let_others_run
+from palaver.services.view_reader import STEP, let_others_run
 from palaver.state.agents import (
     find_mail,
     mailbox_on_lane,

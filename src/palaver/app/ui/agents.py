@@ -214,7 +214,6 @@ class ColumnTitles(Widget):
 # Actions for one or several agents.
 
 _LIMIT_AT_ONCE: Final = 8
-_SHOWN_NAMES: Final = 200
 
 
 def group_text(word: str, names: Sequence[str]) -> str:

@@ -122,7 +122,6 @@ _KEYS_OF: Final = {
     "show": "Enter",
 }
 """The key of each action that an entry can have."""
-_ANSWERS: Final = ("approve", "deny")
 _OVER: Final = "This request has ended meanwhile: "
 
 

@@ -237,8 +237,6 @@ def _run_in_lines(home: str, room: str, environ: MutableMapping[str, str]) -> in
         from palaver.app.chat import chat  # only without a screen
 
         return chat(home, room, environ)
-    from palaver.app.ui.start import run_plain  # only for this form
-
     return run_plain(home, environ)
 
 

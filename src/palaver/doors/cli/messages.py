@@ -52,7 +52,8 @@ from palaver.protocol.requests import Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
 from palaver.protocol.views import AttentionKind
 from palaver.services.agents import hide_keys
-from palaver.services.view_pages import encode_receipts, let_others_run
+from palaver.services.view_pages import encode_receipts
+from palaver.services.view_reader import let_others_run
 from palaver.services.views import (
     attention_view,
     files_view,

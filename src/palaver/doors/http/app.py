@@ -26,8 +26,8 @@ from palaver.services.services import Services
 # Check HTTP requests: host name, origin, token, JSON only, and size. Decides nothing else.
 #
 # A webhook has no token, and its body can have other types: `webhooks.py` checks it. The page in a browser
-# has a session instead: `web/page.py` checks it. Every error is a JSON object with `error` and `message`. An
-# accepted request with a token has it in its scope.
+# has a session instead: `doors/web/page.py` checks it. Every error is a JSON object with `error` and
+# `message`. An accepted request with a token has it in its scope.
 
 LIMIT_BODY_BYTES: Final = 1024 * 1024
 LIMIT_BODY_S: Final = 30.0
