@@ -52,7 +52,7 @@ async def test_summary_lists_the_contents_of_a_bundle(stage: Stage) -> None:
     assert lines[3:7] == ["", "two", "lines", ""]
     assert lines[7].split() == ["FILE", "SIZE", "SHA-256"]
     assert lines[8].split()[:3] == ["app.py", "11", "bytes"]
-    assert lines[9].split() == ["data.bin", "1", "bytes", HASH_OF_FF]
+    assert lines[9].split() == ["data.bin", "1", "byte", HASH_OF_FF]
     assert lines[10:13] == ["", "transcript of luna, 1-2, detailed", "events 1-4"]
     assert [line.split()[0] for line in lines[13:]] == ["#1", "#4"]
     assert lines[13].endswith(" message nova → @luna: first " + "x" * 300)

@@ -523,7 +523,7 @@ def file_view(bundle_id: str, file: KeptFile) -> dict[str, object]:
 
 def headed_content(bundle_id: str, file: KeptFile, paint: Paint) -> bytes:
     """Return a file's exact bytes below a heading, and a line end if the bytes have no final one."""
-    head = paint.safe(f"==> {bundle_id} {file.path} ({counted(file.size, 'byte')}, sha256 {file.sha256}) <==")
+    head = paint.safe(f"==> {bundle_id} {file.path} ({file.size} bytes, sha256 {file.sha256}) <==")
     content = file_content(file)
     end = b"" if content.endswith(b"\n") or not content else b"\n"
     return head.encode("utf-8", "backslashreplace") + b"\n" + content + end
