@@ -99,7 +99,7 @@ def test_protocol_page_has_exactly_the_pushes_of_the_wire() -> None:
     shown = first_cells(sections(page("protocol.md"), "##")["Pushes"])
 
     # The line of a view is encoded once for all connections, where its record is made.
-    writers = source("src/palaver/doors", "lines*.py") + source("src/palaver/services", "live_views.py")
+    writers = source("src/palaver/doors", "lines*.py") + source("src/palaver/services", "view_hub.py")
     assert set(shown) == set(re.findall(r'push_line\(\s*"(\w+)"', writers))
 
 

@@ -28,7 +28,7 @@ from palaver.protocol.lanes import Ability, LaneKind, LaneLevel
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Claim, JoinRoom, Redact, SetStatus
 from palaver.protocol.views import AgentPage, AskAgent, Changes, Snapshot
-from palaver.services.live_views import FLOOD_A_SECOND, LIMIT_WAITING_BYTES, MOST_A_SECOND
+from palaver.services.view_hub import FLOOD_A_SECOND, LIMIT_WAITING_BYTES, MOST_A_SECOND
 from palaver.state.rooms import read_open_rooms
 
 TYPED = Ability(kind=LaneKind.TERMINAL, reaches_busy=False, wakes_idle=True)

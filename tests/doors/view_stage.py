@@ -15,7 +15,9 @@ from palaver.config import Settings
 from palaver.domain.stick import Policy
 from palaver.identity.presence import MemberPresenceBook, Presence
 from palaver.protocol.views import AgentRow, Attention, Changes, ConversationRow, Counts, Snapshot
-from palaver.services.live_views import LiveViews, OpenView, ViewRecord, ViewSources
+from palaver.services.live_views import LiveViews
+from palaver.services.view_facts import ViewSources
+from palaver.services.view_hub import OpenView, ViewRecord
 
 EPOCH = "abc"
 

@@ -67,7 +67,7 @@ from palaver.reactors.timers import Reminders, Sticks
 from palaver.reactors.turns import AutomaticTurns
 from palaver.services.agents import Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations, HookOutcomes
-from palaver.services.live_views import LiveViews, ViewSources
+from palaver.services.live_views import LiveViews
 from palaver.services.metrics import Metrics, MetricSources
 from palaver.services.otel import OtelExport
 from palaver.services.past import PastViews
@@ -85,6 +85,7 @@ from palaver.services.services import (
     UseCases,
 )
 from palaver.services.turns import TurnService, turn_settings
+from palaver.services.view_facts import ViewSources
 from palaver.services.views import agents_view, attention_view, hints_for, mail_view
 from palaver.state.fold import FOLD_VERSION, apply
 from palaver.version import __version__

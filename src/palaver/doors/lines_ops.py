@@ -66,11 +66,11 @@ from palaver.protocol.query import Query
 from palaver.protocol.requests import Acknowledge, Put, RelayLine, Request, Send, SetStatus
 from palaver.protocol.text import LIMIT_FRAME_BYTES, LIMIT_INJECTION
 from palaver.protocol.views import AskPast
-from palaver.services.live_views import OpenView
 from palaver.services.past import PastProgress
 from palaver.services.paths import PathService, Range, path_request
 from palaver.services.results import AgentView
 from palaver.services.services import Services
+from palaver.services.view_hub import OpenView
 from palaver.services.views import (
     agent_with_queue,
     agents_view,

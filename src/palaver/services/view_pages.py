@@ -102,14 +102,7 @@ from palaver.state.rooms import (
     read_notes,
     read_open_rooms,
 )
-from palaver.state.rows import (
-    MAIL,
-    LedgerEntry,
-    OpenMessage,
-    Rows,
-    answered_seq,
-    mail_prefix,
-)
+from palaver.state.rows import MAIL, LedgerEntry, OpenMessage, Rows, answered_seq, mail_prefix
 from palaver.state.watches import read_watch
 
 _LIMIT_WHOLE: Final = 4000

@@ -11,9 +11,7 @@ from palaver.errors import StorageFailed
 from palaver.protocol.envelope import Event
 from palaver.protocol.message import MESSAGE
 from palaver.protocol.query import Query
-from palaver.protocol.views import (
-    PermissionPage,
-)
+from palaver.protocol.views import PermissionPage
 from palaver.services.queries import Queries
 from palaver.state.attention import AttentionFacts
 from palaver.state.reasons import WaitFacts

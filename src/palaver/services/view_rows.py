@@ -11,9 +11,7 @@ from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import readable_text
 from palaver.protocol.summary import summary
-from palaver.protocol.views import (
-    EventRow,
-)
+from palaver.protocol.views import EventRow
 
 LIMIT_TEXT: Final = 300
 """Characters of an event in a list."""

@@ -37,8 +37,8 @@ from palaver.protocol.lines import error_object, screen_digest
 from palaver.protocol.message import HUMAN
 from palaver.protocol.views import AnyAsk
 from palaver.services.agents import PEEK
-from palaver.services.live_views import OpenView, ViewRecord
 from palaver.services.services import Services
+from palaver.services.view_hub import OpenView, ViewRecord
 
 # --------------------
 # The files, read once: a newer version of the daemon has newer ones.
