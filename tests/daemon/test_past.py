@@ -12,6 +12,7 @@ import pytest
 from tests.daemon.past_log import write_random_log
 from tests.fakes import HUMAN, open_sqlite, opened_bus
 
+from palaver.broker.context import Sent
 from palaver.daemon import past
 from palaver.daemon.past import PastLog, PastServer, serve
 from palaver.errors import BadQuery, NewerSchema, StorageFailed, Unavailable
@@ -19,6 +20,7 @@ from palaver.log.storage import FILE_NAME, MIGRATIONS
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query, pair_place
 from palaver.protocol.requests import Redact
+from palaver.protocol.tasks import CreateTask
 from palaver.protocol.views import AnyAsk, AskAgents, AskRooms, SeqPage
 from palaver.services.past import PastLine, PastReply
 from palaver.state.fold import KeptStates, PastState
@@ -302,6 +304,24 @@ async def test_removed_text_does_not_stay_in_the_state(tmp_path: Path) -> None:
 
             assert log._state is not before
             assert "apple7" not in repr((rows_of(log), log.event(sent.seq)))
+
+
+async def test_text_that_is_removed_during_a_fold_is_not_in_the_state(tmp_path: Path) -> None:
+    async with opened_bus(open_sqlite, tmp_path) as bus:
+        nova = await bus.join("nova")
+        made = await bus.broker.submit(nova, CreateTask(to=("@nova",), title="the password is apple7"))
+        assert isinstance(made, Sent)
+        async with opened(tmp_path) as log:
+            steps = log.steps_to(made.event.seq)
+            next(steps)
+            assert "apple7" in repr(rows_of(log))
+
+            await bus.broker.submit(HUMAN, Redact(event=str(made.event.seq), hash="scrypt$1"))
+            for _ in steps:
+                pass
+
+            assert "apple7" not in repr(rows_of(log))
+            assert log.last() == made.event.seq
 
 
 # Versions

@@ -8,7 +8,7 @@ from tests.fakes import HUMAN, Bus, Ring, caller
 from tests.limits import LIMIT_S
 
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.delivery.usage_limits import UsageLimits
+from palaver.delivery.usage_limits import UsageLimits, is_same_limit
 from palaver.errors import DiskFull
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.envelope import Event
@@ -69,7 +69,9 @@ class Limited:
         self.has_asked.set()
         if self.failures:
             raise self.failures.pop()
-        return await self.bus.broker.submit(caller(agent), SetStatus(state="idle"))
+        return await self.bus.broker.submit_status(
+            caller(agent), SetStatus(state="idle"), only_if=lambda now: is_same_limit(now, agent)
+        )
 
     def _call_later(self, wait_s: float, ring: Callable[[], None]) -> Ring:
         self.rings.append(Ring(self.bus.clock.monotonic_s() + wait_s, ring))
@@ -220,6 +222,23 @@ async def test_new_limit_report_replaces_the_reset_time(limited: Limited) -> Non
 
     assert limited.bus.state(one, "nova") == "held"
     limited.passes(HOUR_S)
+    await limited.until_state(one, "submitted")
+
+
+async def test_limit_that_is_reached_again_with_the_same_text_is_kept(limited: Limited) -> None:
+    again = SetStatus(state="blocked", detail="usage_limit until in 90s")
+    await limited.bus.submit(limited.nova, again)
+    await limited.has_timer.wait()
+    one = await limited.bus.send(HUMAN, "one", "@nova")
+    await limited.until_state(one, "held")
+
+    limited.passes(90)  # The end of the first limit is decided while the second one is being stored.
+    await limited.bus.submit(limited.nova, again)
+    later = await limited.bus.send(HUMAN, "later", "@nova")
+    await limited.until_state(later, "held")
+
+    assert limited.bus.state(one, "nova") == "held"
+    limited.passes(90)
     await limited.until_state(one, "submitted")
 
 

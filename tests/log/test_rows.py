@@ -142,6 +142,18 @@ def test_long_results_are_not_cached(connection: sqlite3.Connection) -> None:
     assert len(rows.scan("t", "")) == 99
 
 
+def test_large_results_are_not_cached(connection: sqlite3.Connection) -> None:
+    rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
+    written.change([("t", "large", b"x" * 5000)])
+    written.flush()
+    assert len(rows.scan("t", "")) == 1
+
+    written.change([("t", "large", None)])
+    written.flush()
+
+    assert rows.scan("t", "") == []
+
+
 def test_cached_scans_are_dropped_in_time(connection: sqlite3.Connection) -> None:
     rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
     assert rows.scan("t", "first") == []

@@ -25,7 +25,7 @@ from palaver.broker.context import SYSTEM_CALLER
 from palaver.clock import CallLater, Clock, Timer
 from palaver.config import LiveSettings, LoadedSettings, Settings, load
 from palaver.delivery.reactor import DeliveryReactor
-from palaver.delivery.usage_limits import UsageLimits
+from palaver.delivery.usage_limits import UsageLimits, is_same_limit
 from palaver.domain.rights import Brakes
 from palaver.domain.stick import Policy, change_policy, policy_from
 from palaver.doors.cli.bus import require_person, write_wanted
@@ -283,7 +283,7 @@ class Reactors:
             return await broker.submit_status(
                 caller_for(agent),
                 SetStatus(state=AgentState.IDLE),
-                only_if=lambda known: (known.state, known.detail) == (agent.state, agent.detail),
+                only_if=lambda now: is_same_limit(now, agent),
             )
 
         call_later = asyncio.get_running_loop().call_later

@@ -155,6 +155,8 @@ class PastLog:
             raise StorageFailed(
                 f"{missing} archived events up to #{at} are not in {self._archive}; restore its files"
             )
+        if self._read_redactions() != self._redactions:
+            yield from self.steps_to(at)  # A text was removed after it was folded.
         self.at = at
 
     def _forget(self) -> None:

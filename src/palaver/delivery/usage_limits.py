@@ -161,7 +161,7 @@ class UsageLimits:
 
     async def _end(self, agent: Agent) -> None:
         known = read_agent(self._log.rows, agent.name)
-        if known is None or not is_limited(known) or known.detail != agent.detail:
+        if known is None or not is_same_limit(known, agent):
             return
         try:
             await self._lift(known)
@@ -182,6 +182,14 @@ class UsageLimits:
             seq for seq in held if (entry := read_entry(rows, seq, name)) and entry.reason.startswith(HELD)
         )
         return list(islice(ours, _AT_ONCE))
+
+
+def is_same_limit(now: Agent, known: Agent) -> bool:
+    """Return whether an agent is blocked by the limit that is known, and not by one that it reached later.
+
+    A limit that was reached again can have the same text, and ends later.
+    """
+    return is_limited(now) and (now.detail, now.since) == (known.detail, known.since)
 
 
 def _format_time(ms: int) -> str:

@@ -324,6 +324,8 @@ ROWS_AT_ONCE: Final = 64
 _LIMIT_REMEMBERED: Final = 4096
 _LIMIT_CACHED_ROWS: Final = 8
 """Rows of a scan that is cached: most are empty."""
+_LIMIT_CACHED_BYTES: Final = 4096
+"""Bytes of their values. Each scan has its own copy, and a single row can have many kilobytes."""
 _LAST_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
@@ -402,7 +404,7 @@ class CachedRows(SqliteRows):
         if cached is not None and cached[0] == version:
             return cached[1].copy()
         found = super().scan(table, prefix, after=after, limit=limit, reverse=reverse)
-        if len(found) <= _LIMIT_CACHED_ROWS:
+        if len(found) <= _LIMIT_CACHED_ROWS and sum(len(value) for _, value in found) <= _LIMIT_CACHED_BYTES:
             if len(self._scans) >= _LIMIT_REMEMBERED:
                 self._scans.clear()
             self._scans[request] = version, found.copy()

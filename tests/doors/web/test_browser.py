@@ -489,3 +489,19 @@ def test_denied_page_says_so_and_stays_outside(stage: PageStage, browser: Browse
 
         expect(page.get_by_text("was not allowed")).to_be_visible()
         assert json.loads(page.evaluate("JSON.stringify({...localStorage})")) == {}
+
+
+def test_complete_name_of_a_recipient_is_not_replaced_by_a_longer_one(stage: PageStage) -> None:
+    page = stage.page
+    stage.home.shell().ok("join", "--name", "nov")  # The list has had nova before.
+    stage.open("Talk")
+    page.keyboard.press("w")
+    to = page.get_by_role("combobox", name="To")
+    names = page.get_by_role("listbox", name="Names")
+
+    to.focus()
+    page.keyboard.type("nov")
+    expect(names.get_by_role("option")).to_have_text(["@nov", "@nova"])
+    page.keyboard.press("Tab")
+
+    expect(to).to_have_value("@nov ")

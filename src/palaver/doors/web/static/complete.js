@@ -40,7 +40,8 @@ export class Completion {
   look() {
     const word = this.current();
     const all = word && (word.text || this.field.value[word.start] === "@") ? this.names() : [];
-    this.found = all.filter((one) => one.startsWith(word.text)).slice(0, LIMIT);
+    const isWhole = all.includes(word?.text); // A complete name comes first: Tab must not choose a longer one.
+    this.found = [...(isWhole ? [word.text] : []), ...all.filter((one) => one !== word.text && one.startsWith(word.text))].slice(0, LIMIT);
     if (this.found.length === 1 && this.found[0] === word.text) this.found = [];
     this.at = 0;
     this.draw();
