@@ -232,7 +232,7 @@ class Page:
             entered = self._sessions.sign_ins.enter(code.code)
         except PalaverError as error:
             return _error(403, error)
-        grant = await _unless_gone(entered.granted(), receive, CODE_S + 5)
+        grant = await self._unless_gone(entered.granted(), receive, CODE_S + 5)
         if grant is None:
             return _error(403, NotPerson("the sign-in was not allowed at the terminal of 'pal web'"))
         is_secure = Headers(scope=scope).get("origin", "").startswith("https:")
@@ -288,7 +288,7 @@ class Page:
         self._looking += 1
         try:
             question = holds.ask_once(asked.name, PEEK, limit_s=_SCREEN_S, lines=0, digest=asked.known)
-            reply = await _unless_gone(question, receive, _SCREEN_S + 5)
+            reply = await self._unless_gone(question, receive, _SCREEN_S + 5)
         finally:
             self._looking -= 1
         if reply is None or not self._sessions.is_valid(session):
@@ -300,6 +300,26 @@ class Page:
         return _Made(
             _encode({"digest": digest} if digest == asked.known else {"digest": digest, "text": text})
         )
+
+    async def _unless_gone(
+        self, work: Awaitable[_Result], receive: Receive, limit_s: float
+    ) -> _Result | None:
+        """Return the result of `work`; None if the browser leaves first, or after `limit_s`.
+
+        Raises ShuttingDown if the daemon stops first.
+        """
+        working = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_disconnected(receive))
+        closing = asyncio.ensure_future(self._closing.wait())
+        tasks = {working, gone, closing}
+        try:
+            await asyncio.wait(tasks, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if closing.done() and not working.done():
+                raise ShuttingDown("the bus stops")
+            return working.result() if working.done() else None
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def _describe(self, session: WebSession) -> dict[str, object]:
         settings = self._services.daemon.settings
@@ -471,18 +491,6 @@ async def _body(receive: Receive) -> bytes:
     """Return the body, which the gate has read."""
     message = await receive()
     return bytes(message.get("body", b""))
-
-
-async def _unless_gone(work: Awaitable[_Result], receive: Receive, limit_s: float) -> _Result | None:
-    """Return the result of `work`; None if the browser leaves first, or after `limit_s`."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(receive))
-    try:
-        await asyncio.wait({working, gone}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        working.cancel()
-        gone.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:
