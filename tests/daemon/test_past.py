@@ -310,7 +310,8 @@ async def test_text_that_is_removed_during_a_fold_is_not_in_the_state(tmp_path: 
     async with opened_bus(open_sqlite, tmp_path) as bus:
         nova = await bus.join("nova")
         made = await bus.broker.submit(nova, CreateTask(to=("@nova",), title="the password is apple7"))
-        assert isinstance(made, Sent) and made.event is not None
+        assert isinstance(made, Sent)
+        assert made.event is not None
         async with opened(tmp_path) as log:
             steps = log.steps_to(made.event.seq)
             next(steps)
