@@ -47,8 +47,8 @@ def test_person_sees_the_change_before_it_is_written_and_decides(bus: Home) -> N
         person.press(b"n\r")
         person.until(b"nothing was written")
         is_there_after_no = path.exists()
+        person.shown = b""  # The next question is awaited, not the one before.
         person.run("pal install gemini")
-        person.until(b'"palaver"')
         person.until(b"Write this? [y/N]")
         person.press(b"y\r")
         person.until(b"settings.json changed")

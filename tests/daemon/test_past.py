@@ -311,6 +311,7 @@ async def test_text_that_is_removed_during_a_fold_is_not_in_the_state(tmp_path: 
         nova = await bus.join("nova")
         made = await bus.broker.submit(nova, CreateTask(to=("@nova",), title="the password is apple7"))
         assert isinstance(made, Sent)
+        assert made.event is not None
         async with opened(tmp_path) as log:
             steps = log.steps_to(made.event.seq)
             next(steps)

@@ -2,14 +2,16 @@
 
 import shlex
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 from tests.daemon.holder import FakeHolder, ticket_of, words_of
 from tests.daemon.stage import Home, run_script_as_person, wait_until
-from tests.doors.web.client import address_of, bus_with_page
+from tests.doors.web.client import PageClient, address_of, bus_with_page
 from tests.doors.web.stage import Watched, chromium, problems, sign_in
+from tests.limits import LIMIT_S
 
 EVIL: Final = "<img src=x onerror=\"document.title='owned'\">"
 _LINES: Final = "screen.txt"
@@ -133,3 +135,17 @@ def test_waiting_for_a_screen_does_not_delay_the_end_of_the_bus(browser: Browser
 
         expect(watched.page.get_by_text("bus away")).to_be_visible()
         assert watched.errors == []
+
+
+def test_waiting_request_for_a_screen_ends_with_the_bus() -> None:
+    with bus_with_page() as home, FakeHolder(home) as holder, ThreadPoolExecutor(1) as threads:
+        client = PageClient(home)
+        client.sign_in()
+        holder.hold(ticket_of(words_of(home, "run", "--", "bash")))
+        body = {"name": holder.held["name"], "known": "0"}
+        waiting = threads.submit(client.post, "/api/screen", body)
+        assert holder.next_push()["verb"] == "peek"
+
+        home.ok("down")
+
+        assert waiting.result(LIMIT_S).status_code == 503

@@ -232,7 +232,7 @@ class Page:
             entered = self._sessions.sign_ins.enter(code.code)
         except PalaverError as error:
             return _error(403, error)
-        grant = await _unless_gone(entered.granted(), receive, CODE_S + 5, self._closing)
+        grant = await self._unless_gone(entered.granted(), receive, CODE_S + 5)
         if grant is None:
             return _error(403, NotPerson("the sign-in was not allowed at the terminal of 'pal web'"))
         is_secure = Headers(scope=scope).get("origin", "").startswith("https:")
@@ -288,13 +288,11 @@ class Page:
         self._looking += 1
         try:
             question = holds.ask_once(asked.name, PEEK, limit_s=_SCREEN_S, lines=0, digest=asked.known)
-            reply = await _unless_gone(question, receive, _SCREEN_S + 5, self._closing)
+            reply = await self._unless_gone(question, receive, _SCREEN_S + 5)
         finally:
             self._looking -= 1
-        if not self._sessions.is_valid(session):
+        if reply is None or not self._sessions.is_valid(session):
             return _error(401, WhoAreYou(NOT_SIGNED_IN))
-        if reply is None:
-            raise ShuttingDown("the bus stops")
         if reply.error:
             raise error_from_wire(reply.error, reply.message, {})
         text = str(reply.ok.get("text", ""))
@@ -302,6 +300,26 @@ class Page:
         return _Made(
             _encode({"digest": digest} if digest == asked.known else {"digest": digest, "text": text})
         )
+
+    async def _unless_gone(
+        self, work: Awaitable[_Result], receive: Receive, limit_s: float
+    ) -> _Result | None:
+        """Return the result of `work`; None if the browser leaves first, or after `limit_s`.
+
+        Raises ShuttingDown if the daemon stops first.
+        """
+        working = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_disconnected(receive))
+        closing = asyncio.ensure_future(self._closing.wait())
+        tasks = {working, gone, closing}
+        try:
+            await asyncio.wait(tasks, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if closing.done() and not working.done():
+                raise ShuttingDown("the bus stops")
+            return working.result() if working.done() else None
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def _describe(self, session: WebSession) -> dict[str, object]:
         settings = self._services.daemon.settings
@@ -473,20 +491,6 @@ async def _body(receive: Receive) -> bytes:
     """Return the body, which the gate has read."""
     message = await receive()
     return bytes(message.get("body", b""))
-
-
-async def _unless_gone(
-    work: Awaitable[_Result], receive: Receive, limit_s: float, closing: asyncio.Event
-) -> _Result | None:
-    """Return the result of `work`; None if the browser leaves or the bus stops first, or after `limit_s`."""
-    working = asyncio.ensure_future(work)
-    others = {asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(closing.wait())}
-    try:
-        await asyncio.wait({working, *others}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        for one in (working, *others):
-            one.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:
