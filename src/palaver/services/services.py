@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from palaver.broker.broker import Broker
 from palaver.clock import Clock
@@ -16,13 +16,15 @@ from palaver.protocol.agents import Caller
 from palaver.protocol.lanes import Delivering
 from palaver.services.agents import CompanionBook, Consumers, HeldAgents, Subagents, TranscriptBook
 from palaver.services.evidence import Conversations
-from palaver.services.live_views import LiveViews
-from palaver.services.metrics import Metrics
 from palaver.services.paths import PathService
 from palaver.services.permissions import NoticeBook, PermissionBook
 from palaver.services.queries import Queries
 from palaver.services.rooms import RoomService
 from palaver.services.turns import TurnService
+
+if TYPE_CHECKING:  # A client that prints help needs neither, and they are slow to import.
+    from palaver.services.live_views import LiveViews
+    from palaver.services.metrics import Metrics
 
 DOWN: Final = "down"
 REPLACED: Final = "replaced"
@@ -111,7 +113,7 @@ class UseCases:
     rooms: RoomService
     paths: PathService
     turns: TurnService
-    metrics: Metrics
+    metrics: "Metrics"
     notices: NoticeBook
 
 
@@ -126,7 +128,7 @@ class Services:
     callers: CallerBooks
     agents: AgentBooks
     cases: UseCases
-    live: LiveViews
+    live: "LiveViews"
     """The open views, and the pages that they show."""
 
     @property
@@ -150,7 +152,7 @@ class Services:
         return self.cases.turns
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> "Metrics":
         """The numbers about the bus."""
         return self.cases.metrics
 
