@@ -106,7 +106,7 @@ def is_running(pid: int) -> bool:
     """Whether a process runs; one that has ended and was not collected does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # It can end while it is read.
         return False
 
 

@@ -46,7 +46,7 @@ def is_gone(pid: int) -> bool:
     """Whether a process has ended, also if it was not collected."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # It can end while it is read.
         return True
 
 

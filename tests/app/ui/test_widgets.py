@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from tests.app.ui.fake_link import FakeCommands, FakeLink, agent, entry, lines_of, snapshot
+from textual.events import Key
 from textual.pilot import Pilot
 
 from palaver.app.ui.app import SCREENS, PalaverApp
@@ -275,6 +276,23 @@ async def test_priority_intent_and_completion_are_keys_of_the_composer() -> None
     assert commands.ran == [
         ["pal", "send", "@luna", "--priority", "interrupt", "--intent", "request", "--", "ask @nova first"]
     ]
+
+
+async def test_keys_typed_at_once_act_in_their_order() -> None:
+    app, _, _ = app_with("luna")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        assert app.bus_screen is not None
+        composer = app.bus_screen.query_one(MessageComposer)
+        composer.open(OutgoingText(targets=("@luna",)), "lunq look")
+        await pilot.pause()
+        for key in ("home", "right", "right", "right", "delete", "a", "end", "!"):
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        for _ in range(20):
+            await pilot.pause()
+
+        assert composer.area.text == "luna look!"
 
 
 # Terminals

@@ -625,6 +625,15 @@ def complete_name(text: str, names: Sequence[str]) -> tuple[str, list[str]]:
     return f"{head}@{common}", fitting
 
 
+_EDITING_KEYS: Final = {
+    key: binding.action
+    for binding in TextArea.BINDINGS
+    if isinstance(binding, Binding)
+    for key in binding.key.split(",")
+}
+"""The actions of the keys that move the cursor or change the text."""
+
+
 class MessageArea(TextArea):
     """The text of a message: Enter sends, Ctrl+J or Alt+Enter starts a new line."""
 
@@ -643,14 +652,17 @@ class MessageArea(TextArea):
         super().__init__(soft_wrap=True, show_line_numbers=False, compact=True, highlight_cursor_line=False)
         self.cursor_blink = False  # it would draw all the time
 
-    def on_key(self, event: events.Key) -> None:
-        """Take Enter, new lines and Tab before the editor does."""
+    async def on_key(self, event: events.Key) -> None:
+        """Take Enter, new lines and Tab before the editor does, and all keys in the order of typing."""
         if event.key == "enter":
             self.post_message(self.Submitted())
         elif event.key in ("ctrl+j", "alt+enter", "shift+enter"):
             self.insert("\n")
         elif event.key == "tab":
             self.post_message(self.Completing())
+        elif event.key in _EDITING_KEYS:
+            # Textual would run the action after it has inserted the characters that were typed behind it.
+            await self.run_action(_EDITING_KEYS[event.key])
         else:
             return
         event.stop()
