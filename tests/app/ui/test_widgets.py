@@ -13,6 +13,7 @@ from palaver.app.ui.widgets import (
     AsciiOnly,
     CommandLine,
     KeysHelp,
+    LineInput,
     MessageComposer,
     OutgoingText,
     StatusLine,
@@ -293,6 +294,23 @@ async def test_keys_typed_at_once_act_in_their_order() -> None:
             await pilot.pause()
 
         assert composer.area.text == "luna look!"
+
+
+async def test_keys_typed_at_once_into_a_line_act_in_their_order() -> None:
+    app, _, _ = app_with("luna")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        await pilot.press("2", "slash")
+        await pilot.pause()
+        line = app.focused
+        assert isinstance(line, LineInput)
+        for key in ("l", "x", "backspace", "u", "home", "delete", "n"):
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        for _ in range(20):
+            await pilot.pause()
+
+        assert line.value == "nu"
 
 
 # Terminals

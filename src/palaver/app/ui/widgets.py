@@ -470,6 +470,19 @@ class KeysHelp(Window):
 
 # --------------------
 # Lines in which a person types.
+#
+# Textual inserts a typed character at once, but runs the action of a key such as Backspace only after the
+# keys that were typed with it. So both kinds of input run these actions themselves, in the order of typing.
+
+
+def _actions_by_key(bindings: Iterable[BindingType]) -> dict[str, str]:
+    """Return the action of each key that moves the cursor, or changes or enters the text."""
+    known = [binding for binding in bindings if isinstance(binding, Binding)]
+    return {key: binding.action for binding in known for key in binding.key.split(",")}
+
+
+_LINE_KEYS: Final = _actions_by_key(Input.BINDINGS)
+_AREA_KEYS: Final = _actions_by_key(TextArea.BINDINGS)
 
 
 class LineInput(Input):
@@ -480,6 +493,13 @@ class LineInput(Input):
     def __init__(self, placeholder: str, id: str | None = None) -> None:
         super().__init__(placeholder=placeholder, id=id, select_on_focus=False, compact=True)
         self.cursor_blink = False  # it would draw all the time
+
+    async def on_key(self, event: events.Key) -> None:
+        """Act on keys in the order of typing."""
+        if event.key in _LINE_KEYS:
+            await self.run_action(_LINE_KEYS[event.key])
+            event.stop()
+            event.prevent_default()
 
 
 class PromptLine(Widget):
@@ -625,15 +645,6 @@ def complete_name(text: str, names: Sequence[str]) -> tuple[str, list[str]]:
     return f"{head}@{common}", fitting
 
 
-_EDITING_KEYS: Final = {
-    key: binding.action
-    for binding in TextArea.BINDINGS
-    if isinstance(binding, Binding)
-    for key in binding.key.split(",")
-}
-"""The actions of the keys that move the cursor or change the text."""
-
-
 class MessageArea(TextArea):
     """The text of a message: Enter sends, Ctrl+J or Alt+Enter starts a new line."""
 
@@ -660,9 +671,8 @@ class MessageArea(TextArea):
             self.insert("\n")
         elif event.key == "tab":
             self.post_message(self.Completing())
-        elif event.key in _EDITING_KEYS:
-            # Textual would run the action after it has inserted the characters that were typed behind it.
-            await self.run_action(_EDITING_KEYS[event.key])
+        elif event.key in _AREA_KEYS:
+            await self.run_action(_AREA_KEYS[event.key])
         else:
             return
         event.stop()
