@@ -26,6 +26,8 @@ from palaver.app.mock_model import MockModel, Request, Script, ScriptedReply, Sc
 PATIENCE_S = 3.0
 """Time after which a key is pressed again; dialogs ignore keys at first."""
 LOOK_S = 0.05
+PASTED_S = 0.2
+"""Seconds after a key in which some harnesses take an Enter for a part of pasted text."""
 STILL = 5
 """Number of equal screens in a row after which a dialog counts as drawn."""
 NAME = "nova"
@@ -179,13 +181,16 @@ class HarnessStage(Harness):
     def type_keys(self, person: Person, text: str, *, after: str = "") -> None:
         """Type a text behind a draft, each key when the composer shows the ones before.
 
-        Codex takes fast keys for pasted text, and an Enter soon after them for a new line of it.
+        Codex and Gemini take fast keys for pasted text, and an Enter soon after them for a new line of it. So
+        this returns some time after the last key.
         """
         shown = after
         for key in text:
             person.press(key.encode())
             shown += key
             self.until(partial(self._composer_shows, shown))
+        pressed_s = time.monotonic()
+        self.until(lambda: time.monotonic() - pressed_s > PASTED_S)
 
     def _composer_shows(self, text: str) -> bool:
         return self.composer(text) in self.screen()
