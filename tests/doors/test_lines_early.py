@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import Bus, OpenLog, opened_bus
 from tests.limits import LIMIT_S
 
-from palaver.doors.lines_holders import ScreenReports, is_before_dialog, says_less
+from palaver.doors.lines_holders import ScreenReports, is_after_work, is_before_dialog, says_less
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.lanes import LaneKind, LaneLevel
 from palaver.protocol.requests import DIALOG, SetStatus
@@ -33,6 +33,23 @@ def agent(state: str = "blocked", harness: str = "claude") -> Agent:
 )
 def test_idle_screen_before_a_dialog_appears_is_held_back(known: Agent, state: str, is_early: bool) -> None:
     assert is_before_dialog(known, state) is is_early
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "now_ms", "is_old"),
+    [
+        (agent("idle"), "active", 11_499, True),
+        (agent("idle"), "active", 11_500, False),
+        (agent("idle"), "active", 5_000, False),
+        (agent("idle"), "blocked", 10_000, False),
+        (agent("active"), "active", 10_000, False),
+        (agent("idle", "gemini"), "active", 10_000, False),
+    ],
+)
+def test_busy_screen_just_after_the_end_of_the_work_is_held_back(
+    known: Agent, state: str, now_ms: int, is_old: bool
+) -> None:
+    assert is_after_work(known, state, now_ms) is is_old
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,12 @@ from palaver.state.agents import read_unsure
 # --------------------
 # The states that a holder reads from the screen. Hooks report more, so their reports are not replaced.
 #
-# A screen may look idle while it still draws a dialog. Such a report is kept for the time that drawing takes.
-# Then it is stored, unless a hook or the screen has reported a newer state of the agent.
+# A screen may look idle while it still draws a dialog, and busy just after the end of the work. Such a report
+# is kept for the time that drawing takes. Then it is stored, unless a hook or the screen has reported a newer
+# state of the agent.
 
 _DRAWING_MS: Final = 1500
-"""Milliseconds that a dialog may take until it is on the screen."""
+"""Milliseconds that a dialog may take until it is on the screen, and the end of a turn too."""
 
 Start = Callable[[Coroutine[object, object, None]], asyncio.Task[None]]
 
@@ -85,6 +86,7 @@ class ScreenReport:
     """Whether hooks of the agent have called this daemon."""
     reported: SetStatus | None
     """The last status of a hook. It is stored before this one is decided, or it never is."""
+    now_ms: int
     early: Agent | None = None
     """The agent as the last decision saw it, if this status may be too early."""
 
@@ -101,8 +103,10 @@ class ScreenReport:
         return self._is_of_hooks(known) and (known.state == self.status.state or is_resting)
 
     def _is_early(self, known: Agent) -> bool:
-        is_drawing = is_before_dialog(known, self.status.state) and not is_limited(known)
-        return is_drawing and self._is_of_hooks(known)
+        state = self.status.state
+        is_drawing = is_before_dialog(known, state) and not is_limited(known)
+        is_old = is_after_work(known, state, self.now_ms) and is_state_of(self.reported, known)
+        return (is_drawing or is_old) and self._is_of_hooks(known)
 
     def _is_of_hooks(self, known: Agent) -> bool:
         """Return whether hooks report the state. The screen may replace a dialog that it has reported."""
@@ -128,7 +132,8 @@ class ScreenReports:
             return
         conversation = self._services.agents.conversations.get(caller.name)
         reported = None if conversation is None else conversation.reported
-        report = ScreenReport(status, conversation is not None, reported)
+        now_ms = self._services.clock.now_ms()
+        report = ScreenReport(status, conversation is not None, reported, now_ms)
         await broker.submit_status(caller, status, only_if=report.is_news)
         if report.early is not None:
             self.keep(report.early, status)
@@ -179,6 +184,13 @@ class ScreenReports:
 def is_before_dialog(known: Agent, state: str) -> bool:
     """Return whether an idle screen may be about to show the dialog that a hook has reported."""
     return known.state == AgentState.BLOCKED and state == AgentState.IDLE and known.harness in LOOKED_UP
+
+
+def is_after_work(known: Agent, state: str, now_ms: int) -> bool:
+    """Return whether a busy screen may not show yet that the work has ended, as a hook has just reported."""
+    is_new = abs(now_ms - known.since) < _DRAWING_MS  # The clock may have been set.
+    is_busy = known.state == AgentState.IDLE and state == AgentState.ACTIVE
+    return is_busy and is_new and known.harness in LOOKED_UP
 
 
 def says_less(status: SetStatus, known: Agent) -> bool:

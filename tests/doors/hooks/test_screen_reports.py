@@ -122,6 +122,7 @@ async def test_request_being_stored_keeps_its_text(screen: Screen) -> None:
 
 
 async def test_hook_replaces_the_screen_that_was_reported_first(screen: Screen) -> None:
+    screen.bus.clock.advance(2.0)  # The start is some time ago, so a busy screen is news.
     screen.log.hold()
     await screen.start_screen("active")
     await screen.start_hook("PreCompact", trigger="manual")
@@ -180,6 +181,36 @@ async def test_early_screen_is_dropped_if_a_newer_one_was_decided_with_it(screen
 
     assert await screen.finish() == ("blocked", "permission: Bash: make")
     assert screen.kept == []
+
+
+async def test_screen_that_is_still_busy_after_the_end_of_the_work_is_not_news(screen: Screen) -> None:
+    await screen.hook(screen.nova, "PreCompact", trigger="manual")
+    screen.log.hold()
+    await screen.start_hook("PostCompact", trigger="manual")
+    await screen.start_screen("active")
+    screen.log.release()
+    await screen.reports.report(screen.nova, SetStatus(state="idle"))
+
+    assert await screen.states() == ["idle", "active", "idle"]
+
+
+async def test_screen_that_stays_busy_after_the_end_of_the_work_is_stored(screen: Screen) -> None:
+    await screen.hook(screen.nova, "UserPromptSubmit", prompt="go")
+    await screen.hook(screen.nova, "Stop")
+    await screen.reports.report(screen.nova, SetStatus(state="active"))
+    before = screen.bus.agent("nova").state
+    screen.bus.clock.advance(2.0)  # The delay is over as soon as the kept report waits.
+
+    assert (before, await screen.finish()) == ("idle", ("active", ""))
+
+
+async def test_busy_screen_some_time_after_the_end_of_the_work_is_stored_at_once(screen: Screen) -> None:
+    await screen.hook(screen.nova, "UserPromptSubmit", prompt="go")
+    await screen.hook(screen.nova, "Stop")
+    screen.bus.clock.advance(2.0)
+    await screen.reports.report(screen.nova, SetStatus(state="active"))
+
+    assert screen.bus.agent("nova").state == "active"
 
 
 async def test_early_screen_does_not_replace_a_status_being_stored(screen: Screen) -> None:

@@ -198,6 +198,7 @@ class HarnessStage(Harness):
     def answer_dialog(self, person: Person, question: str = "") -> None:
         """Say yes, repeatedly if necessary; in an empty composer the key does nothing."""
         asked = question or self.question
+        self.wait(lambda: asked in self.screen(), PATIENCE_S)  # To attach draws the screen again.
         while asked in self.screen():
             person.press(b"\r")
             self.wait(lambda: asked not in self.screen(), PATIENCE_S)
