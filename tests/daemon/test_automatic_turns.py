@@ -183,7 +183,7 @@ def test_failed_turn_is_tried_three_times_and_then_held(stage: Stage) -> None:
         (3, True),
     ]
     assert "it broke" in str(errors[0]["error"])
-    assert f"#{seq} is held for luna" in stage.nova.ok("recv").out
+    wait_until(lambda: f"#{seq} is held for luna" in stage.nova.ok("recv").out)  # It is sent next.
 
 
 @pytest.mark.parametrize("step", ["triage", "turn"])

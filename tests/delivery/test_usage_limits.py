@@ -86,6 +86,13 @@ class Limited:
                 ring.is_over = True
                 ring.ring()
 
+    async def until_planned(self) -> None:
+        """Wait until a timer rings later than now."""
+        async with asyncio.timeout(LIMIT_S):
+            while not any(ring.moment_s > self.bus.clock.monotonic_s() for ring in self.rings):
+                self.has_timer.clear()
+                await self.has_timer.wait()
+
     async def limit(self, *, in_s: float | None = HOUR_S) -> None:
         """Let the agent report that its usage limit is reached."""
         moment = "" if in_s is None else f" until {int(self.bus.clock.now_ms() / 1000 + in_s)}"
@@ -238,6 +245,7 @@ async def test_limit_that_is_reached_again_with_the_same_text_is_kept(limited: L
     await limited.until_state(later, "held")
 
     assert limited.bus.state(one, "nova") == "held"
+    await limited.until_planned()
     limited.passes(90)
     await limited.until_state(one, "submitted")
 
