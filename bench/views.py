@@ -5,20 +5,16 @@ from the daemon and the sender, which is another measure.
 """
 
 import statistics
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from bench.drawn import cpu_s, forget_peak, memory_bytes
 from bench.figures import Amount
 from bench.home import OTHERS
+from bench.obeying import ObeyingScript
 from bench.palaver_home import PalaverHome
 
-_SCRIPT = Path(__file__).with_name("view_readers.py")
 _VIEWS = 5
 _LOST_PERCENT = 5.0
 _STOPPED_MIB = 1.0
@@ -36,38 +32,16 @@ class ViewRounds:
     flood: int = 30_000
 
 
-class ViewReaders:
+class ViewReaders(ObeyingScript):
     """A process that opens views and reads them. Leaving the `with` block ends it."""
 
     def __init__(self, home: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(_SCRIPT), str(home)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait(timeout=10)
+        super().__init__("view_readers.py", home)
 
     def tell(self, order: str) -> int:
         """Give an order and wait until it is done. Return the bytes that were read during it."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(f"{order}\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the views ended early at: {order}")
-        return int(line)
+        self.give(order)
+        return int(self.hear())
 
 
 def lost_sends(home: PalaverHome, rounds: ViewRounds) -> tuple[list[Amount], list[str]]:

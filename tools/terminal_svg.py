@@ -1,6 +1,6 @@
 """Draw terminals as SVG, with text that can be selected, also as a recording. Pure: screens in, text out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate, groupby
@@ -40,6 +40,7 @@ COLOURS = {
     "brightwhite": "#ffffff",
 }
 FONTS = "ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace"
+_STYLE = f"text{{font:{FONT_SIZE}px {FONTS};white-space:pre}}.t{{font-size:12px}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +65,17 @@ def draw(windows: Sequence[Window], description: str) -> str:
     """Return a picture of these windows; the description is for readers who do not see it."""
     width = max(one.x + one.width for one in windows)
     height = max(one.y + one.height for one in windows)
+    return _document(width, height, description, _STYLE, (line for one in windows for line in _window(one)))
+
+
+def _document(width: float, height: float, description: str, style: str, lines: Iterable[str]) -> str:
+    """Return the whole file of a picture."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(description)}">',
         f"<title>{escape(description)}</title>",
-        f"<style>text{{font:{FONT_SIZE}px {FONTS};white-space:pre}}.t{{font-size:12px}}</style>",
-        *(line for window in windows for line in _window(window)),
+        f"<style>{style}</style>",
+        *lines,
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -99,20 +105,15 @@ def draw_recording(shots: Sequence[Shot], description: str) -> str:
     starts = [100 * one / total_s for one in accumulate((shot.duration_s for shot in shots), initial=0.0)]
     layers = [layer for one in (*screens, captions) for layer in _layers(one, starts)]
     style = (
-        f"text{{font:{FONT_SIZE}px {FONTS};white-space:pre}}.t{{font-size:12px}}.c{{font-size:15px}}"
+        f"{_STYLE}.c{{font-size:15px}}"
         f".s,.l{{animation:{total_s:g}s step-end infinite}}.s{{visibility:hidden}}"
         "@media (prefers-reduced-motion:reduce){.s,.l{animation:none}}"
     )
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}" role="img" aria-label="{escape(description)}">',
-        f"<title>{escape(description)}</title>",
-        f"<style>{style}{''.join(dict.fromkeys(layer.rule for layer in layers))}</style>",
-        *(line for window in windows for line in _frame(window)),
-        *(line for layer in layers for line in layer.lines),
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
+    style += "".join(dict.fromkeys(layer.rule for layer in layers))
+    frames = [line for window in windows for line in _frame(window)]
+    return _document(
+        width, height, description, style, [*frames, *(line for one in layers for line in one.lines)]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
