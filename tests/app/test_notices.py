@@ -364,16 +364,18 @@ async def test_command_gets_the_line_as_one_argument(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "limit_s", "words"),
     [
-        (("/does/not/exist",), "cannot be started"),
-        ((sys.executable, "-c", "raise SystemExit(7)"), "has failed with status 7"),
-        ((sys.executable, "-c", "import time; time.sleep(3600)"), "was ended after"),
-        (("a\0b",), "cannot be started"),
+        (("/does/not/exist",), LIMIT_S, "cannot be started"),
+        ((sys.executable, "-c", "raise SystemExit(7)"), LIMIT_S, "has failed with status 7"),
+        ((sys.executable, "-c", "import time; time.sleep(3600)"), 0.2, "was ended after"),
+        (("a\0b",), LIMIT_S, "cannot be started"),
     ],
 )
-async def test_bad_command_is_reported_once_and_stops_nothing(command: tuple[str, ...], words: str) -> None:
-    async with stage(FakeLink(command=command), limit_s=0.2) as one:
+async def test_bad_command_is_reported_once_and_stops_nothing(
+    command: tuple[str, ...], limit_s: float, words: str
+) -> None:
+    async with stage(FakeLink(command=command), limit_s=limit_s) as one:
         one.ask(4)
         await one.quiet()
         one.ask(5)
