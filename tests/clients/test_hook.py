@@ -425,8 +425,8 @@ def test_monitor_without_a_daemon_ends_with_the_harness(pal: Pal, daemon: Daemon
 
 def test_alarm_of_the_python_hook_rings_again() -> None:
     # A signal that arrives just before a blocking call does not interrupt it. No test can hit that moment.
-    # The script ends as a hook does, with `_exit`: an ordinary end removes the handler of the signal first, and
-    # an alarm after that would kill the process.
+    # The script ends as a hook does, with `_exit`: an ordinary end first removes the handler of the signal,
+    # and an alarm after that would kill the process.
     script = (
         "import os, signal; from palaver.app.thin.hook import HookTimeLimit; "
         "HookTimeLimit([b'hook', b'claude', b'Stop']); "
