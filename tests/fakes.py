@@ -251,11 +251,19 @@ class Bus:
         return found
 
     def open_lane(
-        self, name: str, kind: LaneKind = LaneKind.NATIVE, level: LaneLevel | None = OPEN, **abilities: bool
+        self,
+        name: str,
+        kind: LaneKind = LaneKind.NATIVE,
+        level: LaneLevel | None = OPEN,
+        *,
+        awaits: LaneKind | None = None,
+        **abilities: bool,
     ) -> "FakeLane":
         """Open a lane with an open gate; with `level=None` it keeps its initial gate."""
         lane = FakeLane(
-            self, name, Ability(kind=kind, **{"reaches_busy": True, "wakes_idle": True, **abilities})
+            self,
+            name,
+            Ability(kind=kind, awaits=awaits, **{"reaches_busy": True, "wakes_idle": True, **abilities}),
         )
         if level is not None:
             self.delivery.set_level(lane.lane, level)

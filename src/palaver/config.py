@@ -92,7 +92,8 @@ class Settings:
         1_800, "After how many seconds without activity an active agent is shown as stale; 0 means never."
     )
     native_wait_s: int = _setting(
-        5, "How many seconds after a restart a terminal waits for its harness's own lane before it types."
+        5,
+        "How many seconds after a restart a terminal waits for its harness's lane or hooks before it types.",
     )
     remind_after_s: int = _setting(
         60, "At least how many seconds pass between two reminders of a message that expects a reply."

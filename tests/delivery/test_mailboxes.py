@@ -12,7 +12,7 @@ from palaver.state.fold import apply
 def mailboxes() -> Mailboxes:
     clock = FakeClock()
     return Mailboxes(
-        MemoryLog(apply=apply), now_ms=clock.now_ms, put_back=lambda _: None, lost=lambda *_: None
+        MemoryLog(apply=apply), now_ms=clock.now_ms, put_back=lambda *_: None, lost=lambda *_: None
     )
 
 

@@ -353,8 +353,8 @@ async def test_keys_expire_if_no_terminal_takes_them(bus: Bus, luna: Caller, nov
 # Before a native lane reconnects
 
 
-def expecting(bus: Bus) -> FakeLane:
-    return bus.open_lane("nova", LaneKind.TERMINAL, OPEN, awaits_native=True)
+def expecting(bus: Bus, kind: LaneKind = LaneKind.NATIVE) -> FakeLane:
+    return bus.open_lane("nova", LaneKind.TERMINAL, OPEN, awaits=kind)
 
 
 async def test_native_lane_that_reconnects_in_time_gets_the_message_first(
@@ -394,6 +394,42 @@ async def test_terminal_next_to_a_native_lane_does_not_wait(bus: Bus, luna: Call
     expecting(bus)
 
     assert bus.delivery.levels("nova") == [("native", OPEN), ("terminal", OPEN)]
+
+
+# Before the first hook of a busy agent
+
+
+async def test_first_hook_gets_the_message_before_the_terminal(bus: Bus, luna: Caller, nova: Caller) -> None:
+    await bus.submit(nova, SetStatus(state="active"))
+    terminal = expecting(bus, LaneKind.HOOK)
+    await bus.send(luna, "hello", "@nova")
+    assert bus.delivery.levels("nova") == [("terminal", LaneLevel(is_open=False, reason="hook"))]
+
+    hook = bus.open_lane("nova", LaneKind.HOOK)
+
+    assert await hook.next_texts() == ["hello"]
+    assert terminal.is_empty
+
+
+async def test_native_lane_does_not_end_the_wait_for_a_hook(bus: Bus, luna: Caller, nova: Caller) -> None:
+    await bus.submit(nova, SetStatus(state="active"))
+    expecting(bus, LaneKind.HOOK)
+
+    bus.open_lane("nova")
+
+    assert ("terminal", LaneLevel(is_open=False, reason="hook")) in bus.delivery.levels("nova")
+
+
+async def test_terminal_waits_for_no_hook_of_an_idle_agent(bus: Bus, luna: Caller, nova: Caller) -> None:
+    await bus.submit(nova, SetStatus(state="active"))
+    terminal = expecting(bus, LaneKind.HOOK)
+    await bus.send(luna, "hello", "@nova")
+    await bus.submit(nova, SetStatus(state="active", detail="thinking"))
+    assert terminal.is_empty
+
+    await bus.submit(nova, SetStatus(state="idle"))
+
+    assert await terminal.next_texts() == ["hello"]
 
 
 # Offers that a holder remembers

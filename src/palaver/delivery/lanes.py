@@ -136,7 +136,7 @@ STUCK_S: Final = 2.0
 
 
 NATIVE_S: Final = 5.0
-"""How long a native lane may take to connect before the terminal is used. It tries every half second."""
+"""How long a better lane may take to open before the terminal is used. Native ones try every half second."""
 
 
 class Backoff:
@@ -189,14 +189,14 @@ class Backoff:
         """Check a closed gate again after `wait_s`, because some messages have not waited long enough."""
         self._set(self._shut, lane, min(wait_s, SHUT_S))
 
-    def await_native(self, lane: Lane) -> None:
-        """Keep a terminal closed until a native lane of its agent opens, for a limited time."""
-        lane.awaits_native = True
+    def await_better(self, lane: Lane) -> None:
+        """Keep a terminal closed until the better lane that it awaits opens, for a limited time."""
+        lane.is_awaiting = True
         self._set(self._awaiting, lane, self._native_wait_s)
 
     def stop_awaiting(self, lane: Lane) -> None:
-        """Allow the use of a terminal: a native lane has opened and takes precedence, or the time is over."""
-        lane.awaits_native = False
+        """Allow the use of a terminal: the better lane is open, or is of no use now, or the time is over."""
+        lane.is_awaiting = False
         self._awaiting.pop(lane, None)
 
     def forget(self, lane: Lane) -> None:
@@ -223,7 +223,7 @@ class Backoff:
         return self._take(self._stuck)
 
     def take_awaiting(self) -> list[Lane]:
-        """Return, once, the terminals that have waited long enough for a native lane."""
+        """Return, once, the terminals that have waited long enough for a better lane."""
         return self._take(self._awaiting)
 
     def _take(self, deadlines: dict[Lane, float]) -> list[Lane]:

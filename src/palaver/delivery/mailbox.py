@@ -43,6 +43,9 @@ _FEW: Final = 50
 MailRow: TypeAlias = tuple[str, bytes]
 """The key and the value of an open message in the state."""
 
+HearPutBack = Callable[[str, bool], None]
+"""Called with the agent's name when claims or a reader end, and whether messages were released."""
+
 HearLost = Callable[[str, Sequence[Event]], None]
 """Called with the agent's name and the messages whose content is lost."""
 
@@ -66,11 +69,11 @@ class Mailbox:
         agent: str,
         *,
         now_ms: Callable[[], int],
-        put_back: Callable[[str], None],
+        put_back: HearPutBack,
         lost: HearLost,
         waits: HearWait,
     ) -> None:
-        """`put_back` is called with the agent's name when messages are released or a reader ends."""
+        """Create the mailbox without readers."""
         self._log = log
         self._waits = waits
         self._lost = lost
@@ -199,13 +202,14 @@ class Mailbox:
         mine = [seq for seq in seqs if self._in_hand.get(seq) is owner]
         self.settle(mine)
         if mine:
-            self._put_back(self.agent)
+            self._put_back(self.agent, True)
 
     def close(self, reader: "QueueReader") -> None:
         """Remove a reader and release its messages."""
         del self._readers[reader]
-        self.settle([seq for seq, owner in self._in_hand.items() if owner is reader])
-        self._put_back(self.agent)
+        mine = [seq for seq, owner in self._in_hand.items() if owner is reader]
+        self.settle(mine)
+        self._put_back(self.agent, bool(mine))
 
 
 class QueueReader:
@@ -362,7 +366,7 @@ class Mailboxes:
         log: Log,
         *,
         now_ms: Callable[[], int],
-        put_back: Callable[[str], None],
+        put_back: HearPutBack,
         lost: HearLost,
         waits: HearWait = _no_wait,
     ) -> None:

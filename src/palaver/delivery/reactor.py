@@ -32,7 +32,6 @@ from palaver.protocol.events import (
     State,
 )
 from palaver.protocol.lanes import (
-    NATIVE_FIRST,
     WITHDRAWN,
     Ability,
     Lane,
@@ -187,7 +186,7 @@ class DeliveryReactor:
     ) -> None:
         """Start work in `tasks`; the owner of the group waits for it.
 
-        `native_wait_s` is how long a terminal waits for a native lane to connect.
+        `native_wait_s` is how long a terminal waits for a better lane to open.
         """
         self._log = log
         self._ledger = Ledger(log, submit)
@@ -235,10 +234,11 @@ class DeliveryReactor:
         mailbox = self._mailboxes.get(agent)
         return mailbox.open(passes=passes, window=window, is_pushed=is_pushed)
 
-    def _put_back(self, agent: str) -> None:
+    def _put_back(self, agent: str, has_messages: bool) -> None:
         """Reconsider released messages: for readers, lanes and expiry."""
         self._wake(agent, is_behind=True)
-        self.deadline_changed()
+        if has_messages:  # A reader that has acknowledged everything changes no deadline when it ends.
+            self.deadline_changed()
         self._offering.forget_idle(agent)
 
     def is_in_hand(self, agent: str, seq: int) -> bool:
@@ -282,11 +282,11 @@ class DeliveryReactor:
 
         lane = Lane(agent, ability, traced)
         others = self._lanes[agent]
-        if ability.kind is LaneKind.NATIVE:
-            for other in others:
+        for other in others:
+            if other.ability.awaits is ability.kind:
                 self._backoff.stop_awaiting(other)
-        elif ability.awaits_native and not any(other.ability.kind is LaneKind.NATIVE for other in others):
-            self._backoff.await_native(lane)
+        if ability.awaits is not None and all(other.ability.kind is not ability.awaits for other in others):
+            self._backoff.await_better(lane)
         others.append(lane)
         self.trace(agent, (), "lane opened", lane.word, lane.level.reason)
         self.level_changed(agent)
@@ -318,8 +318,7 @@ class DeliveryReactor:
         return sorted(found, key=lambda one: one[0].kind)
 
     def _live_lanes(self, agent: str) -> list[tuple[Lane, LaneLevel]]:
-        live = [lane for lane in self._lanes.get(agent, ()) if not lane.is_spent]
-        return [(lane, NATIVE_FIRST if lane.awaits_native else lane.level) for lane in live]
+        return [(lane, lane.level_now) for lane in self._lanes.get(agent, ()) if not lane.is_spent]
 
     def can_wake(self, agent: str) -> bool:
         """Return whether a lane can reach the agent while it is idle."""
@@ -538,6 +537,11 @@ class DeliveryReactor:
         return bool(session) and read_agent_session(self._log.rows, agent, session) is None
 
     def _on_state(self, agent: str) -> None:
+        known = read_agent(self._log.rows, agent)
+        if known is not None and known.state != AgentState.ACTIVE:
+            for lane in self._lanes.get(agent, ()):
+                if lane.ability.awaits is LaneKind.HOOK:  # Its next hook comes with its next turn.
+                    self._backoff.stop_awaiting(lane)
         self._resume(agent)
         self._wake(agent)
 

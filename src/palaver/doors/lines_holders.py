@@ -232,7 +232,7 @@ class Lanes:
         kind = _parse_kind(op.kind)
         ability = Ability(
             kind=kind,
-            awaits_native=kind is LaneKind.TERMINAL and self._has_native(caller.name),
+            awaits=self._awaited_kind(caller.name) if kind is LaneKind.TERMINAL else None,
             reaches_busy=op.reaches_busy,
             wakes_idle=op.wakes_idle,
             remembers=op.remembers,
@@ -258,12 +258,20 @@ class Lanes:
         await self._services.delivery.recovered(lane)
         return {"lane": number} if offer is None else {"lane": number, "offer": offer.number}
 
-    def _has_native(self, agent: str) -> bool:
-        """Return whether the agent's harness opens a native lane itself, apart from the holder's lanes."""
+    def _awaited_kind(self, agent: str) -> LaneKind | None:
+        """Return the kind of lane that reaches the agent better than its terminal, but may not be open yet.
+
+        That is the native lane of a harness that opens one itself; or, after a restart of the daemon, the
+        hooks of a busy agent. A text typed now would wait in the harness until the end of the turn.
+        """
         directory = self._services.broker.directory
         known = directory.get(agent)
-        is_launched = known is not None and directory.is_launched(agent)
-        return known is not None and is_launched and profile_of(known.harness).opens_native
+        if known is None:
+            return None
+        if directory.is_launched(agent) and profile_of(known.harness).opens_native:
+            return LaneKind.NATIVE
+        has_hooks = bool(known.session) and known.ready
+        return LaneKind.HOOK if has_hooks and known.state == AgentState.ACTIVE else None
 
     async def answer(self, op: AnswerOp) -> None:
         """Store the outcome of an offer on a lane of this connection."""

@@ -57,8 +57,8 @@ class Ability:
     """It requests messages itself, with `Delivery.draw`, and receives no other offers."""
     limit: int = LIMIT_INJECTION
     """Messages per offer, at most."""
-    awaits_native: bool = False
-    """The harness also has a native lane: wait some time for it to connect."""
+    awaits: LaneKind | None = None
+    """The agent also has a lane of this kind, which may not be open yet: wait some time for it."""
     remembers: bool = False
     """Its holder remembers every offer that reached it, and reports them on its next connection."""
     idle_wait_s: float = IDLE_WAIT_S
@@ -76,8 +76,6 @@ class LaneLevel:
     reason: str = ""
 
 
-NATIVE_FIRST: Final = LaneLevel(is_open=False, reason="native")
-"""The gate state of a terminal while a native lane is expected."""
 NOT_YET: Final = LaneLevel(is_open=False, reason="starting")
 """The first gate state of a terminal: nothing is typed until its holder reports that it is ready."""
 
@@ -116,8 +114,8 @@ class Lane:
     level: LaneLevel = LaneLevel()
     arrived: set[int] = field(default_factory=set)
     """Open offers that have arrived, but are not proven to be seen. More offers can follow them."""
-    awaits_native: bool = False
-    """A native lane of the agent may still connect; until then nothing is offered on this one."""
+    is_awaiting: bool = False
+    """The lane that it awaits may still open; until then nothing is offered on this one."""
     is_spent: bool = False
     """It receives no more offers, and stays only until the outcomes of its open offers are known."""
     silence: Callable[[Offer], OfferOutcome] = lambda offer: OfferOutcome.UNCONFIRMED
@@ -143,9 +141,15 @@ class Lane:
         return 1 if self.is_terminal else self.ability.limit
 
     @property
+    def level_now(self) -> LaneLevel:
+        """Its gate state; while it awaits a better lane, it is closed and the reason is that lane's kind."""
+        awaited = self.ability.awaits if self.is_awaiting else None
+        return self.level if awaited is None else LaneLevel(is_open=False, reason=awaited.name.lower())
+
+    @property
     def is_shut(self) -> bool:
         """Whether nothing can be done with it now: neither make an offer, nor hold messages for a dialog."""
-        is_closed = self.is_busy or self.awaits_native or not self.level.is_open
+        is_closed = self.is_busy or self.is_awaiting or not self.level.is_open
         return not self.is_behind_dialog and is_closed
 
     @property

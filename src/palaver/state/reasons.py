@@ -127,6 +127,10 @@ _GATES: Final = {
     "deaf": ("no process waits for input in the terminal of {name}", "the end of what its program does now"),
     "starting": ("the program of {name} is starting", "the first prompt of its program"),
     "native": ("the native lane of {name} is connecting", "that lane, or the terminal after a few seconds"),
+    "hook": (
+        "the bus was restarted, and no hook of {name} has reported since",
+        "its next hook, or the terminal after a few seconds",
+    ),
     "paced": ("a rate limit of the harness of {name} is in force", _GATE_OPENS),
     "gone": ("no process reads the terminal of {name}", "a new start of its program: 'pal resume {name}'"),
     "exited": (

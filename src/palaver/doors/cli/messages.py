@@ -819,7 +819,7 @@ async def _hand_out_singly(
         raise
     finally:
         if shown.seqs:
-            await _write_down(call, reader, shown.seqs)
+            await _write_down(call, reader, [event for event in batch if event.seq in shown.seqs])
 
 
 def _deadline(timeout_s: float | None) -> float | None:
@@ -843,12 +843,13 @@ async def _hand_out(call: Call, reader: MailboxReader, events: Sequence[Event]) 
         seqs = tuple(event.seq for event in batch)
         await show_mail(call, batch, _encode_mail(seqs), rest=rest if batch[-1] is events[-1] else 0)
         await call.connection.output.flushed()
-        await _write_down(call, reader, seqs)
+        await _write_down(call, reader, batch)
 
 
-async def _write_down(call: Call, reader: MailboxReader, seqs: Sequence[int]) -> None:
+async def _write_down(call: Call, reader: MailboxReader, events: Sequence[Event]) -> None:
     """Store messages as seen, even if the client disconnects now. Until then no other reader takes them."""
-    seen = asyncio.ensure_future(_seen(call, seqs))
+    seqs = [event.seq for event in events]
+    seen = asyncio.ensure_future(_seen(call, seqs, events))
     try:
         await asyncio.shield(seen)
     finally:
@@ -856,8 +857,8 @@ async def _write_down(call: Call, reader: MailboxReader, seqs: Sequence[int]) ->
     reader.settled(seqs)
 
 
-async def _seen(call: Call, seqs: Sequence[int]) -> None:
-    events = [event for event in map(call.services.queries.event, seqs) if event is not None]
+async def _seen(call: Call, seqs: Sequence[int], events: Sequence[Event]) -> None:
+    """Store messages as seen; `events` are those of them that the log still has."""
     tips = tuple(tips_for_agent(call, events))
     session = call.parsed.value("--session") or ""
     request = Acknowledge(messages=tuple(seqs), session=session, lane="recv", grade=Grade.FLUSHED, tips=tips)
@@ -875,7 +876,8 @@ async def _has_resumed(call: Call) -> bool:
         seqs = _tokens.decode(call.asked.resume)
     except msgspec.DecodeError:
         return False
-    await _seen(call, seqs)
+    found = (call.services.queries.event(seq) for seq in seqs)
+    await _seen(call, seqs, [event for event in found if event is not None])
     return True
 
 
