@@ -270,7 +270,7 @@ class Lanes:
             return None
         if directory.is_launched(agent) and profile_of(known.harness).opens_native:
             return LaneKind.NATIVE
-        has_hooks = bool(known.session) and known.ready
+        has_hooks = bool(known.session) and known.ready and not known.link
         return LaneKind.HOOK if has_hooks and known.state == AgentState.ACTIVE else None
 
     async def answer(self, op: AnswerOp) -> None:
