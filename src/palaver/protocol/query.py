@@ -380,16 +380,11 @@ _OTHER_FIELDS: Final = frozenset({*_NAMING_FIELDS, "intent", "tool", "reply_to",
 """The payload fields with words for the index, except the recipients and the mentions."""
 
 
-def index_words(event: Event) -> list[str]:
+def index_words(event: Event) -> Sequence[str]:
     """Return the words by which an event can be found."""
+    if (words := _words_of_plain_message(event)) is not None:
+        return words
     recipients = _recipients(event)
-    if event.type == MESSAGE and _OTHER_FIELDS.isdisjoint(event.payload):  # As in most events.
-        agents = recipients | {_fold(event.sender)}
-        return [
-            *[f"a{name}" for name in agents],
-            *[f"o{name}" for name in recipients | _mentions(event)],
-            *place_words(event),
-        ]
     kinds = (
         ("a", recipients | _folded((*writers(event), *_named(event)))),  # `_agents` and `participants_of`
         ("o", recipients | _mentions(event)),
@@ -405,6 +400,42 @@ def index_words(event: Event) -> list[str]:
 
 
 _PLACE: Final = "c"
+
+
+def _words_of_plain_message(event: Event) -> tuple[str, ...] | None:
+    """Return the words of a message without any of the rarer fields; None for any other event."""
+    body = event.body
+    if (
+        not isinstance(body, MessageSent)
+        or body.raw is not None
+        or event.odd_fields  # The struct does not have the words of a field that could not be read.
+        or event.delivered_to
+        or len(body.delivered_to) + len(body.mentions) > _LIMIT_REMEMBERED
+        or not _OTHER_FIELDS.isdisjoint(event.payload)
+    ):
+        return None
+    shown = (body.channel, body.thread, body.room)
+    return _plain_words(event.sender, event.to, body.delivered_to, body.mentions, body.scope, shown)
+
+
+# Every message is indexed, and on a busy bus most have the words of another one.
+@lru_cache(maxsize=4096)
+def _plain_words(
+    sender: str,
+    to: tuple[str, ...],
+    names: tuple[str, ...],
+    mentions: tuple[str, ...],
+    scope: str,
+    shown: _Shown,
+) -> tuple[str, ...]:
+    recipients = _folded((*names, *to))
+    folded_sender = _fold(sender)
+    agents = {f"@{name}" for name in _parties(to, names) | {folded_sender}}
+    return (
+        *[f"a{name}" for name in recipients | {folded_sender}],
+        *[f"o{name}" for name in recipients | _folded(mentions)],
+        *[f"{_PLACE}{place}" for place in {*_conversations(sender, to, names, scope, shown), *agents}],
+    )
 
 
 def place_words(event: Event) -> list[str]:
