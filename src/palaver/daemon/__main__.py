@@ -29,7 +29,7 @@ from palaver.protocol.settings_file import check_settings
 _NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
 """The message of the event loop when it cannot accept a connection; it tries again a second later."""
 _FULL_PAUSE_S: Final = 60.0
-_OBJECTS_BEFORE_COLLECTION: Final = 20_000
+_OBJECTS_BEFORE_COLLECTION: Final = 100_000
 """New objects before garbage in cycles is collected. Python's 700 is less than the open requests of one busy
 connection, so that every collection would examine all of them and free nothing."""
 

@@ -527,7 +527,7 @@ class Daemon:
         if not is_read_only:
             doors.services.turns.start()
             await doors.hooks.outcomes.start(self._clock.now_ms() / 1000)
-        await doors.unix.open()
+        doors.unix.open()
         doors.adopted.open()
         closing.callback(MessageFiles(self._home, log, tasks).close)
         closing.callback(DeadSockets(self._home, log).close)

@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from palaver.delivery.lanes import Queue, StateGate, gate_of_pushed
 from palaver.log.api import Log
 from palaver.protocol.agents import Agent
-from palaver.protocol.envelope import Event, is_small
+from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
 from palaver.protocol.message import Priority, is_lost
 from palaver.protocol.paths import PLUS, mailbox_of, split_mailbox
@@ -39,6 +40,10 @@ _WITH_ANSWERED: Final[frozenset[str]] = frozenset({State.QUEUED, State.ANSWERED}
 _PAGE: Final = 200
 _FEW: Final = 50
 """Most mailboxes have fewer messages than this: one query is cheaper than two for each priority."""
+
+_ALL_PRIORITIES: Final = tuple(Priority)
+_ALL_KINDS: Final = tuple(MailKind)
+_seq_of: Final[Callable[[OpenMessage], int]] = attrgetter("seq")
 
 MailRow: TypeAlias = tuple[str, bytes]
 """The key and the value of an open message in the state."""
@@ -123,7 +128,7 @@ class Mailbox:
         self,
         priority: Priority,
         *,
-        kinds: Iterable[MailKind] = MailKind,
+        kinds: Sequence[MailKind] = _ALL_KINDS,
         after: int = 0,
         with_answered: bool = False,
         few: Sequence[MailRow] | None = None,
@@ -135,10 +140,18 @@ class Mailbox:
         reader receives them. With `few`, the result of `read_few`, nothing is read.
         """
         states = _WITH_ANSWERED if with_answered else _QUEUED
-        lines = [
-            self._line(priority, kind, after, states, takes_gated=with_answered, few=few) for kind in kinds
+        is_newest_first = priority is Priority.IDLE_FIRST
+        if few is None:
+            lines = [self._line(priority, kind, after, states, takes_gated=with_answered) for kind in kinds]
+            return merge(*lines, key=_seq_of, reverse=is_newest_first)
+        prefixes = tuple(mail_prefix(self.agent, priority, kind) for kind in kinds)
+        found = (decode_mail(value) for key, value in few if key.startswith(prefixes))
+        chosen = [
+            mail
+            for mail in found
+            if mail.seq > after and self._is_open(mail, states, takes_gated=with_answered)
         ]
-        return merge(*lines, key=lambda mail: mail.seq, reverse=priority is Priority.IDLE_FIRST)
+        return iter(sorted(chosen, key=_seq_of, reverse=is_newest_first))
 
     def waiting_apart(self, priority: Priority, kind: MailKind) -> Iterator[OpenMessage]:
         """Yield the open messages of one priority and kind."""
@@ -157,29 +170,28 @@ class Mailbox:
         *,
         is_raw: bool = False,
         takes_gated: bool = False,
-        few: Sequence[MailRow] | None = None,
     ) -> Iterator[OpenMessage]:
         is_newest_first = priority is Priority.IDLE_FIRST
         prefix = mail_prefix(self.agent, priority, kind)
         starts_behind = after and not is_newest_first
         key = mail_key(self.agent, priority, after, kind) if starts_behind else ""
-        while page := self._page(prefix, key, few):
+        while page := self._log.rows.scan(MAIL, prefix, after=key, limit=_PAGE):
             for _, value in page:
                 mail = decode_mail(value)
                 if is_newest_first and mail.seq <= after:
                     return
-                is_over = bool(mail.expires) and mail.expires <= self._now_ms()
-                is_open = (mail.state in states or (takes_gated and mail.is_gated)) and mail.raw == is_raw
-                if is_open and not is_over and mail.seq not in self._in_hand:
+                if self._is_open(mail, states, is_raw=is_raw, takes_gated=takes_gated):
                     yield mail
             if len(page) < _PAGE:
                 return
             key = page[-1][0]
 
-    def _page(self, prefix: str, after: str, few: Sequence[MailRow] | None) -> Sequence[MailRow]:
-        if few is None:
-            return self._log.rows.scan(MAIL, prefix, after=after, limit=_PAGE)
-        return [row for row in few if row[0].startswith(prefix) and row[0] > after]
+    def _is_open(
+        self, mail: OpenMessage, states: frozenset[str], *, is_raw: bool = False, takes_gated: bool = False
+    ) -> bool:
+        is_over = bool(mail.expires) and mail.expires <= self._now_ms()
+        is_wanted = mail.state in states or (takes_gated and mail.is_gated)
+        return is_wanted and mail.raw == is_raw and not is_over and mail.seq not in self._in_hand
 
     def hold(self, owner: object, seqs: Iterable[int]) -> None:
         """Claim open messages for one owner."""
@@ -247,7 +259,7 @@ class QueueReader:
         if self._window:
             limit = min(limit, self._window - len(self._unsettled))
         few = self._mailbox.read_few()
-        present = Priority if few is None else {priority_of_key(key) for key, _ in few}
+        present = _ALL_PRIORITIES if few is None else {priority_of_key(key) for key, _ in few}
         for priority in self._open_priorities():
             if priority in present:
                 self._draw(priority, few, limit, drawn, lost)
@@ -289,12 +301,12 @@ class QueueReader:
             self._mailbox.close(self)
             self._news.set()
 
-    def _open_priorities(self) -> list[Priority]:
+    def _open_priorities(self) -> Sequence[Priority]:
         """Return the priorities that may pass. Others stay unchecked, so their messages are found later."""
         if not self._is_pushed:
-            return list(Priority)
+            return _ALL_PRIORITIES
         gate = gate_of_pushed(read_agent(self._log.rows, split_mailbox(self._mailbox.agent)[0]))
-        return [priority for priority in Priority if gate.can_pass(priority)]
+        return [priority for priority in _ALL_PRIORITIES if gate.can_pass(priority)]
 
     def _draw(
         self,
@@ -305,7 +317,7 @@ class QueueReader:
         lost: list[Event],
     ) -> None:
         last, seen = self._log.last(), self._looked_at.get(priority, 0)
-        kinds = PUSHED if self._is_pushed else MailKind
+        kinds = PUSHED if self._is_pushed else _ALL_KINDS
         for mail in self._mailbox.waiting(priority, kinds=kinds, after=seen, with_answered=True, few=few):
             if len(drawn) >= limit:
                 return
@@ -324,7 +336,7 @@ class QueueReader:
         # A reader that waits takes the newest message, which is still in memory. A large one is read: its
         # content is in a file, and what the sender is told must be true of that file.
         for newest in self._log.tail(seq - 1, 1) or ():
-            if newest.seq == seq and is_small(newest.payload):
+            if newest.seq == seq and newest.has_small_payload:
                 return newest
         return self._log.event(seq)
 

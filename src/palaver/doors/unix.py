@@ -2,10 +2,11 @@
 
 import array
 import asyncio
+import errno
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path, PurePath
@@ -44,6 +45,236 @@ from palaver.protocol.requests import Send
 from palaver.protocol.thin import MAGIC, PUMP_MAGIC, frame
 from palaver.services.agents import hide_keys
 from palaver.services.services import Services
+
+# --------------------
+# The sockets of the door. They do what `loop.create_unix_server` does, for less than half of the time between
+# the connection of a client and its first request: a command lives for one request, so that time counts.
+
+_READ_BYTES: Final = 256 * 1024
+_HIGH_WATER_BYTES: Final = 64 * 1024
+_TURNS_BEFORE_READ: Final = 1
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of `accept` when the process or the system has no more descriptors or memory."""
+_SHORT_PAUSE_S: Final = 1.0
+_NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
+"""As asyncio reports it for other listeners, so that the daemon logs both in the same way."""
+
+
+class Listener:
+    """A listening socket. Calls back with each new connection, on the event loop."""
+
+    def __init__(
+        self, listener: socket.socket, backlog: int, accepted: Callable[[socket.socket], None]
+    ) -> None:
+        """Start to listen on a bound socket."""
+        self._listener = listener
+        self._accepted = accepted
+        self._loop = asyncio.get_running_loop()
+        self._resuming: asyncio.TimerHandle | None = None
+        listener.listen(backlog)
+        listener.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more connections. Closing twice is harmless."""
+        if self._resuming is not None:
+            self._resuming.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        # One for each turn of the loop: a second try would mostly find nothing, and every client would pay.
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in _SHORT:
+                raise
+            # The socket stays readable, so the loop would spin without a pause.
+            self._loop.call_exception_handler({"message": _NO_DESCRIPTORS, "exception": error})
+            self._loop.remove_reader(self._listener)
+            self._resuming = self._loop.call_later(_SHORT_PAUSE_S, self._resume)
+            return
+        connection.setblocking(False)
+        self._accepted(connection)
+
+
+class SocketTransport(asyncio.Transport):
+    """The transport of one accepted connection. Closing it closes the socket."""
+
+    def __init__(self, connection: socket.socket, protocol: asyncio.Protocol) -> None:
+        super().__init__({"socket": connection})
+        self._socket = connection
+        # For a socket object that it does not know yet, the selector would make the text of an error, twice.
+        self._descriptor = connection.fileno()
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._unwritten = bytearray()
+        self._high_bytes = _HIGH_WATER_BYTES
+        self._is_reading = False
+        self._is_paused = False
+        self._has_ended = False
+        """The peer sends nothing more."""
+        self._is_write_paused = False
+        self._is_closing = False
+        self._is_lost = False
+
+    def begin(self) -> None:
+        """Tell the protocol about the connection, and read from it soon.
+
+        A client that has exited is noticed and cleaned up within two turns of the loop. A request that was
+        sent after its exit must find that done: messages that it had claimed are open again.
+        """
+        self._protocol.connection_made(self)
+        self._loop.call_soon(self._begin_reading, _TURNS_BEFORE_READ)
+
+    def _begin_reading(self, turns: int) -> None:
+        if turns:
+            self._loop.call_soon(self._begin_reading, turns - 1)
+        elif not self._is_closing:
+            self._read()  # Mostly the request is there already; then the selector need not report it.
+            self._read_or_not()
+
+    # Reading
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lose(error)
+            return
+        try:
+            if data:
+                self._protocol.data_received(data)
+            elif self._protocol.eof_received():
+                self._has_ended = True
+                self._read_or_not()
+            else:
+                self.close()
+        except Exception as error:
+            self._fail(error)
+
+    def _read_or_not(self) -> None:
+        is_wanted = not (self._is_paused or self._has_ended or self._is_closing)
+        if is_wanted and not self._is_reading:
+            self._loop.add_reader(self._descriptor, self._read)
+        elif self._is_reading and not is_wanted:
+            self._loop.remove_reader(self._descriptor)
+        self._is_reading = is_wanted
+
+    def pause_reading(self) -> None:
+        """Read nothing until `resume_reading`."""
+        self._is_paused = True
+        self._read_or_not()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._is_paused = False
+        self._read_or_not()
+
+    # Writing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write now what the socket takes, and the rest later; nothing after the connection was lost."""
+        if self._is_lost or not data:
+            return
+        if not self._unwritten:
+            try:
+                data = data[self._socket.send(data) :]
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError as error:
+                self._lose(error)
+                return
+            if not data:
+                return
+            self._loop.add_writer(self._descriptor, self._write_rest)
+        self._unwritten += data
+        if len(self._unwritten) > self._high_bytes and not self._is_write_paused:
+            self._is_write_paused = True
+            self._protocol.pause_writing()
+
+    def _write_rest(self) -> None:
+        try:
+            del self._unwritten[: self._socket.send(self._unwritten)]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lose(error)
+            return
+        if self._is_write_paused and len(self._unwritten) <= self._high_bytes // 4:
+            self._is_write_paused = False
+            self._protocol.resume_writing()  # May write more.
+        if not self._unwritten:
+            self._loop.remove_writer(self._descriptor)
+            if self._is_closing:
+                self._lose(None)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set how many bytes may wait before the protocol is asked to pause."""
+        self._high_bytes = _HIGH_WATER_BYTES if high is None else high
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait to be written."""
+        return len(self._unwritten)
+
+    # The end
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Pass everything that comes to another protocol from now on."""
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol."""
+        return self._protocol
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, or will be when everything is written."""
+        return self._is_closing
+
+    def close(self) -> None:
+        """Read nothing more, write what waits, then close."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._read_or_not()
+            if not self._unwritten:
+                self._lose(None)
+
+    def abort(self) -> None:
+        """Close now, and drop what waits to be written."""
+        self._lose(None)
+
+    def _fail(self, error: Exception) -> None:
+        """Report a bug of the protocol and close: a connection in an unknown state is of no use."""
+        context = {"message": "a connection raised", "exception": error, "transport": self}
+        self._loop.call_exception_handler(context)
+        self._lose(error)
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = self._is_closing = True
+        self._read_or_not()
+        if self._unwritten:
+            self._loop.remove_writer(self._descriptor)
+            self._unwritten.clear()
+        # Later, because the protocol may be in the middle of a call to this transport.
+        self._loop.call_soon(self._end, error)
+
+    def _end(self, error: Exception | None) -> None:
+        try:
+            self._protocol.connection_lost(error)
+        finally:
+            self._socket.close()
+
 
 # --------------------
 # The Unix door: `daemon.sock`, mode 0600. Identifies each peer and selects one of four protocols.
@@ -86,7 +317,7 @@ class UnixDoor:
         self._path = services.daemon.home / "daemon.sock"
         self._file: tuple[int, int] | None = None
         self._again = SocketAgain(self._path)
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._is_shut = False
         self.has_closed = False
         """Whether all connections are closed. The tasks that would serve another one end then."""
@@ -97,22 +328,19 @@ class UnixDoor:
         self._unsubscribe = services.queries.subscribe(self._follow_seats, SEAT_TYPES)
         self.first_reserved_file: Final = first_reserved_file()
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""
         listener = bind_socket(self._path)
         self._file = file_id(self._path)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: _Doorway(self), sock=listener, backlog=_BACKLOG)
+        self._listener = Listener(listener, _BACKLOG, self._accepted)
 
     def look_after(self) -> None:
         """Listen on a new socket file if ours was removed or replaced. Open connections stay."""
-        if not self._is_shut and file_id(self._path) != self._file and self._again.is_due():
-            self._tasks.create_task(self._open_again())
-
-    async def _open_again(self) -> None:
-        before = self._server
+        if self._is_shut or file_id(self._path) == self._file or not self._again.is_due():
+            return
+        before = self._listener
         try:
-            await self.open()
+            self.open()
         except OSError as error:
             self._again.fail(error)
             return
@@ -120,15 +348,16 @@ class UnixDoor:
         # After the new socket listens: there is no time without one.
         if before is not None:
             before.close()
-        if self._is_shut:
-            self.shut()
 
     def shut(self) -> None:
         """Accept no more connections. Open ones stay."""
         self._is_shut = True
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         remove_socket(self._path, self._file)
+
+    def _accepted(self, connection: socket.socket) -> None:
+        SocketTransport(connection, _Doorway(self)).begin()
 
     async def close(self, closing_text: str | None) -> None:
         """Let running requests finish for a few seconds, then close all connections.

@@ -47,7 +47,7 @@ from palaver.log.records import (
 )
 from palaver.log.search import LIMIT_BEHIND, LIMIT_INDEXED, Words
 from palaver.log.storage import BUSY_TIMEOUT_S, LogFiles, SeqMark, copy_database, failure_from
-from palaver.protocol.envelope import Draft, Event, check_draft, event_from, is_small, room_id_of
+from palaver.protocol.envelope import Draft, Event, check_draft, event_from, room_id_of
 from palaver.protocol.events import MessageSent
 
 # --------------------
@@ -246,10 +246,10 @@ class Batches:
             check_draft(draft)
             if first := taken.by_id.get((draft.sender, draft.id)) or self._stored(draft):
                 return Commit(first, is_repeat=True)
-            # A large payload goes to a file, which is too slow for the event loop.
-            if order.is_quick and not is_small(draft.payload):
-                raise LargeDraftError
             event = event_from(draft, self._last + 1, self._device)
+            # A large payload goes to a file, which is too slow for the event loop.
+            if order.is_quick and not event.has_small_payload:
+                raise LargeDraftError
             row = encode_event_row(event, key, self._blobs)
             changes = self._apply(self._rows, event)
         except (sqlite3.Error, OSError, LargeDraftError):

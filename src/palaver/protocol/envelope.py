@@ -4,7 +4,7 @@ Pure, with one exception for external programs: `Draft.new` asks the system for 
 rights.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, ClassVar, Final, TypeVar
 
@@ -152,6 +152,11 @@ class Event(_Fact, frozen=True, kw_only=True):
             sent_ts=self.sent_ts,
             payload=self.payload,
         )
+
+    @cached_property  # The log, the mailbox and the door ask for each message.
+    def has_small_payload(self) -> bool:
+        """Whether the payload is encoded and stored quickly."""
+        return is_small(self.payload)
 
     @property
     def missing_blob(self) -> str | None:
@@ -450,13 +455,17 @@ def _check_filled(*, type: str, id: str, sender: str) -> None:
 
 def is_small(payload: dict[str, object]) -> bool:
     """Return whether a payload is encoded and stored quickly: few values, and no long texts."""
-    size = 0
-    waiting: list[object] = [payload]
-    while waiting and size <= _SMALL:
-        value = waiting.pop()
-        size += len(value) if isinstance(value, (str, bytes, list, tuple, dict)) else 1
-        if size <= _SMALL and isinstance(value, dict):
-            waiting.extend(value.values())
-        elif size <= _SMALL and isinstance(value, (list, tuple)):
-            waiting.extend(value)
+    size = len(payload)
+    containers: list[Iterable[object]] = [payload.values()]
+    while containers and size <= _SMALL:
+        for value in containers.pop():
+            if isinstance(value, (str, bytes)):
+                size += len(value)
+            elif isinstance(value, (list, tuple, dict)):
+                size += len(value)
+                containers.append(value.values() if isinstance(value, dict) else value)
+            else:
+                size += 1
+            if size > _SMALL:  # The rest may be megabytes.
+                return False
     return size <= _SMALL

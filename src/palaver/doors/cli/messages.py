@@ -30,7 +30,7 @@ from palaver.protocol.agent_text import format_injection, injection_line, tips_f
 from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Standing
 from palaver.protocol.bundles import bundle_hint, locate_file
 from palaver.protocol.display import Column, ago
-from palaver.protocol.envelope import Event, body_as, common_fields, encode_event, is_small, room_id_of
+from palaver.protocol.envelope import Event, body_as, common_fields, encode_event, room_id_of
 from palaver.protocol.events import (
     AGENT_TYPES,
     ENDS,
@@ -1441,7 +1441,7 @@ async def show_mail(
         if told is not None:
             told.update(tips)
     # Encoding or escaping a payload of megabytes would block the event loop.
-    is_quick = all(is_small(event.payload) for event in events)
+    is_quick = all(event.has_small_payload for event in events)
     data = write(events) if is_quick else await asyncio.to_thread(write, events)
     await call.write(data, token, flushed=flushed)
 
