@@ -430,7 +430,7 @@ async def send(call: Call) -> int:
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:
-        await call.say(call.safe(_sentence(sent, call.services.clock.now_ms()), keep_lines=True))
+        await call.say(call.safe(_sentence(call, sent), keep_lines=True))
         await _hint_unanswered(call, request, sent)
     return 0
 
@@ -599,9 +599,9 @@ def _room_of(sent: Sent) -> str:
     return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
 
 
-def _sentence(sent: Sent, now_ms: int) -> str:
+def _sentence(call: Call, sent: Sent) -> str:
     """Return the result in one line, and one more line for each group or path without recipients."""
-    exited = {one.agent: f" ({_exited(one, now_ms)})" for one in sent.exited}
+    exited = {one.agent: f" ({_exited(one, call.services.clock.now_ms())})" for one in sent.exited}
     recipients = (f"{readable_mailbox(name)}{exited.get(name, '')}" for name in sent.delivered_to)
     on_irc = [token for token in sent.to if token.startswith(f"{IRC}/") and token not in sent.dead]
     names = ", ".join([*recipients, *on_irc]) or "no agent"
