@@ -749,7 +749,7 @@ class Daemon:
             daemon=DaemonParts(
                 home=self._home,
                 clock=self._clock,
-                live=self._live,
+                settings=self._live,
                 version=__version__,
                 started_ms=self._clock.now_ms(),
                 stop=self.stop,
