@@ -116,12 +116,6 @@ class _Rows:
         return cls({name: read_unread(rows, name)}, unsure, read_memberships(rows, name))
 
 
-def hints_for(services: Services, name: str) -> str:
-    """Return the text that an agent gets after its messages: its own, or that of the bus."""
-    agent = services.broker.directory.get(name)
-    return (agent.hints if agent is not None else "") or services.daemon.settings.now.hints
-
-
 def agent_view(services: Services, agent: Agent) -> AgentView:
     """Return one agent as programs read it."""
     return _agent_view(services, agent, _Rows.of_one(services.queries.rows, agent.name))

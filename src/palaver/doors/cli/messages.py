@@ -57,7 +57,6 @@ from palaver.services.view_reader import let_others_run
 from palaver.services.views import (
     attention_view,
     files_view,
-    hints_for,
     inbox_view,
     message_view,
     open_mail,
@@ -1457,12 +1456,12 @@ def _to_page(call: Call, mailbox: str, events: Sequence[Event]) -> bytes:
 
 def _to_fence(call: Call, mailbox: str, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
     """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
-    services, name = call.services, call.owner
+    services = call.services
     bundled = [event for event in events if _has_bundle(event)]
     fence = format_injection(
         [injection_line(event, mailbox, services.queries.device) for event in events],
         rest=rest,
-        hints=hints_for(services, name),
+        hints=services.broker.directory.hints_for(call.owner, services.daemon.settings.now.hints),
         tips=(bundle_hint(bundled) if bundled else "", *tips),
     )
     return f"{fence}\n".encode()
