@@ -70,6 +70,14 @@ def test_agent_is_found_by_every_part_of_its_name() -> None:
     assert (directory.by_base("kira"), directory.by_tag("web"), directory.by_role("operator")) == ([], [], [])
 
 
+def test_hints_of_an_agent_replace_those_of_the_bus() -> None:
+    directory = Directory([Agent(name="luna", base="luna", hints="in German"), agent("nova")])
+
+    hints = [directory.hints_for(name, "in English") for name in ("luna", "nova", "human")]
+
+    assert hints == ["in German", "in English", "in English"]
+
+
 def test_updated_agent_keeps_its_position() -> None:
     directory = Directory(map(agent, ["luna", "nova"]))
 

@@ -55,8 +55,7 @@ class Parts:
         self.bus = bus
         self.home = home
         self.tasks = tasks
-        self.settings = settings
-        self.live = LiveSettings(LoadedSettings(settings=settings, origins={}))
+        self.settings = LiveSettings(LoadedSettings(settings=settings, origins={}))
         self.log = bus.log
         self.queries = Queries(bus.log)
         self.broker = bus.broker

@@ -42,7 +42,7 @@ def service_of(parts: Parts) -> PermissionService:
         broker=services.broker,
         queries=services.queries,
         clock=services.clock,
-        settings=services.daemon.live,
+        settings=services.daemon.settings,
     )
 
 

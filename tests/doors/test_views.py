@@ -12,7 +12,7 @@ from tests.fakes import HUMAN, LIMIT_A_MINUTE, Bus, FakeClock, FakeLane, open_me
 
 from palaver.broker.broker import Broker
 from palaver.broker.context import SYSTEM_CALLER, Sent
-from palaver.config import Settings
+from palaver.config import LiveSettings, LoadedSettings, Settings
 from palaver.delivery.reactor import DeliveryReactor
 from palaver.errors import RateLimited
 from palaver.protocol.agents import BeginSubagent
@@ -106,7 +106,7 @@ def services(bus: Bus, **settings: int) -> Services:
             bus.broker,
             bus.clock,
             SimpleNamespace(presence=Present(bus)),
-            SimpleNamespace(settings=made),
+            SimpleNamespace(settings=LiveSettings(LoadedSettings(settings=made, origins={}))),
             SimpleNamespace(facts=Facts(bus), pages=lambda: _pages(bus)),
             bus.delivery,
         ),

@@ -97,7 +97,7 @@ class ViewParts(Parts):
                 members=cast("MemberPresenceBook", self.member_presence),
                 permissions=self.permissions,
                 policy=Policy(),
-                settings=lambda: self.settings,
+                settings=lambda: self.settings.now,
                 clock=self.clock,
                 version="1.2.3",
                 count_slow=self.slow.append,

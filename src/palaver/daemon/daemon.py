@@ -86,7 +86,7 @@ from palaver.services.services import (
 )
 from palaver.services.turns import TurnService, turn_settings
 from palaver.services.view_facts import ViewSources
-from palaver.services.views import agents_view, attention_view, hints_for, mail_view
+from palaver.services.views import agents_view, attention_view, mail_view
 from palaver.state.fold import FOLD_VERSION, apply
 from palaver.version import __version__
 
@@ -683,7 +683,7 @@ class Daemon:
             transcripts=transcripts,
             subagents=subagents,
             outcomes=HookOutcomes(self._home, queries, broker),
-            hints=lambda name: hints_for(services, name),
+            hints=lambda name: broker.directory.hints_for(name, self._live.now.hints),
             tasks=tasks,
         )
         tickets, permissions = Tickets(self._clock), PermissionBook()
@@ -749,7 +749,7 @@ class Daemon:
             daemon=DaemonParts(
                 home=self._home,
                 clock=self._clock,
-                live=self._live,
+                settings=self._live,
                 version=__version__,
                 started_ms=self._clock.now_ms(),
                 stop=self.stop,

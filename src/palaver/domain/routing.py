@@ -119,6 +119,11 @@ class Directory:
         """Return the agent with this full name."""
         return self._agents.get(full_name)
 
+    def hints_for(self, full_name: str, of_bus: str) -> str:
+        """Return the text that an agent gets after its messages: its own, or else that of the bus."""
+        agent = self.get(full_name)
+        return (agent.hints if agent is not None else "") or of_bus
+
     def is_launched(self, full_name: str) -> bool:
         """Return whether `pal HARNESS` started the agent and gave it hooks.
 

@@ -515,7 +515,7 @@ class HookPermissions:
             broker=services.broker,
             queries=services.queries,
             clock=services.clock,
-            settings=services.daemon.live,
+            settings=services.daemon.settings,
         )
 
     def hear(self, caller: Caller, news: HookNews) -> None:

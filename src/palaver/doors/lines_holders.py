@@ -542,7 +542,7 @@ class AskedOnLines:
             broker=services.broker,
             queries=services.queries,
             clock=services.clock,
-            settings=services.daemon.live,
+            settings=services.daemon.settings,
         )
         self._push = push
         self._spawn = spawn

@@ -237,12 +237,9 @@ class Queries:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self.device: Final = log.device
+        """The id of this home, which never changes."""
         self.exports = Exports()
-
-    @property
-    def device(self) -> str:
-        """The id of this home."""
-        return self._log.device
 
     @property
     def rows(self) -> Rows:

@@ -59,7 +59,8 @@ class DaemonParts:
 
     home: Path
     clock: Clock
-    live: LiveSettings
+    settings: LiveSettings
+    """The present values are in `settings.now`."""
     version: str
     started_ms: int
     stop: Callable[[str], None]
@@ -72,11 +73,6 @@ class DaemonParts:
     def doors(self) -> Mapping[str, DoorSwitch]:
         """The doors that a person opens, by the setting with their address."""
         return {"http": self.http, "irc": self.irc}
-
-    @property
-    def settings(self) -> Settings:
-        """The present settings."""
-        return self.live.now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

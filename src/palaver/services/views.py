@@ -116,12 +116,6 @@ class _Rows:
         return cls({name: read_unread(rows, name)}, unsure, read_memberships(rows, name))
 
 
-def hints_for(services: Services, name: str) -> str:
-    """Return the text that an agent gets after its messages: its own, or that of the bus."""
-    agent = services.broker.directory.get(name)
-    return (agent.hints if agent is not None else "") or services.daemon.settings.hints
-
-
 def agent_view(services: Services, agent: Agent) -> AgentView:
     """Return one agent as programs read it."""
     return _agent_view(services, agent, _Rows.of_one(services.queries.rows, agent.name))
@@ -184,7 +178,7 @@ def _is_asleep(services: Services, agent: Agent) -> bool:
 
 def _is_stale(services: Services, agent: Agent) -> bool:
     """Return whether an active agent has not reported for longer than the limit. Not stored."""
-    limit_ms = services.daemon.settings.stale_after_s * 1000
+    limit_ms = services.daemon.settings.now.stale_after_s * 1000
     silent_ms = services.clock.now_ms() - agent.since
     return bool(limit_ms) and agent.state == AgentState.ACTIVE and silent_ms > limit_ms
 

@@ -162,9 +162,10 @@ class IrcStage(Parts):
     started_ms = 1_000_000
 
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup, home: Path, limits: IrcLimits) -> None:
-        super().__init__(bus, tasks, Settings(irc="127.0.0.1:0", irc_guests="talk"), home)
-        self.live = LiveSettings(
-            LoadedSettings(settings=self.settings, origins=dict.fromkeys(KEYS, "default"))
+        self.configured = Settings(irc="127.0.0.1:0", irc_guests="talk")
+        super().__init__(bus, tasks, self.configured, home)
+        self.settings = LiveSettings(
+            LoadedSettings(settings=self.configured, origins=dict.fromkeys(KEYS, "default"))
         )
         self.tokens = TokenBook(home, bus.clock)
         self.accounts = Accounts(
@@ -173,7 +174,7 @@ class IrcStage(Parts):
             presence=self.presence,
             submit=bus.broker.submit,
             gone=lambda name, reason: bus.broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason)),
-            live=self.live,
+            live=self.settings,
             clock=bus.clock,
         )
         self.metrics = SlowFollowers()
@@ -183,12 +184,12 @@ class IrcStage(Parts):
 
     def change(self, **settings: str) -> None:
         """Change settings as a person does."""
-        self.settings = replace(self.settings, **settings)  # type: ignore[arg-type]  # texts only
-        self.live.take(self.settings, set(settings))
+        self.configured = replace(self.configured, **settings)  # type: ignore[arg-type]  # texts only
+        self.settings.take(self.configured, set(settings))
 
     async def open(self) -> None:
-        """Open the door again, with the present settings."""
-        await self.door.open(self.services, self.settings)
+        """Open the door again, with the configured settings."""
+        await self.door.open(self.services, self.configured)
 
     @property
     def address(self) -> tuple[str, int]:

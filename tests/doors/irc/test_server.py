@@ -12,6 +12,7 @@ import pytest
 from tests.doors.irc.door_stage import IrcStage, commands, opened_irc
 from tests.limits import LIMIT_S
 
+from palaver.config import Settings
 from palaver.doors.irc.connection import IrcLimits
 from palaver.doors.irc.server import _is_local
 
@@ -80,7 +81,7 @@ async def test_other_machines_need_the_setting_and_tls(irc: IrcStage, address: s
     await irc.open()
     refused = irc.door.trouble
 
-    irc.settings = irc.settings.__class__(irc=address, irc_remote=1)
+    irc.configured = Settings(irc=address, irc_remote=1)
     await irc.open()
 
     assert "--irc-remote" in refused

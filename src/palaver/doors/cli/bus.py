@@ -490,7 +490,7 @@ async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) 
     home = call.services.daemon.home
     given = parse_file(read_settings_file(home), str(home / SETTINGS_FILE))
     own = {key: typed(key, given.get(key, DEFAULTS[key])) for key in NEXT_START if key.startswith(kind.key)}
-    settings = replace(call.services.daemon.settings, **own | dict(wanted))  # type: ignore[arg-type]  # checked
+    settings = replace(call.services.daemon.settings.now, **own | dict(wanted))  # type: ignore[arg-type]  # checked
     door = call.services.daemon.doors[kind.key]
     await door.open(call.services, settings)
     if door.trouble:

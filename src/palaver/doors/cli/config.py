@@ -229,7 +229,7 @@ async def _change(call: Call, key: str, text: str | None) -> int:
     else:
         when = NEXT_START_TEXT if key in NEXT_START else NOW_TEXT
         await call.say_lines([call.safe(f"{key} = {format_value(value)}"), when])
-    if call.services.daemon.live.origins[key] == "environment":
+    if call.services.daemon.settings.origins[key] == "environment":
         call.warn(f"{PREFIX}{key.upper()} was set when the bus was started, and overrides the file")
     return 0
 
@@ -277,7 +277,7 @@ def _use_file(call: Call) -> list[str]:
     """Let the daemon use the values of the file that act at once; return the keys that changed."""
     home = call.services.daemon.home
     content, name = read_settings_file(home), str(home / SETTINGS_FILE)
-    return call.services.daemon.live.take(parse_settings(content, name), parse_file(content, name))
+    return call.services.daemon.settings.take(parse_settings(content, name), parse_file(content, name))
 
 
 def _coming(call: Call) -> Settings | None:
@@ -386,8 +386,8 @@ def _now(call: Call, key: str) -> tuple[str | int, str]:
     for door in call.services.daemon.doors.values():
         if key in door.changed:
             return door.changed[key], "file"
-    value: str | int = getattr(call.services.daemon.settings, key)
-    return value, call.services.daemon.live.origins[key]
+    value: str | int = getattr(call.services.daemon.settings.now, key)
+    return value, call.services.daemon.settings.origins[key]
 
 
 def _lines(call: Call, key: str, coming: Settings | None) -> Iterator[str]:

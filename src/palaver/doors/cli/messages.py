@@ -57,7 +57,6 @@ from palaver.services.view_reader import let_others_run
 from palaver.services.views import (
     attention_view,
     files_view,
-    hints_for,
     inbox_view,
     message_view,
     open_mail,
@@ -430,7 +429,7 @@ async def send(call: Call) -> int:
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:
-        await call.say(call.safe(_sentence(sent, call.services.clock.now_ms()), keep_lines=True))
+        await call.say(call.safe(_sentence(call, sent), keep_lines=True))
         await _hint_unanswered(call, request, sent)
     return 0
 
@@ -599,9 +598,9 @@ def _room_of(sent: Sent) -> str:
     return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
 
 
-def _sentence(sent: Sent, now_ms: int) -> str:
+def _sentence(call: Call, sent: Sent) -> str:
     """Return the result in one line, and one more line for each group or path without recipients."""
-    exited = {one.agent: f" ({_exited(one, now_ms)})" for one in sent.exited}
+    exited = {one.agent: f" ({_exited(one, call.services.clock.now_ms())})" for one in sent.exited}
     recipients = (f"{readable_mailbox(name)}{exited.get(name, '')}" for name in sent.delivered_to)
     on_irc = [token for token in sent.to if token.startswith(f"{IRC}/") and token not in sent.dead]
     names = ", ".join([*recipients, *on_irc]) or "no agent"
@@ -1457,12 +1456,12 @@ def _to_page(call: Call, mailbox: str, events: Sequence[Event]) -> bytes:
 
 def _to_fence(call: Call, mailbox: str, rest: int, tips: Iterable[str], events: Sequence[Event]) -> bytes:
     """Return the text for an agent: the messages, how many more wait, general hints, and tips."""
-    services, name = call.services, call.owner
+    services = call.services
     bundled = [event for event in events if _has_bundle(event)]
     fence = format_injection(
         [injection_line(event, mailbox, services.queries.device) for event in events],
         rest=rest,
-        hints=hints_for(services, name),
+        hints=services.broker.directory.hints_for(call.owner, services.daemon.settings.now.hints),
         tips=(bundle_hint(bundled) if bundled else "", *tips),
     )
     return f"{fence}\n".encode()

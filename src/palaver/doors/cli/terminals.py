@@ -509,7 +509,7 @@ def _hooks_of(call: Call, *, is_again: bool) -> str:
     On resume no question is asked: the earlier decision still applies.
     """
     has_options = not is_again and "--hooks" in call.parsed.command.option_names
-    if not call.services.daemon.settings.codex_hooks or (has_options and call.parsed.has("--no-hooks")):
+    if not call.services.daemon.settings.now.codex_hooks or (has_options and call.parsed.has("--no-hooks")):
         return "off"
     if is_again or not _is_person(call):
         return "known"
@@ -521,7 +521,7 @@ def _commands_of(call: Call, *, may_ask: bool) -> str:
 
     `known`: nobody is asked, and only an earlier decision counts.
     """
-    known = call.services.daemon.settings.agent_commands
+    known = call.services.daemon.settings.now.agent_commands
     return "known" if known == "ask" and not may_ask else known
 
 

@@ -55,7 +55,7 @@ class HttpMetrics:
 
     async def answer(self, request: Request) -> Response:
         """Serve one request. The caller must be an observer or higher."""
-        if not self._services.daemon.settings.metrics:
+        if not self._services.daemon.settings.now.metrics:
             return _refuse(404, "not_found", OFF)
         try:
             require(caller_of(self._services, request.scope[TOKEN]), Standing.OBSERVER, "reading metrics")

@@ -357,7 +357,7 @@ class IrcSession:
         if account is not None:
             client.set_account(account)
             return None if self._is_refused_nick(self._is_name_of_other(self._nick)) else account
-        is_open = client.is_local and self.hub.services.daemon.settings.irc_guests != "off"
+        is_open = client.is_local and self.hub.services.daemon.settings.now.irc_guests != "off"
         is_taken = self.hub.user(self._nick) is not None or self._accounts.owns(self._nick)
         if is_open and self._is_refused_nick(is_taken):
             return None

@@ -182,7 +182,7 @@ class Acts:
         return ActResult(text=text, seq=sent.event.seq)
 
     async def _answer(self, act: AnswerRequest) -> ActResult:
-        if not self._services.daemon.settings.web_approvals:
+        if not self._services.daemon.settings.now.web_approvals:
             raise NotPerson(
                 "permission requests cannot be answered on the page: answer at a terminal with "
                 f"'pal {'approve' if act.is_allowed else 'deny'} {act.id}', or allow it first with "

@@ -322,7 +322,7 @@ class Page:
                 task.cancel()
 
     def _describe(self, session: WebSession) -> dict[str, object]:
-        settings = self._services.daemon.settings
+        settings = self._services.daemon.settings.now
         return {
             "me": HUMAN,
             "id": session.id,
