@@ -236,7 +236,8 @@ class Inside:
     async def ask(self, question: AnyAsk) -> object:
         """Return the answer, or the error."""
         self._source.feed_data(msgspec.json.encode(PastLine(id=1, ask=question)) + b"\n")
-        reply = await self._replies.get()
+        while not (reply := await self._replies.get()).id:
+            pass  # On a slow machine a long fold reports its progress first.
         if reply.code:
             error = error_from_wire(reply.code, reply.text, reply.details)
             return type(error), str(error)
