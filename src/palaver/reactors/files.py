@@ -130,15 +130,21 @@ def remove_files(home: Path, ids: Iterable[str]) -> None:
 
 
 def _write_all(home: str, batch: Iterable[_FileCopy | _Removal]) -> None:
+    can_write = True
     for one in batch:
-        if isinstance(one, _Removal):
-            remove_message(home, one.id)
-            continue
         try:
-            write_message(home, one.agent, one.id, one.ts, format_message_file(one.text))
+            if isinstance(one, _Removal):
+                remove_message(home, one.id)
+            elif can_write:
+                write_message(home, one.agent, one.id, one.ts, format_message_file(one.text))
         except OSError as error:
+            if isinstance(one, _Removal):
+                _logger.warning("the file of message %s cannot be removed: %s", one.id, error.strerror)
+                continue
             _logger.warning("no file for message %s to %s: %s", one.id, one.agent, error.strerror)
-            return  # the others would fail too, and each file is written when its message is typed
+            # The other files would fail too, and each is written when its message is typed. Removals go on:
+            # no later event repeats them, and a removed text must not stay readable.
+            can_write = False
 
 
 # --------------------
