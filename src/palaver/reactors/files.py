@@ -31,6 +31,7 @@ from palaver.state.rows import PUSHED, deliverable, kind_of_key
 # writes its file if it is missing. So a full or slow disk blocks nothing, and a file may be missing.
 
 _LIMIT_WAITING: Final = 10_000
+"""Copies that wait for the disk. A removal is always accepted: its text must not stay readable."""
 
 _logger: Final = logging.getLogger("palaver")
 
@@ -84,7 +85,7 @@ class MessageFiles:
         self._mail.turn(is_on=bool(self._in_terminals))
 
     def _follow_redacted(self, events: Sequence[Event]) -> None:
-        for event in events:  # After the waiting writes, so that none of them recreates the file.
+        for event in events:  # In the queue of the writes, so that no earlier write recreates the file.
             removed = body_as(event, TextRemoved)
             found = [self._log.event(seq) for seq in removed.copies]
             ids = [removed.id, *(copy.id for copy in found if copy is not None)]
@@ -97,6 +98,7 @@ class MessageFiles:
         self._start()
 
     def _start(self) -> None:
+        # One task at a time: two threads could write and remove the file of one message in any order.
         if self._waiting and (self._writing is None or self._writing.done()):
             self._writing = self._tasks.create_task(self._write())
 
