@@ -151,9 +151,8 @@ class Workspaces:
         """
         try:
             async with asyncio.timeout(self._limit_s):
-                await (
-                    self._turns.acquire()
-                )  # `tell` releases it when the thread ends, maybe after the timeout.
+                # `tell` releases it when the thread ends, which may be after the timeout.
+                await self._turns.acquire()
                 # Shielded: after a timeout `tell` still sets the result, which fails on a cancelled future.
                 return await asyncio.shield(self._look(path, is_exact=is_exact, home=home))
         except TimeoutError:
