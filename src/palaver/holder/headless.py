@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Final, NoReturn
 
 from palaver.client.wire import ReplyLine
@@ -81,7 +82,7 @@ async def _stand_by(hold: HoldOp, home: str, go: int) -> int:
     for number in _LEFT_TO_IT:
         loop.add_signal_handler(number, lambda: None)
     for number in _PASSED_ON:
-        loop.add_signal_handler(number, os.kill, hold.pid, number)
+        loop.add_signal_handler(number, _signal, hold.pid, number)
     os.write(go, f"{seat}\n".encode())
     os.close(go)
     status = await _end_of(hold.pid)
@@ -106,6 +107,11 @@ def _obey(line: ReplyLine, child: int) -> None:
     """Carry out an order of the daemon. There is no terminal here, so only ending is possible."""
     number = {STOP: signal.SIGTERM, KILL: signal.SIGKILL}.get(str(line.verb)) if line.push else None
     if number is not None:
+        _signal(child, number)
+
+
+def _signal(child: int, number: int) -> None:
+    with suppress(ProcessLookupError):  # It has just ended, and its exit is being reported.
         os.kill(child, number)
 
 
