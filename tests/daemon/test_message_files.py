@@ -1,16 +1,19 @@
 """Which queued messages are written to files, and what happens when a file cannot be written."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
+import pytest
 from tests.fakes import HUMAN, Bus, open_memory, opened_bus, seat
 
 from palaver.home import read_message, remove_message, write_message
 from palaver.protocol.agent_text import parse_message_file
 from palaver.protocol.envelope import Draft
 from palaver.protocol.paths import Content, SubscribePath
+from palaver.protocol.requests import Redact
 from palaver.reactors.files import MessageFiles
 
 
@@ -95,3 +98,59 @@ def test_file_named_after_the_whole_id_is_removed_too(tmp_path: Path) -> None:
     remove_message(home, "b-12345678")
 
     assert not path.exists()
+
+
+class LateTasks(asyncio.TaskGroup):
+    """Tasks that begin only when `run` is called, so that everything until then is one batch."""
+
+    def __init__(self) -> None:
+        self._late: list[Coroutine[Any, Any, Any]] = []
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # as a group, but later
+        self._late.append(coro)
+        return cast("asyncio.Task[Any]", asyncio.get_running_loop().create_future())
+
+    async def run(self) -> None:
+        for coro in self._late:
+            await coro
+
+
+async def test_removed_text_has_no_file_even_if_another_file_cannot_be_written(tmp_path: Path) -> None:
+    tasks = LateTasks()
+    async with opened_bus(open_memory, tmp_path) as bus:
+        await bus.join("luna", holder="hash", seat=seat(7))
+        await bus.join("nova", holder="hash", seat=seat(8))
+        async with kept_in(tmp_path, bus):
+            secret = await bus.send(HUMAN, "secret", "@luna")
+        files = MessageFiles(tmp_path, bus.log, tasks)
+        (tmp_path / "messages" / "nova").touch()
+        await bus.send(HUMAN, "cannot be written", "@nova")
+        await bus.broker.submit(HUMAN, Redact(event=str(secret.seq), hash="salted"))
+        files.close()
+
+        await tasks.run()
+
+    assert texts(tmp_path, "luna") == []
+
+
+async def test_file_that_cannot_be_removed_blocks_no_later_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = LateTasks()
+    async with opened_bus(open_memory, tmp_path) as bus:
+        await bus.join("luna", holder="hash", seat=seat(7))
+        async with kept_in(tmp_path, bus):
+            secret = await bus.send(HUMAN, "secret", "@luna")
+        (file,) = (tmp_path / "messages" / "luna").glob("*")
+        file.unlink()
+        file.mkdir()
+        files = MessageFiles(tmp_path, bus.log, tasks)
+        await bus.broker.submit(HUMAN, Redact(event=str(secret.seq), hash="salted"))
+        await bus.send(HUMAN, "later", "@luna")
+        files.close()
+
+        await tasks.run()
+        file.rmdir()
+
+    assert texts(tmp_path, "luna") == ["later"]
+    assert "cannot be removed" in caplog.text

@@ -511,6 +511,22 @@ async def test_repeated_wait_of_one_request_is_allowed(stage: Stage, work: Path)
     assert (await done(again))["status"] == "your_turn"
 
 
+async def test_repeated_wait_may_end_before_the_first_one(stage: Stage, work: Path) -> None:
+    luna, nova = await stage.seat(work, "luna", "nova")
+    await stage.claim(luna)
+    key = b"k" * 16
+    first = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", key=key))
+    await stage.settle()
+    again = stage.start(stage.rendered.wait_for_turn(nova, room_id="work", key=key))
+    await stage.settle()
+
+    again.cancel()
+    await stage.settle()
+    await stage.release(luna)
+
+    assert (await done(first))["status"] == "your_turn"
+
+
 @pytest.mark.parametrize("reason", ["", " \t"])
 async def test_takeover_needs_a_reason(stage: Stage, work: Path, reason: str) -> None:
     luna, nova = await stage.seat(work, "luna", "nova")

@@ -9,7 +9,7 @@ from tests.holder.stage import Stage
 from tests.limits import LIMIT_S
 
 from palaver.client.wire import ReplyLine
-from palaver.errors import Disconnected, NotYou, PalaverError
+from palaver.errors import Disconnected, NotYou, PalaverError, Unavailable
 from palaver.holder.connection import Held, HolderConnection
 from palaver.protocol.lines import HoldOp, TypedOp
 
@@ -216,3 +216,29 @@ async def test_later_refusal_is_retried(stage: Stage, monkeypatch: pytest.Monkey
         stage.daemon.refusals.clear()
 
         await listener.held()
+
+
+async def test_pauses_grow_while_the_daemon_refuses_what_follows_the_hold(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    enough = asyncio.Event()
+
+    async def fail(held: Held) -> None:
+        raise Unavailable("the disk is full")
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            enough.set()
+            await asyncio.Event().wait()
+
+    bus = HolderConnection(str(stage.home), HOLD, fail, lambda line: None)
+    monkeypatch.setattr(bus, "_pause", pause)
+    task = asyncio.create_task(bus.run())
+    async with asyncio.timeout(LIMIT_S):
+        await enough.wait()
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert pauses == sorted(set(pauses))

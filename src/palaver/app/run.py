@@ -180,10 +180,11 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
     )
     try:
         if is_awaited:
-            return run_to_the_end(start, lambda name: _say_where(name, order), holder)
+            return run_to_the_end(start, lambda name: _say_running(name, order), holder)
         ready = start_holder(start, holder, meanwhile=_load_screen if has_screen else lambda: None)
     except PalaverError as error:
         return _complain(error, order, 1)
+    # A program may be done at once, with the status 0. A harness that ends during its start has failed.
     if ready.ended is not None and (ready.ended or "--launch" in order.options):
         return _complain_of_end(ready, order)
     name = ready.name
@@ -223,7 +224,7 @@ def _run_group(
     starts = []
     for order, ticket in zip(orders, tickets, strict=True):
         harness = order.options.get("--launch")
-        # Each one is prepared separately: some harnesses need an own port and password.
+        # Each one is prepared separately: some harnesses need a port and a password of their own.
         made = Launch(argv=order.command, environment=dict(environment))
         if harness:
             try:
@@ -258,7 +259,7 @@ def _run_group(
             status = _complain_of_end(ready, order)
         else:
             _say_name(ready.name, order)
-    return min(status, 1)
+    return min(status, 1)  # The status of one of several programs would say nothing about the others.
 
 
 def _program(argv: Sequence[str], environment: Mapping[str, str], cwd: str, last_signal: int) -> Program:
@@ -300,12 +301,12 @@ def _prepare(
     harness: str, order: RunOrder, session: str, home: str, environment: Mapping[str, str], cwd: str
 ) -> Launch:
     def may_use_bus() -> bool:
-        word = order.options.get("--commands", "no")
-        if word in ("yes", "no"):
-            return word == "yes"
+        choice = order.options.get("--commands", "no")
+        if choice in ("yes", "no"):
+            return choice == "yes"
         from palaver.app.install_plan import may_use_bus  # rarely needed, and a start waits for it
 
-        return may_use_bus(word, home)
+        return may_use_bus(choice, home)
 
     def has_hooks(pal: str) -> bool:
         from palaver.app.install_plan import has_codex_hooks  # as above
@@ -316,10 +317,10 @@ def _prepare(
     return LAUNCHERS[harness](order.command[1:], session, home, environment, cwd, choices)
 
 
-def _say_where(name: str, order: RunOrder) -> None:
+def _say_running(name: str, order: RunOrder) -> None:
+    """Print the name; for people on standard error, because standard output is the program's."""
     if order.is_json:
-        sys.stdout.write(f"{msgspec.json.encode({'agent': name, 'name': name}).decode()}\n")
-        sys.stdout.flush()
+        _say_name(name, order)
     else:
         sys.stderr.write(f"pal: {name} is running; this command ends with it (--detach does not wait)\n")
 

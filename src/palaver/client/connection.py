@@ -289,7 +289,9 @@ class RequestConnection:
                 await asyncio.wait([self._returning])
             elif wire is not None:
                 leaving = self.ask(LeaveOp())
-                self._is_open = False
+                self._is_open = (
+                    False  # After `ask`, which needs it. A connection lost from now on is not replaced.
+                )
                 async with asyncio.timeout(_LEAVE_LIMIT_S):
                     await leaving
         except (PalaverError, TimeoutError):
@@ -321,6 +323,7 @@ class RequestConnection:
         self._wire = wire
         if self.is_listening:
             wire.write(op_to_json(next(self._numbers), ListenOp()))
+        # A cancelled call is in the table until its reply comes: do not send it again.
         self._calls = {number: call for number, call in self._calls.items() if not call[1].done()}
         for line, _ in self._calls.values():
             wire.write(line)
@@ -329,7 +332,7 @@ class RequestConnection:
         self._greeting = self._loop.create_future()
         self._greeting_number = next(self._numbers)
         join = self._join
-        if self.joined.name:
+        if self.joined.name:  # The full name that it got, which includes the tag.
             join = msgspec.structs.replace(join, name=self.joined.name, tag="")
         wire.write(op_to_json(self._greeting_number, join))
         answer = await self._greeting
@@ -341,7 +344,7 @@ class RequestConnection:
         assert wire.error is not None
         if self._greeting is not None and not self._greeting.done():
             self._greeting.set_exception(wire.error)
-        if wire is self._wire:
+        if wire is self._wire:  # Else it was lost before its join was accepted: `_connect` tries again.
             self._wire = None
             if self._is_open:
                 self._come_back()
@@ -647,6 +650,7 @@ class MailReader:
             again.add_done_callback(self._again.discard)
 
     async def _ack(self, seq: int) -> None:
+        # Before the request: if its reply is lost, the message is pushed again, and must not be read again.
         self._inbox.acked(seq)
         await self._ask(AckOp(messages=(seq,)))
 

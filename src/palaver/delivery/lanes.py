@@ -266,6 +266,7 @@ class SilenceLimits:
             known = self._offers.pop(lane, {})
             if is_idle and lane.offers:
                 end_s = now_s + lane.ability.idle_wait_s
+                # A known offer keeps its end: each look at the agent comes here, and would postpone it.
                 self._offers[lane] = {number: known.get(number, end_s) for number in lane.offers}
                 if not known.keys() >= lane.offers.keys():
                     self._changed()

@@ -102,12 +102,13 @@ class HeldMessages:
         """Queue again the messages for whose mailbox and reason `is_over`. `why` says what ended it."""
         while over := dict(islice(self._over(agent, is_over), _AT_ONCE)):
             held = self._of(agent)
+            # Before the await: a release of the same agent may run meanwhile, and must not report them too.
             for copy in over:
                 del held[copy]
             try:
                 for mailbox, seqs in by_mailbox(over).items():
                     await self._ledger.report(mailbox, seqs, State.QUEUED, reason=why)
-            except BaseException:
+            except BaseException:  # also if cancelled: in the log they are still held
                 held.update(over)
                 raise
 
@@ -290,7 +291,10 @@ class Offering:
         self._tasks = tasks
         self._pumps: set[str] = set()
         self._drawing: list[str] = []
-        """Agents that are requesting messages now. No dialog blocks them, whatever their state says."""
+        """Agents that are requesting messages now. No dialog blocks them, whatever their state says.
+
+        A list, because two requests of one agent may overlap: the end of the first must not remove both.
+        """
         self._numbers = count(1)
         self.gated: Final = HeldMessages(log, ledger)
         self.lanes: Final[defaultdict[str, list[Lane]]] = defaultdict(list)
@@ -387,7 +391,7 @@ class Offering:
         """
         mailbox = self._mailboxes.get(name)
         seqs = [event.seq for event in events]
-        mailbox.hold(lane, seqs)
+        mailbox.hold(lane, seqs)  # Before the first await: no reader may take them in the meantime.
         left: set[int] = set()
         try:
             await self._ledger.report(name, seqs, State.SUBMITTED, lane=lane.word, request=request)

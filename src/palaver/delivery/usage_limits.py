@@ -67,6 +67,7 @@ class UsageLimits:
         self._busy: dict[str, bool] = {}
         """Agents whose messages are being processed, and whether to process them once more."""
         self._is_closed = False
+        # The tasks that this starts run after this method, so they find the switch below.
         for agent in read_agents(log.rows):
             if is_limited(agent) or self._held(agent.name):
                 self._look(agent.name)
@@ -104,7 +105,7 @@ class UsageLimits:
     async def _see_to(self, name: str) -> None:
         try:
             is_first = True
-            while is_first or self._busy[name]:
+            while is_first or self._busy[name]:  # `_look` sets it if something happens at an await below.
                 is_first = self._busy[name] = False
                 agent = read_agent(self._log.rows, name)
                 if agent is not None and is_limited(agent):

@@ -46,6 +46,7 @@ def listen(path: Path) -> socket.socket:
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # `bind` creates the file: until a later `chmod`, others could connect.
         before = os.umask(0o177)
         try:
             at_short_path(path, listener.bind)
@@ -275,7 +276,7 @@ class AgentServer:
         request = request_from_json(line) if line else None
         if request is None or request.type not in _FOR_ALL:
             return size > 0 and await self._pass_on(connection)
-        connection.recv(size)
+        connection.recv(size)  # Not before: the daemon must find the bytes of all other requests.
         if request.type == "show":
             await self._reply(connection, _ok(message=await self._control.show(request.message_id)))
         else:
@@ -324,6 +325,7 @@ class AgentServer:
                         return reader.end(), len(data)
                     if len(data) == _READ_BYTES:
                         return b"", len(data)
+                    # The peeked bytes keep the socket readable, so there is no event to wait for.
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             raise BadRequest("no request came in time: send it at once, in one line") from None

@@ -34,7 +34,8 @@ MODULE: Final = "palaver.holder.codex"
 HARNESS: Final = "codex"
 _LIMIT_INPUT: Final = 1024 * 1024
 _LOCK: Final = "codex-companions.lock"
-_PLACES: Final = 2**40
+_LOCK_BYTES: Final = 2**40
+"""Bytes of the lock file, which has no content: a session locks the one that its hash selects."""
 _TRIES: Final = 5
 """The hook that joins the session as an agent runs at the same time, so the first attempts can be refused."""
 
@@ -80,7 +81,8 @@ def lock_session(home: str, session: str) -> int | None:
     folder = Path(home) / "harness"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    offset = int.from_bytes(hashlib.sha256(session.encode()).digest()[:8], "big") % _PLACES
+    offset = int.from_bytes(hashlib.sha256(session.encode()).digest()[:8], "big") % _LOCK_BYTES
+    # The system releases the lock with the process, however it ends. A file for each session would stay.
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
     except OSError:

@@ -24,7 +24,7 @@ from palaver.harness.codex.launch import (
     read_arguments,
     shell_tip,
 )
-from palaver.home import connect_socket, find_pal
+from palaver.home import connect_socket, find_pal, is_address
 
 # --------------------
 # The address of a Codex app-server, and the last Codex session in a directory.
@@ -32,8 +32,8 @@ from palaver.home import connect_socket, find_pal
 PREFIX: Final = "codex-"
 """The prefix of a server's directory; the rest is random."""
 
-_LIMIT_PATH_BYTES: Final = 100
-_LIMIT_LOOKED_AT: Final = 200
+_LIMIT_SESSIONS: Final = 200
+"""Newest session files to read, of all directories: `resume --last` waits for this search."""
 _LIMIT_LINE_BYTES: Final = 1024 * 1024
 
 
@@ -41,7 +41,8 @@ def codex_address(home: str) -> str:
     """Return a new socket path for a server: in the Palaver home, or under /tmp if that path is too long."""
     name = f"{PREFIX}{secrets.token_hex(6)}"
     path = f"{home}/{NATIVE_FOLDER}/{name}/server.sock"
-    if len(os.fsencode(path)) <= _LIMIT_PATH_BYTES:
+    # Codex uses the path as it is; only our own connections can use a short link to a long path.
+    if is_address(Path(path)):
         return path
     return f"/tmp/palaver-{os.getuid()}/{name}/server.sock"  # noqa: S108 - its directories have mode 0700
 
@@ -50,7 +51,7 @@ def last_codex_session(environment: Mapping[str, str], cwd: str) -> str:
     """Return the session that Codex would resume in a directory; empty if there is no session."""
     folder = environment.get("CODEX_HOME") or f"{environment.get('HOME', '')}/.codex"
     files = sorted(_rollouts(Path(folder) / "sessions"), reverse=True)
-    for _, path in files[:_LIMIT_LOOKED_AT]:
+    for _, path in files[:_LIMIT_SESSIONS]:
         session, where = _head(path)
         if where == cwd:
             return session
@@ -87,11 +88,16 @@ LOG: Final = "server.log"
 
 _PAUSE_S: Final = 0.01
 _STALE_S: Final = 60.0
+"""Seconds. A younger directory may belong to a server that does not listen yet."""
 _END_LIMIT_S: Final = 3.0
-_LOOK_S: Final = 2.0
+"""Seconds from the first SIGTERM to SIGKILL."""
+_CHECK_UI_S: Final = 60.0 if sys.platform == "linux" else 2.0
+"""Seconds between checks whether the terminal UI runs. Linux also sends a signal when it ends."""
 _CANNOT_RUN: Final = 126
+"""The exit status with which a shell reports a program that cannot be run."""
 _SET_PARENT_DEATH_SIGNAL: Final = 1
-_HEARD: Final = (signal.SIGTERM, signal.SIGCHLD)
+"""PR_SET_PDEATHSIG."""
+_HANDLED_SIGNALS: Final = (signal.SIGTERM, signal.SIGCHLD)
 
 
 def start_server(words: list[str], path: Path) -> bool:
@@ -101,22 +107,22 @@ def start_server(words: list[str], path: Path) -> bool:
     """
     make_server_folder(path)
     log = os.open(path.with_name(LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    screen = os.getpid()
-    watch = os.fork()
-    if watch == 0:
+    ui = os.getpid()
+    supervisor = os.fork()
+    if supervisor == 0:
         try:
-            _watch_over(words, log, screen, path)
+            _supervise(words, log, ui, path)
         finally:
             os._exit(_CANNOT_RUN)
     os.close(log)
     limit = time.monotonic() + START_LIMIT_S
     while not listens(path):
-        ended, _ = os.waitpid(watch, os.WNOHANG)
+        ended, _ = os.waitpid(supervisor, os.WNOHANG)
         if ended:
             return False
         if time.monotonic() > limit:
-            os.kill(watch, signal.SIGTERM)
-            os.waitpid(watch, 0)
+            os.kill(supervisor, signal.SIGTERM)
+            os.waitpid(supervisor, 0)
             return False
         time.sleep(_PAUSE_S)
     return True
@@ -138,45 +144,50 @@ def listens(path: Path) -> bool:
     """Return whether a process accepts connections on a socket."""
     try:
         connect_socket(path, can_wait=False).close()
-    except BlockingIOError:
+    except BlockingIOError:  # Its queue of connections is full, so a process has it open.
         return True
     except OSError:
         return False
     return True
 
 
-def _watch_over(words: list[str], log: int, screen: int, path: Path) -> None:
+def _supervise(words: list[str], log: int, ui: int, path: Path) -> None:
     """Run the server until it or the terminal UI ends. It has its own group, so keys do not signal it."""
     os.setpgid(0, 0)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM), 0, 0, 0)
-    ear, mouth = os.pipe()
-    for descriptor in (ear, mouth):
+    # A signal between the conditions of the loop and `select` would not end the `select`: its byte does.
+    wake_read, wake_write = os.pipe()
+    for descriptor in (wake_read, wake_write):
         os.set_blocking(descriptor, False)
-    signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
-    has_end = False
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    must_end = False
 
-    def hear(number: int, frame: object) -> None:
-        nonlocal has_end
-        has_end = has_end or number == signal.SIGTERM
+    def on_signal(number: int, frame: object) -> None:
+        nonlocal must_end
+        must_end = must_end or number == signal.SIGTERM
 
-    for number in _HEARD:
-        signal.signal(number, hear)
+    for number in _HANDLED_SIGNALS:
+        signal.signal(number, on_signal)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     server = os.fork()
     if server == 0:
         _become_server(words, log)
+    # The server does this too. Whichever comes first: `_end` must find the group, or the server stays.
+    with suppress(OSError):
+        os.setpgid(server, server)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)  # Do not keep the terminal open.
-    while not has_end and os.getppid() == screen:
+    # The UI may have ended before `prctl`: then no signal comes, but the parent is another process.
+    while not must_end and os.getppid() == ui:
         if os.waitpid(server, os.WNOHANG)[0]:
             _forget(path)
-            return
-        select.select([ear], [], [], _LOOK_S if sys.platform != "linux" else 60.0)
+            return  # The directory stays: if this was during the start, the UI reads the reason from the log.
+        select.select([wake_read], [], [], _CHECK_UI_S)
         with suppress(BlockingIOError):
-            os.read(ear, 4096)
+            os.read(wake_read, 4096)
     _end(server)
     _forget(path)
     shutil.rmtree(path.parent, ignore_errors=True)
@@ -196,6 +207,7 @@ def _end(server: int) -> None:
 
     A second SIGTERM makes the server stop waiting for its turns.
     """
+    # A server that was not reaped stays in its group; its tools are in the group too, and may end later.
     limit = time.monotonic() + _END_LIMIT_S
     number = signal.SIGTERM
     while True:
@@ -229,7 +241,7 @@ def _become_server(words: list[str], log: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
-        for number in (*_HEARD, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        for number in (*_HANDLED_SIGNALS, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)
         for target, source in ((0, null), (1, log), (2, log)):
@@ -255,8 +267,8 @@ HOOKS: Final = "--hooks"
 USES_BUS: Final = "--uses-bus"
 
 _ASK_LIMIT_S: Final = 2.0
-_CANNOT_RUN_SCREEN: Final = 126
 _LIMIT_REASON_BYTES: Final = 500
+"""The end of the server's log that is shown on the terminal."""
 
 
 def main(words: list[str]) -> NoReturn:
@@ -266,8 +278,9 @@ def main(words: list[str]) -> NoReturn:
     home = os.environ["PALAVER_HOME"]  # `pal` sets it for every agent.
     is_woken = read_arguments(command[1:]).kind is not Kind.HEADLESS
     text = f"{instructions(_own_name(home), is_woken=is_woken)}\n{shell_tip(find_pal())}"
-    if theirs := _own_settings():
-        text = f"{theirs}\n\n{text}"
+    # An option on the command line replaces the user's setting, so ours must contain it.
+    if users_own := _users_instructions():
+        text = f"{users_own}\n\n{text}"
     settings = launch_settings(find_pal(), home, may_use_bus=USES_BUS in options)
     if HOOKS in options:
         settings = (*settings, *hook_settings(find_pal(), home))
@@ -278,21 +291,21 @@ def main(words: list[str]) -> NoReturn:
         os.execvp(command[0], [command[0], *launch.arguments])  # noqa: S606 - no shell is involved
     except OSError as error:
         sys.stderr.write(f"pal: {command[0]} cannot be run: {error.strerror}\n")
-        sys.exit(_CANNOT_RUN_SCREEN)
+        sys.exit(_CANNOT_RUN)
 
 
 def _own_name(home: str) -> str:
     """Ask the daemon for our name: this process already has its seat."""
     try:
-        with connect_socket(Path(home) / "daemon.sock") as asking, asking.makefile("rb") as answers:
-            asking.settimeout(_ASK_LIMIT_S)
-            asking.sendall(b'{"req":1,"op":"whoami"}\n')
-            return str(json.loads(answers.readline())["ok"]["name"])
+        with connect_socket(Path(home) / "daemon.sock") as daemon, daemon.makefile("rb") as replies:
+            daemon.settimeout(_ASK_LIMIT_S)
+            daemon.sendall(b'{"req":1,"op":"whoami"}\n')
+            return str(json.loads(replies.readline())["ok"]["name"])
     except (OSError, ValueError, LookupError, TypeError):
         return "an agent"
 
 
-def _own_settings() -> str:
+def _users_instructions() -> str:
     """Return the instructions from the user's own settings; ours are appended to them."""
     folder = os.environ.get("CODEX_HOME") or f"{os.environ.get('HOME', '')}/.codex"
     try:

@@ -24,6 +24,7 @@ from palaver.protocol.lines import AccompanyOp, HoldOp, Op, op_to_json
 _PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _LONGEST_PAUSE_S: Final = 5.0
 _HURRIED_PAUSE_S: Final = 0.1
+"""Seconds. The longest pause once the agent has exited: only its exit is left to report."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -101,12 +102,13 @@ class HolderConnection:
         while True:
             try:
                 await self._connect()
-                pauses_s = chain(_PAUSES_S, repeat(_LONGEST_PAUSE_S))
                 assert self.held is not None
                 await self._on_held(self.held)
+                # Only now: if an accepted hold is always followed by a failure, the pauses must grow.
+                pauses_s = chain(_PAUSES_S, repeat(_LONGEST_PAUSE_S))
                 await self._is_lost.wait()
             except Unavailable:
-                self.drop()
+                self.drop()  # Not only below: during the pause no request may go to this connection.
                 await self._pause(next(pauses_s))
             except PalaverError as refusal:
                 if self.held is None or isinstance(refusal, NotYou):
@@ -133,7 +135,7 @@ class HolderConnection:
         self._wire = await self._open_wire()
         self.connections += 1
         hold = self._hold
-        if self.held is not None and isinstance(hold, HoldOp):
+        if self.held is not None and isinstance(hold, HoldOp):  # A ticket is valid once; then the secret is.
             hold = msgspec.structs.replace(hold, name=self.held.name, secret=self.held.secret, ticket="")
         answer = _held(await self.ask(hold))
         secret = hold.secret if isinstance(hold, HoldOp) else ""
@@ -207,6 +209,7 @@ class HolderConnection:
                 answer.set_result(line.ok)
 
     def _lose(self, wire: Wire) -> None:
+        # A connection that `drop` closed reports its end late, maybe when the next one is open.
         if wire is self._wire:
             self._wire = None
             self._is_known = False

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Final, NoReturn
 
 from palaver.client.wire import ReplyLine
@@ -36,7 +37,7 @@ def run_headless(program: Program, session: str, ticket: str, home: str) -> int:
         os.close(go)
         seat = os.read(ready, 4096)
         os.close(ready)
-        if not seat:
+        if not seat:  # The holder has ended, or the daemon refused: without a seat it would be no agent.
             os._exit(CANNOT_RUN)
         become(program, seat.strip())
     os.close(ready)
@@ -77,16 +78,17 @@ async def _stand_by(hold: HoldOp, home: str, go: int) -> int:
         reason = "the bus does not answer" if isinstance(error, TimeoutError) else error
         sys.stderr.write(f"pal: {reason}\n")
         return 1
+    # Before the harness may start: the default would end this process, and no exit would be reported.
     for number in _LEFT_TO_IT:
         loop.add_signal_handler(number, lambda: None)
     for number in _PASSED_ON:
-        loop.add_signal_handler(number, os.kill, hold.pid, number)
+        loop.add_signal_handler(number, _signal, hold.pid, number)
     os.write(go, f"{seat}\n".encode())
     os.close(go)
     status = await _end_of(hold.pid)
     await _report_exit(bus, status)
     holding.cancel()
-    return status if status >= 0 else 128 - status
+    return status if status >= 0 else 128 - status  # as a shell shows a signal
 
 
 async def _seat(bus: HolderConnection, holding: asyncio.Task[None], held: asyncio.Event) -> str:
@@ -105,6 +107,11 @@ def _obey(line: ReplyLine, child: int) -> None:
     """Carry out an order of the daemon. There is no terminal here, so only ending is possible."""
     number = {STOP: signal.SIGTERM, KILL: signal.SIGKILL}.get(str(line.verb)) if line.push else None
     if number is not None:
+        _signal(child, number)
+
+
+def _signal(child: int, number: int) -> None:
+    with suppress(ProcessLookupError):  # It has just ended, and its exit is being reported.
         os.kill(child, number)
 
 

@@ -233,7 +233,7 @@ class TerminalLane:
         if isinstance(offer, Done):
             self._settle(in_hand, offer, "")
         elif self._in_hand is None:
-            self._in_hand = in_hand
+            self._in_hand = in_hand  # First: `begin` may call `_end` before it returns.
             self._typist.begin(offer, self._end, lambda step, detail: self._trace(message, step, detail))
         elif offer.is_raw:
             self._settle(in_hand, *self._typist.press_beside(offer))
@@ -449,6 +449,8 @@ class NativeLane:
 
         An open lane stays as it is.
         """
+        # An opening says that this is all the lane knows: the daemon queues other messages again, or makes
+        # them unconfirmed. So an offer in progress must end first.
         async with self._opening:
             await self._at_rest.wait()
             if not self._number and not self._is_closed and self._bus.is_connected:
@@ -554,7 +556,7 @@ class NativeLane:
             if done.answer is TextOutcome.UNCONFIRMED:
                 self._doubt(key, tuple(message.seq for message in messages))
             self._end(lane, offer, messages, done)
-            self._at_rest.set()
+            self._at_rest.set()  # Last: `open` then reports all outcomes, and this must be one of them.
 
     def _trace(self, messages: tuple[NativeOffer, ...], step: str, detail: str = "") -> None:
         self._bus.trace([message.seq for message in messages], step, "native", detail, name=self._name)

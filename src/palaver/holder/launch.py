@@ -127,6 +127,7 @@ def prepare(program: Program, slave: int) -> Waiting:
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     pid = os.fork()
     if pid == 0:
+        # A holder that ends before this call sends no signal, but its pipe closes: the child then ends too.
         if libc is not None:
             libc.prctl(_SET_PARENT_DEATH_SIGNAL, program.last_signal, 0, 0, 0)
         _become(program, slave, go_read, failure_write, (go, failure))
@@ -296,6 +297,7 @@ def start_holders(starts: Sequence[Start], first: HolderProcess) -> Iterator[Hol
     `first` is a holder that is already loading.
     """
     processes = [first, *(HolderProcess(start.home) for start in starts[1:])]
+    # All orders before the first report, or each agent would wait for the start of the one before.
     for start, process in zip(starts, processes, strict=True):
         process.order(msgspec.json.encode(start))
     for start, process in zip(starts, processes, strict=True):

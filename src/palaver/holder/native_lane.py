@@ -205,6 +205,7 @@ class NativeSubagents:
         self._refused.clear()
         for one in self._known.values():
             one.lane.lose()  # Lane numbers are valid on one connection only.
+            # The daemon may be a new one: it gets every begin and status again.
             one.word, one.is_told = None, False
         if not self._is_closed:
             self._spawn(self._change())
@@ -241,7 +242,7 @@ class NativeSubagents:
     def _next(self) -> tuple[str, bool] | None:
         """Return the next change: the key, and whether the sub-agent begins."""
         living = self._integration.subagents()
-        for key in reversed(self._known):
+        for key in reversed(self._known):  # Begun last, ended first: children before their parents.
             one = self._known[key]
             if key not in living:
                 # Its outcomes must be reported before its end.
@@ -308,6 +309,7 @@ class NativeSubagents:
 
     async def _end(self, key: str) -> None:
         one = self._known[key]
+        # A text that waits for its proof may wait long after the end of the sub-agent.
         if not self._integration.is_waiting(key):
             await one.lane.settle()  # Report its outcomes before its end.
         one.lane.lose()  # Accept no more offers.

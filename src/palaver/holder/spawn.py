@@ -94,6 +94,7 @@ def _detach(home: str, orders: int, report: int, waits: int) -> None:
 
 def _shed(home: str, orders: int, report: int) -> None:
     """Drop everything of the caller except the two descriptors."""
+    # First above the numbers that they get below: `dup2` closes what has that number, maybe one of these.
     orders = fcntl.fcntl(orders, fcntl.F_DUPFD, _READY_FD + 1)
     report = fcntl.fcntl(report, fcntl.F_DUPFD, _READY_FD + 1)
     folder = f"{home}/agents"
@@ -105,6 +106,7 @@ def _shed(home: str, orders: int, report: int) -> None:
     for fd, source in ((0, null), (1, null), (2, log), (_START_FD, orders), (_READY_FD, report)):
         os.dup2(source, fd)
     os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
+    # A new program inherits ignored and blocked signals, also those that the caller got from its parent.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -26,6 +26,7 @@ GO: Final = b"\n"
 _GRACE_S: Final = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 _LOOK_S: Final = 60.0
+"""Seconds. Signals and the pipe end a wait at once; this is only its limit."""
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
 _SET_PARENT_DEATH_SIGNAL: Final = 1
@@ -36,26 +37,25 @@ def main(words: list[str]) -> int:
     """Wait for the first byte, run the program, and return its exit status as a shell has it."""
     life, command = int(words[0]), words[1:]
     os.set_inheritable(life, False)
-    ear = _hear()
+    wake_read = _handle_signals()
     if not os.read(life, 1):
         return _CANNOT_RUN
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc is not None:
-        libc.prctl(
-            _SET_CHILD_SUBREAPER, 1, 0, 0, 0
-        )  # Orphans of the program become children of this process.
+        # Orphans of the program become children of this process, so `_kill_all` finds them.
+        libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         if libc is not None:
             libc.prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != parent:
+            if os.getppid() != parent:  # It ended before the call: then no signal comes.
                 os._exit(_CANNOT_RUN)
         _become(command)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)  # The pipes to the runner belong to the program alone.
-    status = _wait(child, ear, life)
+    status = _wait(child, wake_read, life)
     _kill_all(child)
     return status if status >= 0 else 128 - status
 
@@ -63,20 +63,21 @@ def main(words: list[str]) -> int:
 _is_asked_to_end = False
 
 
-def _hear() -> int:
+def _handle_signals() -> int:
     """Let signals end a wait; return the descriptor that becomes readable then."""
-    ear, mouth = os.pipe()
-    for descriptor in (ear, mouth):
+    # A signal that comes just before `select` would not end it: its byte in the pipe does.
+    wake_read, wake_write = os.pipe()
+    for descriptor in (wake_read, wake_write):
         os.set_blocking(descriptor, False)
-    signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
 
-    def hear(number: int, frame: object) -> None:
+    def on_signal(number: int, frame: object) -> None:
         global _is_asked_to_end  # noqa: PLW0603 - a signal handler of a program that does only this
         _is_asked_to_end = _is_asked_to_end or number != signal.SIGCHLD
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-        signal.signal(number, hear)
-    return ear
+        signal.signal(number, on_signal)
+    return wake_read
 
 
 def _become(command: list[str]) -> NoReturn:
@@ -93,7 +94,7 @@ def _become(command: list[str]) -> NoReturn:
         os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN)
 
 
-def _wait(child: int, ear: int, life: int) -> int:
+def _wait(child: int, wake_read: int, life: int) -> int:
     """Wait until the program has ended; return its status, negative for a signal."""
     deadline: float | None = None
     while True:
@@ -108,11 +109,11 @@ def _wait(child: int, ear: int, life: int) -> int:
         left_s = _LOOK_S if deadline is None else deadline - time.monotonic()
         if left_s <= 0:
             return _kill_child(child)
-        ready, _, _ = select.select([ear, life], [], [], left_s)
+        ready, _, _ = select.select([wake_read, life], [], [], left_s)
         if life in ready and not os.read(life, 1):
             return _kill_child(child)
         with suppress(BlockingIOError):
-            os.read(ear, 4096)
+            os.read(wake_read, 4096)
 
 
 def _kill_child(child: int) -> int:

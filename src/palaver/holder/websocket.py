@@ -91,6 +91,7 @@ class WebSocket(asyncio.Protocol):
         if frame.opcode is Opcode.CLOSE:
             self._give_up(_GONE)
         elif frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            # Binary messages are collected too, and dropped: their later pieces look like those of a text.
             if frame.opcode is not Opcode.CONT:
                 self._kind = frame.opcode
             self._pieces.append(bytes(frame.data))
@@ -123,6 +124,7 @@ async def open_websocket(
         raise Disconnected(f"no process listens at {path}: {error.strerror}") from error
     _, websocket = await loop.create_unix_connection(lambda: WebSocket(on_text, on_lost), sock=plain)
     try:
+        # Shielded: `connection_lost` would take a cancelled `is_open` for the end of an open connection.
         async with asyncio.timeout(_OPEN_LIMIT_S):
             await asyncio.shield(websocket.is_open)
     except TimeoutError:

@@ -74,7 +74,7 @@ class Presence:
         self._parents.pop(agent.name, None)
         seat = None if agent.left or agent.remote else agent.seat
         if seat is not None and self._ended.get(agent.name) == seat:
-            return  # Its holder is still within the grace period.
+            return  # That process has ended; its grace period or a connection goes on.
         self._ended.pop(agent.name, None)
         known = self._seats.get(agent.name)
         if known != seat:
@@ -120,6 +120,8 @@ class Presence:
                 self._timers[name] = self._call_later(LINK_GRACE_S, lambda: self._never_reported(name, seat))
             elif name not in self._links:
                 self._gone(name, seat, "its process ended")
+            else:
+                self._ended[name] = seat  # Reported when its last connection is lost too.
 
     def _never_reported(self, name: str, seat: Seat) -> None:
         del self._timers[name]
@@ -131,6 +133,7 @@ class Presence:
             self._watch.remove(seat)
 
     def _start_timer(self, name: str) -> None:
+        self._stop_timer(name)  # That of its holder, whose end `_grace_over` reports as well.
         self._timers[name] = self._call_later(LINK_GRACE_S, lambda: self._grace_over(name))
 
     def _stop_timer(self, name: str) -> None:
@@ -139,8 +142,11 @@ class Presence:
 
     def _grace_over(self, name: str) -> None:
         del self._timers[name]
-        if name not in self._seats:
-            self._gone(name, None, "its connection was lost")
+        if name in self._seats:
+            return
+        # With the seat that the log still has: the broker takes another one for a newer process.
+        seat = self._ended.get(name)
+        self._gone(name, seat, "its connection was lost" if seat is None else "its process ended")
 
 
 # --------------------

@@ -79,7 +79,7 @@ class SignIn:
 
     async def ended(self) -> CodeEnd:
         """Wait until the code is entered, or ends in another way, except by its time."""
-        return await asyncio.shield(self._ended)
+        return await asyncio.shield(self._ended)  # A caller that is cancelled must not cancel the result.
 
     async def granted(self) -> Grant | None:
         """Wait for the person's reply, in the name of the browser; None if it is no."""
@@ -122,6 +122,7 @@ class SignIns:
         if code is None or code.end_ms <= self._clock.now_ms():
             self._open = None
             raise WhoAreYou("no code is open: run 'pal web' at a terminal, and type its code here")
+        # By their hashes: `compare_digest` raises TypeError for a text that is not ASCII.
         if not secrets.compare_digest(_hash(_plain(written)), _hash(code.code)):
             code.wrong += 1
             if code.wrong < LIMIT_WRONG:
@@ -221,7 +222,7 @@ class WebSessions:
         self._used[session.id] = now_ms
         stored = next((one.used_ms for one in self._sessions or () if one.id == session.id), now_ms)
         if abs(now_ms - stored) >= _SAVE_MS:
-            with suppress(StorageFailed):
+            with suppress(StorageFailed):  # The stored time stays old, so the next use tries again.
                 async with self._lock:
                     await self._write(self.all())
 
@@ -237,6 +238,7 @@ class WebSessions:
             used_ms=now_ms,
             is_read_only=is_read_only,
         )
+        # The list is read inside the lock: two writes that begin with the same list would lose a session.
         async with self._lock:
             await self._write((*self.all(), session))
         return grant, session

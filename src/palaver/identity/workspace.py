@@ -53,6 +53,7 @@ _LIMIT_FILE_BYTES: Final = 4096
 _LIMIT_PATH_BYTES: Final = 4096
 _THREADS: Final = 4
 _LIMIT_S: Final = 5.0
+"""Seconds after which a caller no longer waits for the file system."""
 # Do not follow a link at the last step, and do not block: a pipe or a device opens at once, and is then
 # refused.
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -150,7 +151,9 @@ class Workspaces:
         """
         try:
             async with asyncio.timeout(self._limit_s):
+                # `tell` releases it when the thread ends, which may be after the timeout.
                 await self._turns.acquire()
+                # Shielded: after a timeout `tell` still sets the result, which fails on a cancelled future.
                 return await asyncio.shield(self._look(path, is_exact=is_exact, home=home))
         except TimeoutError:
             raise TooSlow(f"the file system does not respond for {path}; try again later") from None
@@ -177,7 +180,7 @@ class Workspaces:
                 loop.call_soon_threadsafe(tell, found)
 
         # A daemon thread: one that hangs must not keep the program from ending.
-        threading.Thread(target=look, name="places", daemon=True).start()
+        threading.Thread(target=look, name="workspaces", daemon=True).start()
         return answer
 
 

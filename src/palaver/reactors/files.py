@@ -31,6 +31,7 @@ from palaver.state.rows import PUSHED, deliverable, kind_of_key
 # writes its file if it is missing. So a full or slow disk blocks nothing, and a file may be missing.
 
 _LIMIT_WAITING: Final = 10_000
+"""Copies that wait for the disk. A removal is always accepted: its text must not stay readable."""
 
 _logger: Final = logging.getLogger("palaver")
 
@@ -84,7 +85,7 @@ class MessageFiles:
         self._mail.turn(is_on=bool(self._in_terminals))
 
     def _follow_redacted(self, events: Sequence[Event]) -> None:
-        for event in events:  # After the waiting writes, so that none of them recreates the file.
+        for event in events:  # In the queue of the writes, so that no earlier write recreates the file.
             removed = body_as(event, TextRemoved)
             found = [self._log.event(seq) for seq in removed.copies]
             ids = [removed.id, *(copy.id for copy in found if copy is not None)]
@@ -97,6 +98,7 @@ class MessageFiles:
         self._start()
 
     def _start(self) -> None:
+        # One task at a time: two threads could write and remove the file of one message in any order.
         if self._waiting and (self._writing is None or self._writing.done()):
             self._writing = self._tasks.create_task(self._write())
 
@@ -130,15 +132,21 @@ def remove_files(home: Path, ids: Iterable[str]) -> None:
 
 
 def _write_all(home: str, batch: Iterable[_FileCopy | _Removal]) -> None:
+    can_write = True
     for one in batch:
-        if isinstance(one, _Removal):
-            remove_message(home, one.id)
-            continue
         try:
-            write_message(home, one.agent, one.id, one.ts, format_message_file(one.text))
+            if isinstance(one, _Removal):
+                remove_message(home, one.id)
+            elif can_write:
+                write_message(home, one.agent, one.id, one.ts, format_message_file(one.text))
         except OSError as error:
+            if isinstance(one, _Removal):
+                _logger.warning("the file of message %s cannot be removed: %s", one.id, error.strerror)
+                continue
             _logger.warning("no file for message %s to %s: %s", one.id, one.agent, error.strerror)
-            return  # the others would fail too, and each file is written when its message is typed
+            # The other files would fail too, and each is written when its message is typed. Removals go on:
+            # no later event repeats them, and a removed text must not stay readable.
+            can_write = False
 
 
 # --------------------

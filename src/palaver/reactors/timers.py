@@ -103,6 +103,7 @@ _logger: Final = logging.getLogger("palaver.watches")
 _TRY_AGAIN_MS: Final = 1000
 """Delay before a retry when the broker could not do what was due."""
 _LONGEST_S: Final = 24 * 3600.0
+"""Longest timer of a room. When it rings and nothing is due, the next one is set."""
 _LOOK_BACK: Final = 100
 """Number of newest events per type that are checked after a start; unwritten notices are among them."""
 
@@ -214,6 +215,7 @@ class Sticks:
         if (timer := self._timers.pop(room.id, None)) is not None:
             timer.cancel()
         times_ms = [at_ms for at_ms, _ in self._due(room)]
+        # While `_act` runs it sets the next timer itself: another one would submit the same requests.
         if times_ms and room.id not in self._busy:
             wait_ms = max(min(times_ms) - self._clock.now_ms(), at_least_ms, 0)
             wait_s = min(wait_ms / 1000, _LONGEST_S)
@@ -349,7 +351,10 @@ class Reminders:
             await self._news.wait()
             self._news.clear()
             self._agent_events.turn(is_on=has_reminders(self._log.rows))
-            agents, self._agents = self._agents, set()
+            agents, self._agents = (
+                self._agents,
+                set(),
+            )  # Exchanged: events at an await below add to the new set.
             for agent in agents:
                 for name, seq in due_reminders(self._log.rows, agent):
                     if (wait_ms := self._wait_ms(name, seq)) > 0:

@@ -559,7 +559,7 @@ class AutomaticTurns:
         accepted = self._accepted.get(target)
         triage = "" if accepted is None else accepted.triage
         job = await self._begin(target, plan.batch, triage, plan.config)
-        self._accepted.pop(target, None)
+        self._accepted.pop(target, None)  # Not before: if the start cannot be written, no second triage runs.
         return job
 
     def _begin_triage(self, target: Target, plan: TurnPlan) -> TriageJob:
@@ -634,6 +634,7 @@ class AutomaticTurns:
 
     async def _write_start(self, request: StartTurn) -> object:
         """Write the start of a turn. If the request for its job is cancelled meanwhile, the turn fails."""
+        # Shielded: a write that is cancelled may be stored all the same, and no runner would end that turn.
         writing = asyncio.ensure_future(self._submit(request))
         try:
             return await asyncio.shield(writing)

@@ -281,7 +281,7 @@ class PermissionService:
     async def _closed(self, pending: Pending, *, is_told: bool) -> PermissionVerdict:
         book = self._book
         if not pending.decided.done():
-            pending.decided.set_result(None)
+            pending.decided.set_result(None)  # Before the first await: from now on no decision is accepted.
             book.close(pending, "no person answered it in time, so it was denied")
             await self._write(pending, DENY, "timeout")
             if not is_told:

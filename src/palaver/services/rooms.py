@@ -409,7 +409,7 @@ class Waits:
         try:
             yield
         finally:
-            if self.open[who] is own:
+            if self.open.get(who) is own:  # A repeat may have begun, and even ended, in the meantime.
                 del self.open[who]
 
     async def _ask(self, caller: Caller, request: Claim, key: bytes | None) -> Turn:

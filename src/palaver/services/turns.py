@@ -400,7 +400,7 @@ class TurnService:
         seat = anchor_for_child(runner, ancestors(pid), self._seats)
         if not job:
             process = TurnProcess(seat=seat, agent=name, session=session, turn=turn)
-            await self._runners.put_turn(process)
+            await self._runners.put_turn(process)  # First: it must act as the agent also after a restart.
         self._begin(seat, TurnSeat(agent=self._agent(name), session=session, is_triage=bool(job)), job, turn)
 
     def _begin(self, seat: Seat, turn_seat: TurnSeat, job: int, turn: int) -> None:

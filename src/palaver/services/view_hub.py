@@ -47,6 +47,7 @@ LIMIT_CONTINUED: Final = 2000
 FLOOD_A_SECOND: Final = 20
 """Changes in a second while each has many events: a record costs more than its events."""
 _MANY_EVENTS: Final = 150
+"""Events in one record from which on the pace is that of a flood."""
 _FULL_RECORD: Final = 500
 """Events that do not wait for a longer pause: the log has only the newest ones in memory."""
 _LIMIT_EVENTS: Final = 1000
@@ -471,6 +472,7 @@ class ViewHub:
             self.end()
 
     async def _begin(self) -> None:
+        # Before everything is read: an event in between is then read twice, and not missed.
         self._seq = self._queries.last()
         # A copy: agents may join meanwhile.
         for at, agent in enumerate(tuple(self._sources.directory.all())):
@@ -520,7 +522,7 @@ class ViewHub:
         at_s = self._clock.monotonic_s() + wait_s
         if self._timer is not None:
             if self._timer_s <= at_s:
-                return
+                return  # The earlier ring leads to `_serve`, which sets the timer again.
             self._timer.cancel()
         self._timer_s = at_s
         self._timer = self._call_later(max(0.0, wait_s), self._ring)
@@ -560,8 +562,8 @@ class ViewHub:
     def _watch_agent(self, agent: Agent) -> None:
         limit_ms = self._facts.stale_after_ms
         if limit_ms and agent.state == AgentState.ACTIVE and not agent.left:
-            at_ms = agent.since + limit_ms + 1
-            if at_ms > self._clock.now_ms():
+            at_ms = agent.since + limit_ms + 1  # An agent is stale after more than the limit.
+            if at_ms > self._clock.now_ms():  # Else it is stale already, and would be due in every round.
                 self._due.put(at_ms, "agent", agent.name)
 
     def _watch_room(self, room: Room) -> None:

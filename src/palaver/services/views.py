@@ -87,9 +87,12 @@ from palaver.state.watches import walk
 _LATELY: Final = 200
 """Messages of a sender that are searched for the last one to each recipient."""
 _RECENT: Final = 3
-_LOOKED_AT: Final = 50
+"""Newest messages of an agent that are listed with it."""
+_LIMIT_SEARCHED: Final = 50
+"""Waiting messages that are searched for one that shows why an agent's mail waits."""
 _DAY_MS: Final = 24 * 3600 * 1000
 _ENDED_MS: Final = 3600 * 1000
+"""How long an ended sub-agent is listed."""
 _NAMED_WAITS: Final = 3
 """Recipients of a recent message that are named with the reason why it waits."""
 _LISTED_WAITS: Final = 50
@@ -169,7 +172,7 @@ def _is_asleep(services: Services, agent: Agent) -> bool:
     if not services.delivery.levels(agent.name):
         return False  # Without a lane no gate holds anything: do not read a mailbox that no one empties.
     rows = services.queries.rows
-    for mail in islice(read_mail(rows, agent.name), _LOOKED_AT):
+    for mail in islice(read_mail(rows, agent.name), _LIMIT_SEARCHED):
         entry = read_entry(rows, mail.seq, agent.name) if mail.is_gated else None
         if entry is not None and entry.reason == ASLEEP:
             return True
@@ -380,13 +383,13 @@ def open_mail(
     return found
 
 
-def _archived_mail(services: Services, name: str, behind: Sequence[Event], limit: int) -> list[Event]:
-    """Return the newest open archived messages before the others, up to `limit` together with them."""
-    before = min(services.queries.archived() + 1, behind[0].seq if behind else sys.maxsize)
-    if before == 1 or len(behind) == limit:
+def _archived_mail(services: Services, name: str, newer: Sequence[Event], limit: int) -> list[Event]:
+    """Return the newest open archived messages before the newer ones, up to `limit` together with them."""
+    before = min(services.queries.archived() + 1, newer[0].seq if newer else sys.maxsize)
+    if before == 1 or len(newer) == limit:  # Seqs begin with 1, so there is nothing before it.
         return []
     seqs = sorted({mail.seq for mail in read_mail(services.queries.rows, name) if mail.seq < before})
-    return list(filter(None, map(services.queries.event, seqs[len(behind) - limit :])))
+    return list(filter(None, map(services.queries.event, seqs[len(newer) - limit :])))
 
 
 async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
@@ -461,7 +464,7 @@ def _wait_of_copies(services: Services, event: Event, copies: Iterable[str], sta
 def _first_wait(services: Services, name: str) -> WaitReason | None:
     """Return why an agent has not seen the first of its waiting messages, including held ones."""
     # Messages that were answered unread do not wait.
-    copies = islice(_open_copies(services.queries.rows, name), _LOOKED_AT)
+    copies = islice(_open_copies(services.queries.rows, name), _LIMIT_SEARCHED)
     return next(filter(None, (wait_of(services, seq, mailbox) for mailbox, seq in copies)), None)
 
 
@@ -534,7 +537,9 @@ async def daemon_view(services: Services) -> DaemonView:
 # Details of an agent for its page: queue, gates and terminal. Changes nothing.
 
 _ASK_S: Final = 1.0
-_TOLD: Final = ("cols", "rows", "last_activity")
+"""Seconds that a page waits for the holder: it is then shown without the holder's part."""
+_HOLDER_FIELDS: Final = ("cols", "rows", "last_activity")
+"""The fields of the holder's reply that replace ours."""
 
 
 async def queue_view(rows: Rows, agent: Agent) -> dict[str, int]:
@@ -607,7 +612,7 @@ async def terminal_view(services: Services, agent: Agent) -> TerminalView:
         told = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
     except (Unavailable, NotFound):
         return view
-    fields = {key: told.ok[key] for key in _TOLD if isinstance(told.ok.get(key), int)}
+    fields = {key: told.ok[key] for key in _HOLDER_FIELDS if isinstance(told.ok.get(key), int)}
     return msgspec.structs.replace(view, **fields)
 
 

@@ -78,6 +78,7 @@ def names_of(process: ProgramNames) -> set[str]:
 def is_shell(process: ProgramNames) -> bool:
     """Return whether a shell might run the text that is typed into it: itself or a program it forwards to."""
     names = names_of(process)
+    # GNU screen calls its background process SCREEN.
     return bool(names & HANDING_ON) or "SCREEN" in names or reads_commands(process)
 
 

@@ -175,6 +175,7 @@ class Viewer:
             return
         if self._out_bytes + len(frames) > _LIMIT_OUT_BYTES:
             self._is_behind = True
+            # Replies and controls stay: the screen that is sent later does not replace them.
             self._out = deque(piece for piece in self._out if piece[0] != DATA)
             self._out_bytes = sum(map(len, self._out))
             return
@@ -346,6 +347,7 @@ class Viewers:
         return len(self._viewers)
 
     def __iter__(self) -> Iterator[Viewer]:
+        # A copy: a viewer whose connection fails leaves during the iteration.
         return iter(list(self._viewers))
 
     @property

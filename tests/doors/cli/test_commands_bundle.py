@@ -375,6 +375,18 @@ async def test_excerpts_from_the_client_are_stored_and_shown(stage: Stage) -> No
     ]
 
 
+async def test_entry_with_unknown_tools_is_shown_without_them(stage: Stage) -> None:
+    under_claude(stage)
+    entry: dict[str, object] = {"number": 1, "role": "user", "text": "hi", "tools": ["Bash", None]}
+    taken = Excerpt(agent="luna", first=1, last=1, level="detailed", entries=(entry,))
+    stage.environment[EXCERPTS] = str(stage.cwd / "taken")
+    (stage.cwd / "taken").write_bytes(msgspec.json.encode([taken]))
+
+    key = await created(stage, "How", "--transcript", "1:detailed")
+
+    assert (await stage.run("show", key, "--full")).text.splitlines()[-1] == "[1] user: hi"
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"5", b"\xff", b'[{"agent":"nova"}]', b"[" * 5000])
 async def test_excerpts_that_do_not_match_the_request_are_refused(stage: Stage, content: bytes) -> None:
     under_claude(stage)

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from tests.daemon.stage import wait_until
 from tests.holder.stage import PROGRAMS
 from tests.limits import LIMIT_S
 
+from palaver.holder import codex_start
 from palaver.holder.codex_start import MODULE, make_server_folder
 
 
@@ -169,3 +170,33 @@ def test_folders_of_ended_servers_are_removed(tmp_path: Path) -> None:
         "codex-new",
         "keep",
     ]
+
+
+def test_server_that_is_still_starting_ends_with_its_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "native" / "codex-slow" / "server.sock"
+    path.parent.mkdir(parents=True)
+    pid = tmp_path / "pid"
+
+    def start_slowly(words: list[str], log: int) -> NoReturn:
+        pid.write_text(str(os.getpid()))
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        while True:  # It has not reached its own process group.
+            signal.pause()
+
+    monkeypatch.setattr(codex_start, "_become_server", start_slowly)
+    supervisor = os.fork()
+    if supervisor == 0:
+        try:
+            codex_start._supervise(["codex"], os.open(os.devnull, os.O_WRONLY), 0, path)
+        finally:
+            os._exit(0)
+
+    os.waitpid(supervisor, 0)
+    wait_until(lambda: pid.exists() and pid.read_text())
+    was_alive = is_alive(int(pid.read_text()))
+    if was_alive:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+    assert not was_alive

@@ -1,7 +1,6 @@
 """The commands that archive, back up, export, import and redact events."""
 
 import asyncio
-import glob
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, closing
@@ -14,6 +13,7 @@ from palaver.doors.cli.call import Call
 from palaver.doors.cli.events import LOG_COMMANDS, query_from, time_from
 from palaver.doors.cli.spec import Command, Option, Positional, format_argv
 from palaver.errors import UsageError
+from palaver.home import remove_message
 from palaver.protocol.agents import Standing
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import Query
@@ -213,8 +213,6 @@ _SEQ: Final = re.compile(r"#?([0-9]{1,15})", re.ASCII)
 _PAGE: Final = 1000
 _SHOWN: Final = 10
 """How many seqs a warning names."""
-_ID_END: Final = 8
-"""How many characters of a message's id are in the name of its file."""
 
 
 async def archive(call: Call) -> int:
@@ -366,12 +364,7 @@ def _warn_unredacted(call: Call, left: Mapping[int, str]) -> None:
 
 def _remove_files(home: Path, events: Sequence[Event]) -> int:
     """Remove the files that terminal agents received for these messages; return the number of files."""
-    count = 0
-    for event in events:
-        for path in (home / "messages").glob(f"*/*{glob.escape(event.id[-_ID_END:])}.md"):
-            path.unlink(missing_ok=True)
-            count += 1
-    return count
+    return sum(remove_message(str(home), event.id) for event in events)
 
 
 def _seqs(seqs: Sequence[int]) -> str:

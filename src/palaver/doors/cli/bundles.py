@@ -15,6 +15,7 @@ from palaver.doors.cli.events import event_text
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.threads import session_of_agent
 from palaver.errors import BadRequest, MessageTooLarge, NotFound, NotPerson, UsageError
+from palaver.harness.hooks import as_list
 from palaver.harness.registry import EXCERPT_VERB, EXCERPTS, ExcerptOrder, order_to_word
 from palaver.protocol.agents import Agent
 from palaver.protocol.bundles import (
@@ -571,8 +572,8 @@ def content_lines(call: Call, bundle: Bundle) -> Iterator[list[str]]:
 
 def _entry_lines(entry: dict[str, object]) -> Iterator[str]:
     yield f"[{entry.get('number')}] {entry.get('role')}: {entry.get('text')}"
-    tools = entry.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
+    # The client wrote the entries, and the broker checks only their number and size: any field may be odd.
+    for tool in as_list(entry.get("tools")):
         yield f"    {tool.get('name')} {tool.get('input')}".rstrip()
         if tool.get("output"):
             yield f"    {'✗' if tool.get('is_error') else '→'} {tool['output']}".rstrip()

@@ -173,7 +173,7 @@ async def start(call: Call) -> int:
     """Let the client start the runner, unless there is one."""
     require(call.caller, Standing.HUMAN, "turn start")
     _check_person(call, "start")
-    chain = call.connection.peer.chain(lambda process: True)
+    chain = call.connection.peer.chain(lambda process: True)  # the client: it or its child claims the ticket
     if not chain:
         raise WhoAreYou("the calling process is not visible to the daemon, so it cannot start the runner")
     try:
@@ -184,8 +184,8 @@ async def start(call: Call) -> int:
         else:
             await call.say(str(error))
         return 0
-    flags = [flag for flag in ("--foreground",) if call.parsed.has(flag)]
-    call.connection.run_here(_RUNNER, "--ticket", ticket, *flags, *(["--json"] if call.is_json else []))
+    foreground = ["--foreground"] if call.parsed.has("--foreground") else []
+    call.connection.run_here(_RUNNER, "--ticket", ticket, *foreground, *(["--json"] if call.is_json else []))
     return 0
 
 
@@ -213,7 +213,7 @@ def _check_person(call: Call, verb: str) -> None:
 # --------------------
 # Configuration.
 
-_WORDS: Final[dict[str, object]] = {
+_VALUES: Final[dict[str, object]] = {
     "on": True,
     "off": False,
     "inherit": None,
@@ -224,7 +224,7 @@ _WORDS: Final[dict[str, object]] = {
 _JSON_STARTS: Final = ("{", "[", '"')
 """Characters that begin JSON and no session."""
 _KEYS: Final = frozenset(one.encode_name for one in msgspec.structs.fields(TurnConfig)) | {"triageRules"}
-"""The keys of a configuration."""
+"""The keys of a configuration. `triageRules` is the path broker's form of `accept` and `reject`."""
 _OPTIONS: Final = (
     *("--triage-model", "--debounce-ms", "--max-batch", "--triage-timeout", "--timeout", "--accept"),
     "--reject",
@@ -254,12 +254,12 @@ def wanted_config(parsed: Parsed) -> tuple[str, str, object]:
     """Return the agent, the session (empty for the agent) and the value of `pal turn set`."""
     agent, *rest = parsed.positionals
     value: object = None
-    has_value = bool(rest) and (rest[-1] in _WORDS or rest[-1].startswith(_JSON_STARTS))
+    has_value = bool(rest) and (rest[-1] in _VALUES or rest[-1].startswith(_JSON_STARTS))
     is_json = False
     if has_value:
         written = rest.pop()
         is_json = written.startswith(_JSON_STARTS)
-        value = _json_value(written) if is_json else _WORDS[written]
+        value = _json_value(written) if is_json else _VALUES[written]
     if len(rest) > 1:
         raise UsageError(f"{shown(rest[1])} is not on, off, inherit or JSON; nothing was changed")
     session = rest[0] if rest else ""
@@ -312,6 +312,9 @@ def _config_text(call: Call, config: TurnConfig) -> str:
 
 # --------------------
 # Turns on demand, counters, and the list of sessions.
+
+_TIMED: Final = {"waiting": "until", "running": "since"}
+"""The states with a time, and its preposition."""
 
 
 async def run(call: Call) -> int:
@@ -374,7 +377,3 @@ def _state(call: Call, one: TurnSessionView) -> str:
     if not one.until_ms or one.state not in _TIMED:
         return one.state
     return f"{one.state} {_TIMED[one.state]} {call.clock_time(one.until_ms)}"
-
-
-_TIMED: Final = {"waiting": "until", "running": "since"}
-"""The states with a time, and its preposition."""

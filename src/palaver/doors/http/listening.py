@@ -182,7 +182,7 @@ class Listening:
         finally:
             self._listener.close()
             self._tools.close()
-            self._server.ready.set()
+            self._server.ready.set()  # `start` waits for it, also if the server has failed.
             self._ended.set()
 
 

@@ -253,6 +253,7 @@ class Webhooks:
             raise WebhookRefusal(401, "who_are_you", sentence)
 
     async def _route(self, webhook: Webhook, path: str, headers: RawHeaders, body: bytes) -> HttpReply:
+        # The proof comes first: other requests must not use up the rate of the service.
         self._check_proof(webhook, headers, body)
         if wait_s := self._rates.wait_s(webhook.service):
             raise WebhookRefusal(

@@ -305,7 +305,7 @@ _Handler: TypeAlias = Callable[[_Request], Awaitable[Answer]]
 
 
 async def _send(request: _Request) -> Answer:
-    request.frame.text("from")
+    request.frame.text("from")  # Read later, but checked first: an error names the first missing field.
     to = request.frame.text("to").strip("/")
     if not to:
         raise BadRequest("to is required")
@@ -318,7 +318,7 @@ async def _broadcast(request: _Request) -> Answer:
 
 async def _route_to_path(request: _Request) -> Answer:
     frame = request.frame
-    frame.text("from")
+    frame.text("from")  # as in `_send`
     path, source = frame.text("path"), frame.optional("source") or OUTSIDE
     return Answer(fields=_flat(await _route(request, path, source, frame.optional("externalId"))))
 

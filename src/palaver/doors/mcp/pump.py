@@ -212,6 +212,7 @@ class PumpCaller:
             return self._look(session)
         own = free_session(self._services, anchor.harness, anchor.session)
         request = Join(harness=anchor.harness, seat=anchor.seat, session=own)
+        # `key` belongs to the request of the tool itself, which is submitted next.
         own_key = hashlib.sha256(key + b"join").digest()[:16]
         with suppress(AlreadyJoined):  # Another call of this session, or a hook, has joined meanwhile.
             await self._services.broker.submit(who_joins(caller), request, key=own_key)
@@ -229,6 +230,7 @@ class PumpCaller:
 
 _MCP: Final = ("mcp",)
 _LIMIT_OPEN: Final = 256
+"""Requests without a reply, and lines that are not taken yet: from there on the client is not read from."""
 _LIMIT_WAITING: Final = 128
 """Calls that may wait at the same time. The other open requests end soon, so a line that cancels a wait is
 always read."""
@@ -340,7 +342,7 @@ class PumpConnection(asyncio.Protocol):
             session_class = await self._door.loader.session_class()
         except ImportError as error:
             self._exit(1, Unavailable(f"the tools cannot be loaded: {error}"))
-            raise
+            raise  # The task group logs it, with the traceback.
         if self._is_lost:
             return
         services = self._door.services

@@ -278,6 +278,7 @@ class CodexInjections:
     async def _send(self, thread: str, text: str, key: str) -> str:
         """Send a text to a thread; return why it was not accepted, or an empty string."""
         reason = ""
+        # A turn may end or begin while the request is on its way: then it is refused, and the next one fits.
         for _ in range(_TRIES):
             level = self._threads.level_of(thread)
             if not level.gate.is_open:
@@ -296,6 +297,7 @@ class CodexInjections:
         """Add the text to the running turn, or start a turn with it."""
         known, turn = self._texts[key], self._threads.turn_in(thread)
         if turn:
+            # Before the request: the turn may end before the response, and then its texts are looked for.
             known.turn = turn
             await self._client.ask(*wire.steer_turn(thread, turn, text, key))
             return

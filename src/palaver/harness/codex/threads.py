@@ -271,6 +271,7 @@ def result_as(raw: msgspec.Raw, kind: type[T]) -> T:
 _UNSTEERABLE: Final = frozenset({"contextCompaction", "enteredReviewMode"})
 """Item types during which Codex accepts no text."""
 _SHELL_WORDS: Final = 3
+"""The shell, its option and the command."""
 _SHELLS: Final = frozenset(
     f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("sh", "bash", "zsh")
 )
@@ -556,7 +557,7 @@ _CLOSED: Final = frozenset({"thread/closed", "thread/deleted"})
 _BEGINNINGS: Final = frozenset({"thread/started", "thread/status/changed", "turn/started"})
 _ENDED: Final = 50
 """Ended turns to remember: an older result can arrive after the report of the end."""
-_NO_TALK: Final = ThreadState(is_loaded=False)
+_NO_THREAD: Final = ThreadState(is_loaded=False)
 """Represents a thread that does not exist. It must not be changed."""
 
 
@@ -566,7 +567,7 @@ class Threads:
     def __init__(self, only: str = "") -> None:
         """`only` is the id of the agent's thread, if no other thread may be the agent's."""
         self._only = only
-        self._talks: dict[str, ThreadState] = {}
+        self._states: dict[str, ThreadState] = {}
         self._others: set[str] = set()
         """Threads to ignore: titles, reviews, and those of other users."""
         self._refused: set[str] = set()
@@ -583,12 +584,12 @@ class Threads:
     @property
     def is_busy(self) -> bool:
         """Whether a turn is running."""
-        return self._talk(self.current).is_active
+        return self._state_of(self.current).is_active
 
     @property
     def is_loading(self) -> bool:
         """Whether the agent's thread exists but cannot be written to yet."""
-        return self.current in self._talks and not self._talks[self.current].is_loaded
+        return self.current in self._states and not self._states[self.current].is_loaded
 
     # Updates
 
@@ -599,14 +600,14 @@ class Threads:
     def found(self, thread: CodexThread) -> bool:
         """Add or update a thread; return True if it has just become the agent's."""
         self._refused.discard(thread.id)
-        is_below = thread.is_subagent and (thread.parent_thread_id or "") in self._talks
+        is_below = thread.is_subagent and (thread.parent_thread_id or "") in self._states
         if not is_below and (not thread.is_ours or self._only not in ("", thread.id)):
             self._others.add(thread.id)
             return False
-        talk = self._talks.setdefault(thread.id, ThreadState())
-        talk.set_status(thread.status)
+        state = self._states.setdefault(thread.id, ThreadState())
+        state.set_status(thread.status)
         if is_below:
-            talk.parent, talk.role = thread.parent_thread_id or "", thread.agent_role or ""
+            state.parent, state.role = thread.parent_thread_id or "", thread.agent_role or ""
             return False
         is_new = thread.id != self.current
         self.current = thread.id
@@ -617,15 +618,15 @@ class Threads:
         thread = thread or self.current
         if self.has_ended(turn):
             return ThreadNews(thread=thread, seen=keys_of(turn), ended=turn.id)
-        talk = self._talks.setdefault(thread, ThreadState())
+        state = self._states.setdefault(thread, ThreadState())
         if turn.status == "inProgress":
-            talk.is_active = True
-            talk.begin_turn(turn.id)
+            state.is_active = True
+            state.begin_turn(turn.id)
             for item in turn.items:
                 if item.get("status") == "inProgress":
-                    talk.begin_item(item)
+                    state.begin_item(item)
         else:
-            talk.end_turn({"id": turn.id, "error": turn.error}, self._resets_at)
+            state.end_turn({"id": turn.id, "error": turn.error}, self._resets_at)
         ended = "" if turn.status == "inProgress" else turn.id
         return ThreadNews(thread=thread, seen=keys_of(turn), ended=ended)
 
@@ -635,20 +636,20 @@ class Threads:
 
     def await_tools(self) -> list[str]:
         """Return the loaded threads whose tools were not asked for yet. They are closed until `equipped`."""
-        found = [one for one, talk in self._talks.items() if talk.is_loaded and talk.has_tools is None]
+        found = [one for one, state in self._states.items() if state.is_loaded and state.has_tools is None]
         for thread in found:
-            self._talks[thread].has_tools = False
+            self._states[thread].has_tools = False
         return found
 
     def equipped(self, thread: str, trouble: str = "") -> None:
         """Record that the start of our tools in a thread has finished; `trouble` is the error, if any."""
-        if (talk := self._talks.get(thread)) is not None:
-            talk.has_tools, talk.trouble = True, trouble
+        if (state := self._states.get(thread)) is not None:
+            state.has_tools, state.trouble = True, trouble
 
     def lifted(self) -> None:
         """End all usage limits."""
-        for talk in self._talks.values():
-            talk.limit = ""
+        for state in self._states.values():
+            state.limit = ""
 
     def hear(self, message: CodexMessage) -> ThreadNews:
         """Apply one message of the server."""
@@ -661,15 +662,15 @@ class Threads:
         thread = params.get("threadId")
         if not isinstance(thread, str):
             return _NOTHING
-        talk = self._talks.get(thread)
-        if talk is None:
+        state = self._states.get(thread)
+        if state is None:
             return self._hear_unknown(message.method, thread)
         if message.is_question:
-            item = talk.changes.get(text_in(params, "itemId"), {})
+            item = state.changes.get(text_in(params, "itemId"), {})
             asked = question_of(message, item)
-            talk.asked[asked.request] = asked
+            state.asked[asked.request] = asked
             return _NOTHING
-        return self._hear_talk(message.method, params, thread, talk)
+        return self._hear_known(message.method, params, thread, state)
 
     def _hear_unknown(self, method: str, thread: str) -> ThreadNews:
         if method in _CLOSED:
@@ -684,40 +685,41 @@ class Threads:
         # The caller reads the thread; that returns everything, whatever this report contains.
         return ThreadNews(stranger=thread) if isinstance(thread, str) else _NOTHING
 
-    def _hear_talk(
-        self, method: str, params: Mapping[str, object], thread: str, talk: ThreadState
+    def _hear_known(
+        self, method: str, params: Mapping[str, object], thread: str, state: ThreadState
     ) -> ThreadNews:
         match method:
             case "thread/status/changed":
-                was_active = talk.is_active
-                talk.set_status(_part(params, "status"))
-                if talk.is_active and not was_active and not talk.parent:
+                was_active = state.is_active
+                state.set_status(_part(params, "status"))
+                if state.is_active and not was_active and not state.parent:
                     self.current = thread  # The user has returned to this thread.
             case "thread/closed" | "thread/deleted":
                 return ThreadNews(closed=frozenset(self._close(thread)))
             case "turn/started":
-                talk.begin_turn(text_in(_part(params, "turn"), "id"))
+                state.begin_turn(text_in(_part(params, "turn"), "id"))
             case "turn/completed":
-                talk.end_turn(_part(params, "turn"), self._resets_at)
+                state.end_turn(_part(params, "turn"), self._resets_at)
                 self._ended.append(text_in(_part(params, "turn"), "id"))
                 return ThreadNews(thread=thread, ended=text_in(_part(params, "turn"), "id"))
             case "item/started":
                 item = _part(params, "item")
                 if key := _key_of(item):
                     return ThreadNews(thread=thread, seen=frozenset({key}))
-                talk.begin_item(item)
+                state.begin_item(item)
                 return ThreadNews(edits=tuple(edits_of(item)) if thread == self.current else ())
             case "item/completed":
-                talk.end_item(_part(params, "item"))
+                state.end_item(_part(params, "item"))
+            # The id is a number or a text; `PermissionQuestion.request` is always a text.
             case "serverRequest/resolved":
-                talk.asked.pop(str(params.get("requestId")), None)
+                state.asked.pop(str(params.get("requestId")), None)
         return _NOTHING
 
     def _close(self, thread: str) -> Iterator[str]:
         """Remove a closed thread and its child threads; yield each of them."""
-        for below in [one for one, talk in self._talks.items() if talk.parent == thread]:
+        for below in [one for one, state in self._states.items() if state.parent == thread]:
             yield from self._close(below)
-        del self._talks[thread]
+        del self._states[thread]
         self.current = "" if thread == self.current else self.current
         yield thread
 
@@ -734,12 +736,12 @@ class Threads:
     @property
     def is_limited(self) -> bool:
         """Whether the agent has reached its usage limit."""
-        return bool(self._talk(self.current).limit)
+        return bool(self._state_of(self.current).limit)
 
     @property
     def word(self) -> AgentReport:
         """The current status of the agent."""
-        return self._talk(self.current).word
+        return self._state_of(self.current).word
 
     @property
     def level(self) -> LaneGate:
@@ -748,44 +750,48 @@ class Threads:
 
     def has(self, thread: str) -> bool:
         """Return whether a thread is known as the agent's or a sub-agent's."""
-        return thread in self._talks
+        return thread in self._states
 
     def has_begun(self, thread: str) -> bool:
         """Return whether a turn has begun in a thread."""
-        return self._talk(thread).has_begun
+        return self._state_of(thread).has_begun
 
     def word_of(self, thread: str) -> AgentReport:
         """Return the current status of a thread."""
-        return self._talk(thread).word
+        return self._state_of(thread).word
 
     def level_of(self, thread: str) -> LaneGate:
         """Return whether a message can be delivered to a thread now."""
-        return self._talk(thread).level
+        return self._state_of(thread).level
 
     def turn_in(self, thread: str) -> str:
         """Return the running turn of a thread; empty if not known."""
-        return self._talk(thread).turn
+        return self._state_of(thread).turn
 
     def subagents(self) -> dict[str, tuple[str, str]]:
         """Return the sub-agent threads, parents first, each with its parent and role."""
         found: dict[str, tuple[str, str]] = {}
         # Codex unloads a closed sub-agent until it is resumed.
-        open_ones = {one: talk for one, talk in self._talks.items() if talk.parent and talk.is_loaded}
+        open_ones = {one: state for one, state in self._states.items() if state.parent and state.is_loaded}
         above, left = {self.current}, open_ones
-        while below := {one: talk for one, talk in left.items() if talk.parent in above}:
-            found |= {one: (talk.parent, talk.role) for one, talk in below.items()}
-            above, left = set(below), {one: talk for one, talk in left.items() if one not in below}
+        while below := {one: state for one, state in left.items() if state.parent in above}:
+            found |= {one: (state.parent, state.role) for one, state in below.items()}
+            above, left = set(below), {one: state for one, state in left.items() if one not in below}
         return found
 
     def questions(self) -> dict[str, PermissionQuestion]:
         """Return the open requests of the agent and its sub-agents that can be decided remotely."""
-        talks = [self._talk(self.current), *(self._talk(one) for one in self.subagents())]
+        states = [self._state_of(self.current), *(self._state_of(one) for one in self.subagents())]
         return {
-            key: one for talk in talks if talk.flags for key, one in talk.asked.items() if one.is_answerable
+            key: one
+            for state in states
+            if state.flags
+            for key, one in state.asked.items()
+            if one.is_answerable
         }
 
-    def _talk(self, thread: str) -> ThreadState:
-        return self._talks.get(thread, _NO_TALK)
+    def _state_of(self, thread: str) -> ThreadState:
+        return self._states.get(thread, _NO_THREAD)
 
 
 def keys_of(turn: CodexTurn) -> frozenset[str]:

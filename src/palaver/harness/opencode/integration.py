@@ -757,6 +757,7 @@ class OpenCodeIntegration:
         sessions.questions(await self._get(wire.PERMISSIONS), is_permission=True)
         sessions.questions(await self._get(wire.QUESTIONS), is_permission=False)
         for session in self._texts.sessions | sessions.asking() | {sessions.current} - {""}:
+            # To `sessions` an old message looks like a new one, for which the user has opened its session.
             current = sessions.current
             for event in wire.events_in_messages(await self._messages(session)):
                 sessions.hear(event)
