@@ -319,16 +319,19 @@ async def test_end_of_a_client_is_cleaned_up_before_the_next_one_is_served(tmp_p
 
     path = tmp_path / "s.sock"
     listener = Listener(bind_socket(path), 5, lambda found: SocketTransport(found, Waiting()).begin())
-    loop = asyncio.get_running_loop()
+    before = None
     for number in range(20):
         client = socket.socket(socket.AF_UNIX)
-        client.setblocking(False)
-        await loop.sock_connect(client, str(path))
+        client.connect(str(path))
         client.send(b"%d" % number)
+        if before is not None:
+            before.close()  # The door notices both in the same turn of the loop, the new client first.
+        before = client
         async with asyncio.timeout(LIMIT_S):
             await served.wait()
         served.clear()
-        client.close()  # The next client connects in the same turn of the loop.
+    assert before is not None
+    before.close()
 
     async with asyncio.timeout(LIMIT_S):
         for _ in range(20):

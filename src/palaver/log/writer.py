@@ -795,6 +795,10 @@ class Writer:
                     with self._in_use:
                         self._be_patient(True)
                         done = job.run()
+                        if is_running:
+                            self._be_patient(
+                                False
+                            )  # The next commit on the event loop needs no statement for it.
                     job.result.set_result(done)
                 except BaseException as error:
                     job.result.set_exception(failure_from(error))

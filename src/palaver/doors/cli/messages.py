@@ -393,6 +393,9 @@ MESSAGE_COMMANDS: Final = (
 # Function of `pal send`: read recipients and text from the command line, and send the message.
 
 
+_BUNDLE_NAMES: Final = frozenset(option.name for option in SEND_OPTIONS)
+
+
 async def send(call: Call) -> int:
     """Store a message for its recipients, and report them."""
     parsed = call.parsed
@@ -420,7 +423,7 @@ async def send(call: Call) -> int:
         request = _as_keys(call, request)
         await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
         request = await hide_keys(call.services.agents.holds, request)
-    if any(parsed.has(option.name) for option in SEND_OPTIONS):
+    if parsed.has_any(_BUNDLE_NAMES):
         request = await with_bundle(call, request)
     sent = await call.submit(request)
     assert isinstance(sent, Sent)

@@ -5,7 +5,7 @@ can read the same table without loading them.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -420,6 +420,11 @@ class Parsed:
     def has(self, name: str) -> bool:
         """Return whether a flag or option was given."""
         return self._given(name) is not None
+
+    def has_any(self, names: Set[str]) -> bool:
+        """Return whether at least one of these flags or options was given."""
+        assert names <= self.command.option_names, names  # As in `_given`.
+        return not names.isdisjoint(self.options)
 
     def value(self, name: str) -> str | None:
         """Return the value of an option that can be given once, or None."""
