@@ -289,9 +289,8 @@ class RequestConnection:
                 await asyncio.wait([self._returning])
             elif wire is not None:
                 leaving = self.ask(LeaveOp())
-                self._is_open = (
-                    False  # After `ask`, which needs it. A connection lost from now on is not replaced.
-                )
+                # After `ask`, which needs it. A connection lost from now on is not replaced.
+                self._is_open = False
                 async with asyncio.timeout(_LEAVE_LIMIT_S):
                     await leaving
         except (PalaverError, TimeoutError):

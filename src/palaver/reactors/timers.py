@@ -351,10 +351,8 @@ class Reminders:
             await self._news.wait()
             self._news.clear()
             self._agent_events.turn(is_on=has_reminders(self._log.rows))
-            agents, self._agents = (
-                self._agents,
-                set(),
-            )  # Exchanged: events at an await below add to the new set.
+            # Exchanged, not cleared: events at an await below add to the new set.
+            agents, self._agents = self._agents, set()
             for agent in agents:
                 for name, seq in due_reminders(self._log.rows, agent):
                     if (wait_ms := self._wait_ms(name, seq)) > 0:
