@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.limits import LIMIT_S
 
-from palaver.doors.unix import Listener, SocketTransport, bind_socket
+from palaver.doors.unix import SocketListener, SocketTransport, bind_socket
 
 LARGE = b"0123456789abcdef" * 128 * 1024
 """More than a socket takes at once."""
@@ -318,7 +318,7 @@ async def test_end_of_a_client_is_cleaned_up_before_the_next_one_is_served(tmp_p
             closed.release()
 
     path = tmp_path / "s.sock"
-    listener = Listener(bind_socket(path), 5, lambda found: SocketTransport(found, Waiting()).begin())
+    listener = SocketListener(bind_socket(path), 5, lambda found: SocketTransport(found, Waiting()).begin())
     before = None
     for number in range(20):
         client = socket.socket(socket.AF_UNIX)
@@ -343,7 +343,7 @@ async def test_end_of_a_client_is_cleaned_up_before_the_next_one_is_served(tmp_p
 
 async def test_closed_listener_accepts_nobody(tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
-    listener = Listener(bind_socket(path), 5, lambda connection: connection.close())
+    listener = SocketListener(bind_socket(path), 5, lambda connection: connection.close())
 
     listener.close()
     listener.close()
@@ -360,7 +360,7 @@ async def test_client_that_left_before_it_was_accepted_stops_no_other(tmp_path: 
     def accept(connection: socket.socket) -> None:
         SocketTransport(connection, waiting.pop()).begin()
 
-    listener = Listener(bind_socket(path), 5, accept)
+    listener = SocketListener(bind_socket(path), 5, accept)
     with socket.socket(socket.AF_UNIX) as hasty:
         hasty.connect(str(path))
     with socket.socket(socket.AF_UNIX) as patient, suppress(BlockingIOError):

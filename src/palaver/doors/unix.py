@@ -60,7 +60,7 @@ _NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
 """As asyncio reports it for other listeners, so that the daemon logs both in the same way."""
 
 
-class Listener:
+class SocketListener:
     """A listening socket. Calls back with each new connection, on the event loop."""
 
     def __init__(
@@ -317,7 +317,7 @@ class UnixDoor:
         self._path = services.daemon.home / "daemon.sock"
         self._file: tuple[int, int] | None = None
         self._again = SocketAgain(self._path)
-        self._listener: Listener | None = None
+        self._listener: SocketListener | None = None
         self._is_shut = False
         self.has_closed = False
         """Whether all connections are closed. The tasks that would serve another one end then."""
@@ -332,7 +332,7 @@ class UnixDoor:
         """Start to listen. Replace a socket file that a crashed daemon left."""
         listener = bind_socket(self._path)
         self._file = file_id(self._path)
-        self._listener = Listener(listener, _BACKLOG, self._accepted)
+        self._listener = SocketListener(listener, _BACKLOG, self._accepted)
 
     def look_after(self) -> None:
         """Listen on a new socket file if ours was removed or replaced. Open connections stay."""
