@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.daemon.stage import wait_until
 from tests.limits import LIMIT_S
 
 from palaver.client.start import StartError, ensure_daemon
@@ -258,10 +260,19 @@ def test_client_that_starts_the_daemon_reports_an_upgrade(pal: Pal, home: Path) 
 
 
 def test_mark_of_a_daemon_that_was_killed_is_ignored(pal: Pal, home: Path) -> None:
-    (home / "upgrading").write_text("1 40 300\n")
+    lock = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # Another client starts the daemon, so this one looks for an upgrade.
     (home / "daemon.lock").write_text("1\n")
+    os.mkfifo(home / "upgrading")
+    mark = os.open(home / "upgrading", os.O_RDWR)
+    os.write(mark, b"1 40 300\n")
 
-    result = pal.run("list")
+    process = pal.start("list")
+    wait_until(lambda: not select.select([mark], [], [], 0)[0])  # The client has read the mark.
+    (home / "upgrading").unlink()
+    os.close(mark)
+    os.close(lock)
+    result = finish(process)
 
     assert (result.status, result.out, result.err) == (0, b"served\n", b"")
 

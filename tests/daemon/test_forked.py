@@ -15,15 +15,16 @@ def test_forked_daemon_equals_a_started_one(home: Home) -> None:
     with new_home() as other:
         other.start_daemon()
 
-        # A daemon answers its first client a little before it writes that it listens.
+        # A daemon answers its first client a little before it writes that it listens. While it starts a
+        # thread, all signals are blocked.
         wait_until(lambda: descriptors(other) == descriptors(home) and _log(other) == _log(home) != "")
+        wait_until(lambda: _status(other) == _status(home))
         assert look_at(other) == look_at(home)
 
 
 def look_at(home: Home) -> dict[str, object]:
     """Return what the system shows of a daemon, with one name for every home and its folder."""
     process = Path(f"/proc/{home.pid}")
-    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
     session = os.getsid(home.pid)
     return {
         "arguments": _plain((process / "cmdline").read_text(), home),
@@ -32,11 +33,17 @@ def look_at(home: Home) -> dict[str, object]:
         "name": (process / "comm").read_text(),
         "folder": os.readlink(process / "cwd"),
         "limits": (process / "limits").read_text(),
-        "status": {name: status[name] for name in STATUS},
+        "status": _status(home),
         "session": (session != home.pid, session == os.getpgid(home.pid), Path(f"/proc/{session}").exists()),
         "files": sorted((file.name, file.lstat().st_mode) for file in home.path.iterdir()),
         "log": _log(home),
     }
+
+
+def _status(home: Home) -> dict[str, str]:
+    lines = Path(f"/proc/{home.pid}/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines)
+    return {name: status[name] for name in STATUS}
 
 
 def _log(home: Home) -> str:
