@@ -75,7 +75,9 @@ class Settings:
         5_000_000, "daemon.log is moved to daemon.log.1 when it is larger than this."
     )
     sql_timeout_ms: int = _setting(
-        2_000, "How long 'pal events --sql' may run before it is stopped, in milliseconds."
+        2_000,
+        "How long the condition of 'pal events --sql' may run before it is stopped, in milliseconds; reading "
+        "the found events is not counted.",
     )
     watchdog_ms: int = _setting(
         100,

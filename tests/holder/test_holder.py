@@ -251,6 +251,7 @@ async def test_request_that_needs_an_identity_is_refused_without_a_daemon(stage:
     [
         ("attach", {"name": "nova", "standing": "operator", "kind": "instance"}),
         ("attach", {"name": "nova", "standing": "human", "kind": "instance"}),
+        ("attach", {"name": "script", "standing": "human", "kind": "script"}),
         ("stop", {"name": "nova", "standing": "worker", "kind": "instance"}),
         ("hook_event", {"name": "nova", "standing": "human", "kind": "instance"}),
     ],

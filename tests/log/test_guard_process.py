@@ -1,17 +1,20 @@
 """SQL of callers in a separate process: answered, refused, or ended."""
 
 import io
+import os
+import sys
 import threading
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.fakes import FakeClock
 from tests.limits import LIMIT_S
 from tests.log.logs import put
 
-from palaver.errors import BadQuery, TooSlow
+from palaver.errors import BadQuery, PalaverError, ShuttingDown, TooSlow, Unavailable
 from palaver.log import sql_guard as guard_process
-from palaver.log.sql_guard import GuardProcess, answer
+from palaver.log.sql_guard import Guard, GuardProcess, answer
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME
 
@@ -72,7 +75,7 @@ async def test_stop_ends_the_running_query_and_all_later_ones(sqlite_log: Sqlite
     def run() -> None:
         try:
             list(guard.places(ENDLESS, after=0, before=10**9, is_newest_first=True))
-        except TooSlow as error:
+        except ShuttingDown as error:
             outcome.append(error)
 
     thread = threading.Thread(target=run)
@@ -83,7 +86,7 @@ async def test_stop_ends_the_running_query_and_all_later_ones(sqlite_log: Sqlite
     thread.join(LIMIT_S)
 
     assert len(outcome) == 1
-    with pytest.raises(TooSlow):
+    with pytest.raises(ShuttingDown):
         list(guard.places("1", after=0, before=10**9, is_newest_first=True))
     guard.stop()
 
@@ -129,3 +132,126 @@ async def test_process_answers_line_by_line(
     lines = said.getvalue().decode().splitlines()
     assert len(lines) == len(words)
     assert all(word in line for word, line in zip(words, lines, strict=True))
+
+
+class OnceOutOfMemory(io.BytesIO):
+    """A stream whose first write finds no memory."""
+
+    has_failed = False
+
+    def write(self, data: object) -> int:
+        if not self.has_failed:
+            self.has_failed = True
+            raise MemoryError
+        assert isinstance(data, bytes)
+        return super().write(data)
+
+
+async def test_process_says_that_the_condition_needs_too_much_memory(
+    sqlite_log: SqliteLog, path: Path
+) -> None:
+    await put(sqlite_log, "hello")
+    asked = {
+        "path": str(path),
+        "limit_s": 5.0,
+        "clause": "1",
+        "after": 0,
+        "before": 9,
+        "is_newest_first": False,
+    }
+    said = OnceOutOfMemory()
+
+    answer(io.BytesIO(msgspec.json.encode(asked)), said)
+
+    (line,) = said.getvalue().decode().splitlines()
+    assert "needs more than 1 GB of memory" in msgspec.json.decode(line)["bad"]
+
+
+def run_instead(monkeypatch: pytest.MonkeyPatch, folder: Path, lines: str) -> None:
+    """Run a shell script in place of the query process."""
+    script = folder / "query-process"
+    script.write_text(f"#!/bin/sh\n{lines}\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        ("kill -KILL $$", Unavailable, "too little memory; try again"),
+        ("exit 3", Unavailable, r"without a result \(exit status 3\); try again"),
+        ("exit 0", Unavailable, r"without a result \(exit status 0\); try again"),
+        ("kill -TERM $$", Unavailable, r"without a result \(signal 15\); try again"),
+        ("kill -PROF $$", TooSlow, "took more than 2 s"),
+        ("printf '{\"places\":[1'; exit 3", Unavailable, "exit status 3"),
+    ],
+    ids=["killed", "failed", "silent", "ended", "processor-time", "cut-line"],
+)
+def test_abnormal_end_of_the_process_is_reported_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: type[PalaverError], words: str
+) -> None:
+    run_instead(monkeypatch, tmp_path, script)
+
+    with pytest.raises(kind, match=words) as caught:
+        places(tmp_path, "1", limit_s=2.0)
+
+    assert type(caught.value) is kind
+
+
+def test_time_that_the_caller_reads_events_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    one, two, end = (
+        "echo '" + line + "'" for line in ('{"places":[1]}', '{"places":[2]}', '{"is_end":true}')
+    )
+    run_instead(monkeypatch, tmp_path, f"{one}; read go < '{tmp_path}/go'; {two}; {end}")
+    clock = FakeClock()
+    guard = GuardProcess(tmp_path, LIMIT_S, monotonic_s=clock.monotonic_s)
+    found = guard.places("1", after=0, before=10**9, is_newest_first=False)
+    first = next(found)
+
+    clock.advance(3600)
+    (tmp_path / "go").write_text("go\n")
+
+    assert [first, *found] == [[1], [2]]
+
+
+async def test_condition_is_timed_only_while_sqlite_runs(
+    sqlite_log: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_process, "_SEQS_AT_ONCE", 1)
+    monkeypatch.setattr(guard_process, "_STEPS_BETWEEN_LOOKS", 1)
+    events = [await put(sqlite_log, "hello") for _ in range(3)]
+    clock = FakeClock()
+    guard = Guard(path, 1.0, monotonic_s=clock.monotonic_s)
+
+    found = []
+    for some in guard.places("1", after=0, before=10**9, is_newest_first=False):
+        found += some
+        clock.advance(3600)
+
+    guard.close()
+    assert found == [event.seq for event in events]
+
+
+async def test_time_of_all_steps_of_sqlite_counts_together(
+    sqlite_log: SqliteLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_process, "_SEQS_AT_ONCE", 1)
+    monkeypatch.setattr(guard_process, "_STEPS_BETWEEN_LOOKS", 1)
+    for _ in range(20):
+        await put(sqlite_log, "hello")
+    clock = FakeClock()
+
+    def ticking_s() -> float:
+        clock.advance(1.0)
+        return clock.monotonic_s()
+
+    guard = Guard(path, 50.0, monotonic_s=ticking_s)
+    found = guard.places("1", after=0, before=10**9, is_newest_first=False)
+
+    with pytest.raises(TooSlow, match="more than 50 s"):
+        list(found)
+
+    guard.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from palaver.clock import Clock
-from palaver.errors import BadRequest, NotAllowed, PalaverError
+from palaver.errors import BadRequest, PalaverError
 from palaver.harness.base import Gate, Profile
 from palaver.protocol.agent_socket import control_to_bytes, data_frames, is_size
 from palaver.protocol.events import AgentState
@@ -325,7 +325,6 @@ class TerminalHost:
                 lines = list(self.screen.terminal.grid.scrollback)
                 viewer.answer(control_to_bytes({"type": "history", "lines": lines}))
             case "stop":
-                _check_human(viewer, "ending an agent")
                 self._on_stop()
             case kind:
                 raise BadRequest(f"unknown control: {kind}")
@@ -351,13 +350,11 @@ class TerminalHost:
         if fields.get("on") is not True:
             self.viewers.give_up_keyboard(viewer)
             return
-        _check_human(viewer, "typing into a terminal")
         viewer.takes_mail = fields.get("mail") is True
         if not self.viewers.take_keyboard(viewer, is_forced=fields.get("take") is True):
             raise BadRequest(_ELSEWHERE)
 
     def _take_input(self, viewer: Viewer, text: str, priority: str) -> None:
-        _check_human(viewer, "typing into a terminal")
         parse_priority(priority)
         if priority != "normal":
             if self.is_current() and self.is_hidden(self.look()):
@@ -382,8 +379,3 @@ class TerminalHost:
         if (size := self.viewers.size) is not None and size != self.screen.size:
             self.resize(*size)  # The viewer whose size was used has disconnected.
         self.viewers.tell_state()
-
-
-def _check_human(viewer: Viewer, what: str) -> None:
-    if not viewer.is_human:
-        raise NotAllowed(what, "a viewer without the keyboard", "the human")

@@ -179,8 +179,9 @@ class Log(Protocol):
     async def read(self, query: Query) -> list[Event]:
         """Return matching events in seq order: the first `limit`, or with `last` the newest `last`.
 
-        Raises BadQuery for a search or WHERE clause that cannot be used and TooSlow for one that takes too
-        long. Nothing stays open afterwards, and the event loop is not blocked.
+        Raises BadQuery for a search or WHERE clause that cannot be used, TooSlow for one that takes too long,
+        and Unavailable if the process of a WHERE clause ends without a result. Nothing stays open afterwards,
+        and the event loop is not blocked.
         """
         ...
 

@@ -5,19 +5,20 @@ import math
 import os
 import re
 import resource
+import select
+import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import quote
 
 import msgspec
 
-from palaver.errors import BadQuery, TooSlow
+from palaver.errors import BadQuery, PalaverError, ShuttingDown, TooSlow, Unavailable
 
 # --------------------
 # WHERE clauses written by callers: checked, and run so that they can only read, for a limited time.
@@ -99,8 +100,12 @@ def check_clause(clause: str) -> None:
 class Guard:
     """A connection for the conditions of callers. Belongs to one thread."""
 
-    def __init__(self, path: Path, limit_s: float) -> None:
+    def __init__(
+        self, path: Path, limit_s: float, *, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._limit_s = limit_s
+        self._monotonic_s = monotonic_s
+        self._left_s = 0.0
         self._deadline_s = 0.0
         self._connection = sqlite3.connect(
             f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
@@ -119,6 +124,7 @@ class Guard:
     ) -> Generator[list[int], None, None]:
         """Yield the seqs of the events that match the condition, some at a time and in order.
 
+        The limit applies to SQLite alone: the time that the caller spends on the yielded seqs is not counted.
         Raises BadQuery with SQLite's own sentence, or TooSlow. Close the iterator to release the file.
         """
         check_clause(clause)
@@ -127,17 +133,16 @@ class Guard:
             f"SELECT seq FROM events_v WHERE (\n{clause}\n)"  # noqa: S608 - that is what this module is for
             f" AND seq > {after:d} AND seq < {before:d} ORDER BY seq {order}"
         )
-        self._deadline_s = time.monotonic() + self._limit_s
+        self._left_s = self._limit_s
         cursor = self._connection.cursor()
         try:
-            cursor.execute(statement)
-            while rows := cursor.fetchmany(_SEQS_AT_ONCE):
+            with self._counted():
+                cursor.execute(statement)
+            while rows := self._next(cursor):
                 yield [seq for (seq,) in rows]
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-                raise TooSlow(
-                    f"the SQL condition took more than {self._limit_s:g} s and was stopped"
-                ) from error
+                raise _too_slow(self._limit_s) from error
             raise BadQuery(f"the SQL condition cannot be used: {error}") from error
         except (sqlite3.Error, UnicodeError) as error:
             raise BadQuery(f"the SQL condition cannot be used: {error}") from error
@@ -147,8 +152,26 @@ class Guard:
     def close(self) -> None:
         self._connection.close()
 
+    def _next(self, cursor: sqlite3.Cursor) -> list[tuple[int]]:
+        with self._counted():
+            return cursor.fetchmany(_SEQS_AT_ONCE)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the time of a block towards the limit."""
+        start_s = self._monotonic_s()
+        self._deadline_s = start_s + self._left_s
+        try:
+            yield
+        finally:
+            self._left_s = self._deadline_s - self._monotonic_s()
+
     def _is_over(self) -> bool:
-        return time.monotonic() > self._deadline_s
+        return self._monotonic_s() > self._deadline_s
+
+
+def _too_slow(limit_s: float) -> TooSlow:
+    return TooSlow(f"the SQL condition took more than {limit_s:g} s and was stopped")
 
 
 def _authorize(
@@ -176,6 +199,7 @@ _START_S: Final = 20.0
 
 Its processor time is limited too, so on other machines a step without an end is killed much earlier.
 """
+_READ_BYTES: Final = 65536
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,9 +230,12 @@ _answer: Final = msgspec.json.Decoder(_Answer).decode
 class GuardProcess:
     """Finds seqs by a condition. Belongs to one thread, except `stop`."""
 
-    def __init__(self, path: Path, limit_s: float) -> None:
+    def __init__(
+        self, path: Path, limit_s: float, *, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._path = path
         self._limit_s = limit_s
+        self._monotonic_s = monotonic_s
         self._child: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
 
@@ -217,7 +244,9 @@ class GuardProcess:
     ) -> Generator[list[int], None, None]:
         """Yield the seqs of the events that match the condition, some at a time and in order.
 
-        Raises BadQuery with SQLite's own sentence, or TooSlow. Close the iterator to end the process.
+        The time that the caller spends on the yielded seqs is not counted. Raises BadQuery with SQLite's own
+        sentence, TooSlow, ShuttingDown after `stop`, or Unavailable if the process ends without a result.
+        Close the iterator to end the process.
         """
         check_clause(clause)
         asked = _Asked(
@@ -233,8 +262,7 @@ class GuardProcess:
         except UnicodeError as error:
             raise BadQuery("the SQL condition cannot be used: it is not UTF-8") from error
         with self._started(line) as child:
-            assert child.stdout is not None
-            for reply in child.stdout:
+            for reply in self._lines(child):
                 answer = _answer(reply)
                 if answer.bad:
                     raise BadQuery(answer.bad)
@@ -243,7 +271,40 @@ class GuardProcess:
                 if answer.is_end:
                     return
                 yield answer.places
-        raise TooSlow(f"the SQL condition took more than {self._limit_s:g} s and was stopped")
+            raise self._failure(child.wait())
+
+    def _lines(self, child: subprocess.Popen[bytes]) -> Generator[bytes, None, None]:
+        """Yield the complete lines of its response; raise TooSlow if they take too long in all."""
+        assert child.stdout is not None
+        ready, rest = select.poll(), b""
+        ready.register(child.stdout, select.POLLIN)
+        left_s = self._limit_s + _START_S
+        while True:
+            start_s = self._monotonic_s()
+            is_ready = ready.poll(max(left_s, 0.0) * 1000)
+            left_s -= self._monotonic_s() - start_s
+            if not is_ready:
+                raise _too_slow(self._limit_s)
+            if not (data := os.read(child.stdout.fileno(), _READ_BYTES)):
+                return  # An incomplete last line is not a response.
+            *lines, rest = (rest + data).split(b"\n")
+            yield from lines
+
+    def _failure(self, status: int) -> PalaverError:
+        """Return the error for a process that ended without a result. `status` is that of `Popen`."""
+        if self._is_stopped:
+            return ShuttingDown("the log is closed")
+        if status == -signal.SIGPROF:
+            return _too_slow(self._limit_s)
+        if status == -signal.SIGKILL:
+            return Unavailable(
+                "the process of the SQL condition was killed, probably because this machine has too little "
+                "memory; try again, or use a simpler condition"
+            )
+        return Unavailable(
+            f"the process of the SQL condition ended without a result ({_ending(status)}); try again, or use "
+            "a simpler condition"
+        )
 
     def stop(self) -> None:
         """End the running query and refuse all later ones; from any thread."""
@@ -261,8 +322,6 @@ class GuardProcess:
             env={},
         ) as child:
             self._child = child
-            timer = threading.Timer(self._limit_s + _START_S, child.kill)
-            timer.start()
             try:
                 if self._is_stopped:
                     child.kill()
@@ -272,7 +331,6 @@ class GuardProcess:
                     child.stdin.close()
                 yield child
             finally:
-                timer.cancel()
                 child.kill()
                 self._child = None
 
@@ -280,6 +338,10 @@ class GuardProcess:
 def _work_s(limit_s: float) -> int:
     """Return the limit of processor seconds: more than the time limit, including the start."""
     return math.ceil(limit_s) + 1
+
+
+def _ending(status: int) -> str:
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 
 def answer(source: BinaryIO, target: BinaryIO) -> None:
@@ -301,6 +363,14 @@ def answer(source: BinaryIO, target: BinaryIO) -> None:
         say(_Answer(bad=str(error)))
     except TooSlow as error:
         say(_Answer(slow=str(error)))
+    except MemoryError:
+        limit_gb = _LIMIT_MEMORY_BYTES / 1024**3
+        say(
+            _Answer(
+                bad=f"the SQL condition needs more than {limit_gb:g} GB of memory; use shorter texts or "
+                "fewer functions in it"
+            )
+        )
     finally:
         guard.close()
 
@@ -308,5 +378,10 @@ def answer(source: BinaryIO, target: BinaryIO) -> None:
 if __name__ == "__main__":  # pragma: no cover - runs in the other process
     os.nice(_LOWEST_PRIORITY)
     resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_MEMORY_BYTES, _LIMIT_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]), int(sys.argv[1])))
+    # SIGPROF ends the process without a core dump. SIGXCPU would write one, and SIGKILL would look like a
+    # lack of memory. The limit after it is for a process in which the timer does not run.
+    cpu_s = int(sys.argv[1])
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s + 1, cpu_s + 1))
     answer(sys.stdin.buffer, sys.stdout.buffer)

@@ -122,10 +122,8 @@ class ViewerGroup(Protocol):
 class Viewer:
     """One attached client. Frames are sent in order and never cut; output over the limit is dropped."""
 
-    def __init__(self, connection: socket.socket, room: ViewerGroup, first: bytes, *, is_human: bool) -> None:
+    def __init__(self, connection: socket.socket, room: ViewerGroup, first: bytes) -> None:
         self.connection = connection
-        self.is_human = is_human
-        """Whether a person uses it. Only then it may type."""
         self.is_drawn = False
         """It draws the screen itself, so its terminal neither sees nor answers queries of the program."""
         self.size: tuple[int, int] | None = None
@@ -327,7 +325,8 @@ def error_frame(error: PalaverError, about: object = "", **more: object) -> byte
 # The viewers of an agent's terminal, and the one that has its keyboard.
 #
 # Each viewer has an outbox with a limit, so that a slow viewer delays neither the agent nor the other
-# viewers. Nothing here checks who may attach: that is decided before a connection gets here.
+# viewers. Every viewer is the person and may type, resize and stop: the agent's socket lets no other caller
+# attach (`holder/agent_socket.py`). A viewer that may only watch would need its rights kept in `KeptViewer`.
 
 LIMIT_CLIENTS: Final = 32
 """Viewers of one terminal at the same time."""
@@ -361,7 +360,6 @@ class Viewers:
         *,
         first: bytes = b"",
         greeting: bytes = b"",
-        is_human: bool = True,
         size: tuple[int, int] | None = None,
     ) -> Viewer:
         """Add a viewer. It receives the greeting, then the current screen, then all later output.
@@ -369,7 +367,7 @@ class Viewers:
         `first` is the data that it sent after its request, `size` the columns and rows that it has.
         """
         connection.setblocking(False)
-        viewer = Viewer(connection, self, first, is_human=is_human)
+        viewer = Viewer(connection, self, first)
         viewer.size = size
         self._viewers.append(viewer)
         viewer.send(greeting + data_frames(self.stage.redraw()))
@@ -470,8 +468,8 @@ class Viewers:
             self.stage.on_viewers()
 
     def can_type(self, viewer: Viewer) -> bool:
-        """Return whether this viewer may type: a person who has the keyboard, or the keyboard is free."""
-        return viewer.is_human and self.owner in (None, viewer)
+        """Return whether this viewer may type: it has the keyboard, or the keyboard is free."""
+        return self.owner in (None, viewer)
 
     # Called by the viewers
 

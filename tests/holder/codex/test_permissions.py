@@ -1,7 +1,10 @@
 """Permission requests of Codex: reported to the bus, and a person's decision passed back in time."""
 
+import asyncio
+
 from tests.holder.codex_near import Near, near, work
 from tests.holder.stage import Stage
+from tests.limits import LIMIT_S
 
 COMMAND = "item/commandExecution/requestApproval"
 
@@ -113,3 +116,79 @@ async def test_request_that_cannot_be_shown_in_full_is_not_reported(stage: Stage
         await stage.daemon.heard("permission", request="4")
 
         assert [one["request"] for one in stage.daemon.said if one["op"] == "permission"] == ["4"]
+
+
+async def decided(*replies: "asyncio.Task[bool]") -> list[bool]:
+    async with asyncio.timeout(LIMIT_S):
+        return list(await asyncio.gather(*replies))
+
+
+async def test_other_decision_after_a_daemon_restart_ends_at_once(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two", ephemeral=True)
+        await asking(stage, holder)
+        stage.daemon.push("decision", request="3", allowed=True)
+        assert await answered(holder) == [(3, {"decision": "accept"})]
+
+        await stage.daemon.close()
+        await stage.daemon.open()
+        await stage.daemon.heard("permission", count=2, request="3")
+        stage.daemon.push("decision", request="3", allowed=False)
+
+        await stage.daemon.heard("permission", request="3", outcome="gone")
+        holder.server.tell("serverRequest/resolved", threadId="one", requestId=3)
+        await stage.daemon.heard("permission", request="3", outcome="taken")
+        assert len(holder.server.answers) == 1
+
+
+async def test_same_decision_twice_is_sent_once_and_both_callers_get_the_result(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two", ephemeral=True)
+        await asking(stage, holder)
+        asked = holder.codex.questions()["3"]
+
+        replies = [asyncio.create_task(holder.codex.decide(asked, is_allowed=True)) for _ in range(2)]
+        assert await answered(holder) == [(3, {"decision": "accept"})]
+        holder.server.tell("serverRequest/resolved", threadId="one", requestId=3)
+
+        assert await decided(*replies) == [True, True]
+
+
+async def test_different_second_decision_is_not_passed_on(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two", ephemeral=True)
+        await asking(stage, holder)
+        asked = holder.codex.questions()["3"]
+
+        first = asyncio.create_task(holder.codex.decide(asked, is_allowed=False))
+        second = asyncio.create_task(holder.codex.decide(asked, is_allowed=True))
+
+        assert await decided(second) == [False]
+        assert await answered(holder) == [(3, {"decision": "decline"})]
+        holder.server.tell("serverRequest/resolved", threadId="one", requestId=3)
+        assert await decided(first) == [True]
+
+
+async def test_cancelled_caller_leaves_the_other_waiting(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.add_thread("two", ephemeral=True)
+        await asking(stage, holder)
+        asked = holder.codex.questions()["3"]
+        first, second = (asyncio.create_task(holder.codex.decide(asked, is_allowed=True)) for _ in range(2))
+        await answered(holder)
+
+        first.cancel()
+        holder.server.tell("serverRequest/resolved", threadId="one", requestId=3)
+
+        assert await decided(second) == [True]
+
+
+async def test_decision_after_the_integration_was_closed_is_not_accepted(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await asking(stage, holder)
+        asked = holder.codex.questions()["3"]
+        holder.codex.close()
+
+        reply = asyncio.create_task(holder.codex.decide(asked, is_allowed=True))
+
+        assert await decided(reply) == [False]

@@ -318,42 +318,60 @@ class CodexInjections:
 # that.
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Passed:
+    """A decision that the server has received and has not accepted yet."""
+
+    asked: PermissionQuestion
+    is_allowed: bool
+    over: asyncio.Future[bool]
+    """Whether the server accepted it. Every call of `reply` with this decision waits for it."""
+
+
 class CodexAsker:
     """The requests in the agent's thread and those of its sub-agents."""
 
     def __init__(self, client: CodexClient, threads: Threads) -> None:
         self._client = client
         self._threads = threads
-        self._waiting: dict[str, tuple[PermissionQuestion, asyncio.Future[bool]]] = {}
+        self._passed: dict[str, _Passed] = {}
+        self._is_closed = False
 
     async def reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
-        """Pass a decision on if the same request is still open; return whether the server accepted it."""
-        if self._threads.questions().get(asked.request) != asked:
+        """Pass a decision on if the same request is still open; return whether the server accepted it.
+
+        A request has one decision. The same decision again, after a restart of the daemon, waits for the
+        same result; a different one is not passed on.
+        """
+        self.look()  # From here on, an earlier decision is about exactly this request.
+        if self._is_closed or self._threads.questions().get(asked.request) != asked:
             return False
-        try:
-            self._client.answer(asked.id, decision(is_allowed=is_allowed))
-        except Disconnected as error:
-            _logger.warning("a person's decision did not reach Codex: %s", error)
-            return False
-        over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting[asked.request] = asked, over
-        return await over
+        passed = self._passed.get(asked.request)
+        if passed is None:
+            try:
+                self._client.answer(asked.id, decision(is_allowed=is_allowed))
+            except Disconnected as error:
+                _logger.warning("a person's decision did not reach Codex: %s", error)
+                return False
+            passed = _Passed(asked, is_allowed, asyncio.get_running_loop().create_future())
+            self._passed[asked.request] = passed
+        # Shielded: if one caller is cancelled, the others still wait.
+        return passed.is_allowed is is_allowed and await asyncio.shield(passed.over)
 
     def look(self) -> None:
         """Finish the replies whose requests are resolved."""
         now = self._threads.questions()
-        for request in [one for one, (asked, _) in self._waiting.items() if now.get(one) != asked]:
+        for request in [one for one, passed in self._passed.items() if now.get(one) != passed.asked]:
             self._settle(request, is_taken=True)
 
     def close(self) -> None:
-        """Fail all waiting replies: the server is lost, so it is unknown whether it accepted them."""
-        for request in list(self._waiting):
+        """Fail waiting and later replies: the server is lost, so it is unknown whether it accepts them."""
+        self._is_closed = True
+        for request in list(self._passed):
             self._settle(request, is_taken=False)
 
     def _settle(self, request: str, *, is_taken: bool) -> None:
-        _, over = self._waiting.pop(request)
-        if not over.done():
-            over.set_result(is_taken)
+        self._passed.pop(request).over.set_result(is_taken)
 
 
 # --------------------
