@@ -291,34 +291,53 @@ async def test_bug_of_a_protocol_is_reported_and_ends_its_connection(open_connec
 # The listener.
 
 
+class Command(asyncio.Protocol):
+    """A client's command: its task releases what it has claimed when the client has disconnected."""
+
+    def __init__(self, order: list[str], changed: asyncio.Semaphore) -> None:
+        """Write each step into `order`. `changed` is released after the beginning and after the end."""
+        self._order = order
+        self._changed = changed
+        self._task: asyncio.Task[None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self._task = asyncio.create_task(self._serve(data.decode()))
+
+    async def _serve(self, name: str) -> None:
+        self._order.append(f"{name} begins")
+        self._changed.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._order.append(f"{name} has released its claims")
+            self._changed.release()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._task is None:
+            self._changed.release()
+        else:
+            self._task.cancel()
+
+
+def steps(*names: str) -> list[str]:
+    """Return the steps of commands that run one after the other."""
+    return [step for name in names for step in (f"{name} begins", f"{name} has released its claims")]
+
+
+async def acquire(semaphore: asyncio.Semaphore, count: int) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        for _ in range(count):
+            await semaphore.acquire()
+
+
 async def test_end_of_a_client_is_cleaned_up_before_the_next_one_is_served(tmp_path: Path) -> None:
     order: list[str] = []
-    served, closed = asyncio.Event(), asyncio.Semaphore(0)
-
-    class Waiting(asyncio.Protocol):
-        """As a command: its task releases what it has claimed when the client has gone."""
-
-        def __init__(self) -> None:
-            self.task: asyncio.Task[None] | None = None
-
-        def data_received(self, data: bytes) -> None:
-            self.task = asyncio.create_task(self._serve(data.decode()))
-
-        async def _serve(self, name: str) -> None:
-            order.append(f"{name} begins")
-            served.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                order.append(f"{name} has released its claims")
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            assert self.task is not None
-            self.task.cancel()
-            closed.release()
-
+    changed = asyncio.Semaphore(0)
     path = tmp_path / "s.sock"
-    listener = Listener(bind_socket(path), 5, lambda found: SocketTransport(found, Waiting()).begin())
+    listener = Listener(
+        bind_socket(path), 5, lambda found: SocketTransport(found, Command(order, changed)).begin()
+    )
+
     before = None
     for number in range(20):
         client = socket.socket(socket.AF_UNIX)
@@ -326,19 +345,78 @@ async def test_end_of_a_client_is_cleaned_up_before_the_next_one_is_served(tmp_p
         client.send(b"%d" % number)
         if before is not None:
             before.close()  # The door notices both in the same turn of the loop, the new client first.
+        await acquire(changed, 1 if before is None else 2)
         before = client
-        async with asyncio.timeout(LIMIT_S):
-            await served.wait()
-        served.clear()
     assert before is not None
     before.close()
+    await acquire(changed, 1)
 
-    async with asyncio.timeout(LIMIT_S):
-        for _ in range(20):
-            await closed.acquire()
+    assert order == steps(*map(str, range(20)))
     listener.close()
-    expected = [line for n in range(20) for line in (f"{n} begins", f"{n} has released its claims")]
-    assert order[:39] == expected[:39]
+
+
+async def test_client_of_the_same_turn_is_served_after_the_end_of_an_earlier_one(tmp_path: Path) -> None:
+    order: list[str] = []
+    changed = asyncio.Semaphore(0)
+    path = tmp_path / "s.sock"
+    first, other, second = (socket.socket(socket.AF_UNIX) for _ in range(3))
+    accepted = 0
+
+    def accept(connection: socket.socket) -> None:
+        nonlocal accepted
+        accepted += 1
+        SocketTransport(connection, Command(order, changed)).begin()
+        if accepted == 2:  # The turn has begun, so it does not notice the end any more.
+            first.close()
+            second.connect(str(path))
+            second.send(b"second")
+
+    listener = Listener(bind_socket(path), 5, accept)
+    first.connect(str(path))
+    first.send(b"first")
+    await acquire(changed, 1)
+    other.connect(str(path))
+    await acquire(changed, 2)
+    second.close()
+    other.close()
+    await acquire(changed, 2)
+
+    assert order == steps("first", "second")
+    listener.close()
+
+
+async def test_many_clients_that_wait_are_accepted_in_few_turns(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    count, limit_turns = 100, 20
+    turns, accepted_at = 0, list[int]()
+    done = asyncio.Event()
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not done.is_set():
+            loop.call_soon(turn)
+
+    def accept(connection: socket.socket) -> None:
+        connection.close()
+        accepted_at.append(turns)
+        if len(accepted_at) == count:
+            done.set()
+
+    path = tmp_path / "s.sock"
+    listener = Listener(bind_socket(path), count, accept)
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(count)]
+    for client in clients:
+        client.connect(str(path))
+
+    loop.call_soon(turn)
+    async with asyncio.timeout(LIMIT_S):
+        await done.wait()
+
+    assert accepted_at[-1] - accepted_at[0] < limit_turns
+    for client in clients:
+        client.close()
+    listener.close()
 
 
 async def test_closed_listener_accepts_nobody(tmp_path: Path) -> None:
