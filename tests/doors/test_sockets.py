@@ -4,7 +4,9 @@ One suite for our transport and for that of asyncio, which it replaces: both mus
 """
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -285,6 +287,68 @@ async def test_bug_of_a_protocol_is_reported_and_ends_its_connection(open_connec
     await heard.until_lost()
 
     assert [str(one) for one in found] == ["bug"]
+
+
+async def test_connection_that_is_paused_at_its_start_reads_nothing(open_connection: Open) -> None:
+    class Paused(Heard):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            assert self.transport is not None
+            self.transport.pause_reading()
+
+    heard, other = Paused(), Heard()
+    transport, peer = await open_connection(heard)
+    peer.send(b"a")
+    _, other_peer = await open_connection(other)
+    other_peer.send(b"later")
+    await other.until(lambda: other.data == b"later")
+    assert heard.data == b""
+
+    transport.resume_reading()
+
+    await heard.until(lambda: heard.data == b"a")
+
+
+async def test_ended_connection_does_not_keep_its_protocol(open_connection: Open) -> None:
+    freed = asyncio.Event()
+
+    async def connect() -> socket.socket:
+        heard = Heard()
+        weakref.finalize(heard, freed.set)
+        _, peer = await open_connection(heard)
+        await heard.until(lambda: "made" in heard.calls)
+        return peer
+
+    gc.disable()  # The daemon seldom collects garbage in cycles, so a protocol must not be in one.
+    try:
+        peer = await connect()
+        peer.close()
+        async with asyncio.timeout(LIMIT_S):
+            await freed.wait()
+    finally:
+        gc.enable()
+
+
+async def test_bug_at_the_start_of_a_connection_ends_it() -> None:
+    class Broken(Heard):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            raise ValueError("bug")
+
+    found: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: found.append(context.get("exception"))
+    )
+    heard = Broken()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+
+    SocketTransport(ours, heard).begin()
+
+    assert await read_all(theirs, 1) == b""
+    assert heard.calls == ["lost"]
+    assert [str(one) for one in found] == ["bug"]
+    theirs.close()
 
 
 # --------------------

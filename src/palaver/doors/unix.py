@@ -61,6 +61,11 @@ _SHORT_PAUSE_S: Final = 1.0
 _NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
 """As asyncio reports it for other listeners, so that the daemon logs both in the same way."""
 
+_NO_PROTOCOL: Final = asyncio.Protocol()
+"""The protocol of every transport that has ended. Otherwise a protocol and its transport would keep each
+other, with everything that the client has sent, until garbage in cycles is collected. The daemon seldom
+does that."""
+
 
 class Listener:
     """A listening socket. Calls back with each new connection, on the event loop."""
@@ -146,13 +151,17 @@ class SocketTransport(asyncio.Transport):
         A client that has exited is noticed and cleaned up within two turns of the loop. A request that was
         sent after its exit must find that done: messages that it had claimed are open again.
         """
-        self._protocol.connection_made(self)
+        try:
+            self._protocol.connection_made(self)
+        except Exception as error:
+            self._fail(error)
+            return
         self._loop.call_soon(self._begin_reading, _TURNS_BEFORE_READ)
 
     def _begin_reading(self, turns: int) -> None:
         if turns:
             self._loop.call_soon(self._begin_reading, turns - 1)
-        elif not self._is_closing:
+        elif not (self._is_paused or self._is_closing):
             self._read()  # Mostly the request is there already; then the selector need not report it.
             self._read_or_not()
 
@@ -289,6 +298,7 @@ class SocketTransport(asyncio.Transport):
         try:
             self._protocol.connection_lost(error)
         finally:
+            self._protocol = _NO_PROTOCOL
             self._socket.close()
 
 
