@@ -4,7 +4,9 @@ One suite for our transport and for that of asyncio, which it replaces: both mus
 """
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -287,38 +289,119 @@ async def test_bug_of_a_protocol_is_reported_and_ends_its_connection(open_connec
     assert [str(one) for one in found] == ["bug"]
 
 
+async def test_connection_that_is_paused_at_its_start_reads_nothing(open_connection: Open) -> None:
+    class Paused(Heard):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            assert self.transport is not None
+            self.transport.pause_reading()
+
+    heard, other = Paused(), Heard()
+    transport, peer = await open_connection(heard)
+    peer.send(b"a")
+    _, other_peer = await open_connection(other)
+    other_peer.send(b"later")
+    await other.until(lambda: other.data == b"later")
+    assert heard.data == b""
+
+    transport.resume_reading()
+
+    await heard.until(lambda: heard.data == b"a")
+
+
+async def test_ended_connection_does_not_keep_its_protocol(open_connection: Open) -> None:
+    freed = asyncio.Event()
+
+    async def connect() -> socket.socket:
+        heard = Heard()
+        weakref.finalize(heard, freed.set)
+        _, peer = await open_connection(heard)
+        await heard.until(lambda: "made" in heard.calls)
+        return peer
+
+    gc.disable()  # The daemon seldom collects garbage in cycles, so a protocol must not be in one.
+    try:
+        peer = await connect()
+        peer.close()
+        async with asyncio.timeout(LIMIT_S):
+            await freed.wait()
+    finally:
+        gc.enable()
+
+
+async def test_bug_at_the_start_of_a_connection_ends_it() -> None:
+    class Broken(Heard):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            raise ValueError("bug")
+
+    found: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: found.append(context.get("exception"))
+    )
+    heard = Broken()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+
+    SocketTransport(ours, heard).begin()
+
+    assert await read_all(theirs, 1) == b""
+    assert heard.calls == ["lost"]
+    assert [str(one) for one in found] == ["bug"]
+    theirs.close()
+
+
 # --------------------
 # The listener.
 
 
+class Command(asyncio.Protocol):
+    """A client's command: its task releases what it has claimed when the client has disconnected."""
+
+    def __init__(self, order: list[str], changed: asyncio.Semaphore) -> None:
+        """Write each step into `order`. `changed` is released after the beginning and after the end."""
+        self._order = order
+        self._changed = changed
+        self._task: asyncio.Task[None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self._task = asyncio.create_task(self._serve(data.decode()))
+
+    async def _serve(self, name: str) -> None:
+        self._order.append(f"{name} begins")
+        self._changed.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._order.append(f"{name} has released its claims")
+            self._changed.release()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._task is None:
+            self._changed.release()
+        else:
+            self._task.cancel()
+
+
+def steps(*names: str) -> list[str]:
+    """Return the steps of commands that run one after the other."""
+    return [step for name in names for step in (f"{name} begins", f"{name} has released its claims")]
+
+
+async def acquire(semaphore: asyncio.Semaphore, count: int) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        for _ in range(count):
+            await semaphore.acquire()
+
+
 async def test_end_of_a_client_is_cleaned_up_before_the_next_one_is_served(tmp_path: Path) -> None:
     order: list[str] = []
-    served, closed = asyncio.Event(), asyncio.Semaphore(0)
-
-    class Waiting(asyncio.Protocol):
-        """As a command: its task releases what it has claimed when the client has gone."""
-
-        def __init__(self) -> None:
-            self.task: asyncio.Task[None] | None = None
-
-        def data_received(self, data: bytes) -> None:
-            self.task = asyncio.create_task(self._serve(data.decode()))
-
-        async def _serve(self, name: str) -> None:
-            order.append(f"{name} begins")
-            served.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                order.append(f"{name} has released its claims")
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            assert self.task is not None
-            self.task.cancel()
-            closed.release()
-
+    changed = asyncio.Semaphore(0)
     path = tmp_path / "s.sock"
-    listener = SocketListener(bind_socket(path), 5, lambda found: SocketTransport(found, Waiting()).begin())
+    listener = SocketListener(
+        bind_socket(path), 5, lambda found: SocketTransport(found, Command(order, changed)).begin()
+    )
+
     before = None
     for number in range(20):
         client = socket.socket(socket.AF_UNIX)
@@ -326,19 +409,78 @@ async def test_end_of_a_client_is_cleaned_up_before_the_next_one_is_served(tmp_p
         client.send(b"%d" % number)
         if before is not None:
             before.close()  # The door notices both in the same turn of the loop, the new client first.
+        await acquire(changed, 1 if before is None else 2)
         before = client
-        async with asyncio.timeout(LIMIT_S):
-            await served.wait()
-        served.clear()
     assert before is not None
     before.close()
+    await acquire(changed, 1)
 
-    async with asyncio.timeout(LIMIT_S):
-        for _ in range(20):
-            await closed.acquire()
+    assert order == steps(*map(str, range(20)))
     listener.close()
-    expected = [line for n in range(20) for line in (f"{n} begins", f"{n} has released its claims")]
-    assert order[:39] == expected[:39]
+
+
+async def test_client_of_the_same_turn_is_served_after_the_end_of_an_earlier_one(tmp_path: Path) -> None:
+    order: list[str] = []
+    changed = asyncio.Semaphore(0)
+    path = tmp_path / "s.sock"
+    first, other, second = (socket.socket(socket.AF_UNIX) for _ in range(3))
+    accepted = 0
+
+    def accept(connection: socket.socket) -> None:
+        nonlocal accepted
+        accepted += 1
+        SocketTransport(connection, Command(order, changed)).begin()
+        if accepted == 2:  # The turn has begun, so it does not notice the end any more.
+            first.close()
+            second.connect(str(path))
+            second.send(b"second")
+
+    listener = SocketListener(bind_socket(path), 5, accept)
+    first.connect(str(path))
+    first.send(b"first")
+    await acquire(changed, 1)
+    other.connect(str(path))
+    await acquire(changed, 2)
+    second.close()
+    other.close()
+    await acquire(changed, 2)
+
+    assert order == steps("first", "second")
+    listener.close()
+
+
+async def test_many_clients_that_wait_are_accepted_in_few_turns(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    count, limit_turns = 100, 20
+    turns, accepted_at = 0, list[int]()
+    done = asyncio.Event()
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not done.is_set():
+            loop.call_soon(turn)
+
+    def accept(connection: socket.socket) -> None:
+        connection.close()
+        accepted_at.append(turns)
+        if len(accepted_at) == count:
+            done.set()
+
+    path = tmp_path / "s.sock"
+    listener = SocketListener(bind_socket(path), count, accept)
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(count)]
+    for client in clients:
+        client.connect(str(path))
+
+    loop.call_soon(turn)
+    async with asyncio.timeout(LIMIT_S):
+        await done.wait()
+
+    assert accepted_at[-1] - accepted_at[0] < limit_turns
+    for client in clients:
+        client.close()
+    listener.close()
 
 
 async def test_closed_listener_accepts_nobody(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """One thin client as the daemon sees it: the frames written to it, and when they are sent."""
 
 import asyncio
+import gc
+import weakref
 from typing import cast
 
 from palaver.doors.thin import ArgvConnection, Run
@@ -28,7 +30,7 @@ class Wire(asyncio.Transport):
 
 def connected() -> tuple[ArgvConnection, Wire]:
     wire = Wire()
-    connection = ArgvConnection(cast(Peer, None), cast(Run, None), asyncio.TaskGroup(), lambda one: None)
+    connection = ArgvConnection(Peer(0, 0, 0), cast(Run, None), asyncio.TaskGroup(), lambda one: None)
     connection.attach(wire, b"")
     return connection, wire
 
@@ -102,3 +104,19 @@ async def test_line_may_end_with_the_input() -> None:
     connection.data_received(frame(b"D", b"y") + frame(b"Z"))
 
     assert await reading == b"y"
+
+
+async def test_connection_is_freed_when_its_client_has_left() -> None:
+    connection, _ = connected()
+    found = weakref.ref(connection)
+
+    gc.disable()  # The daemon seldom collects garbage in cycles, so a connection must not be in one.
+    try:
+        connection.data_received(frame(b"R", b"half of a request")[:-1])
+        connection.connection_lost(None)
+        del connection
+        is_freed = found() is None
+    finally:
+        gc.enable()
+
+    assert is_freed

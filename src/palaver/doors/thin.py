@@ -37,6 +37,14 @@ _LIMIT_PIECE_BYTES: Final = 8 * 1024 * 1024
 _WRITES: Final = re.compile(rb"\+([0-9]{1,9})")
 
 
+def _ignore_frame(data: bytes) -> None:
+    """Drop a frame for a client that has disconnected."""
+
+
+def _ignore() -> None:
+    """Send nothing: the client has disconnected."""
+
+
 class Output:
     """The output of a command, in order. For use in the event loop's thread only."""
 
@@ -86,6 +94,12 @@ class Output:
             if flushed is not None:
                 flushed()
         self._changed.set()
+
+    def end(self) -> None:
+        """Send nothing more, because the client has disconnected. Safe to call twice."""
+        # Otherwise the output and its connection keep each other until garbage in cycles is collected.
+        self._send = _ignore_frame
+        self._go = _ignore
 
     async def _put(self, data: bytes, token: bytes, flushed: Callable[[], None] | None) -> None:
         while self._bytes_in_flight and self._bytes_in_flight + len(data) > WINDOW_BYTES:
@@ -180,6 +194,7 @@ class ArgvConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
+        self.output.end()
         self.peer.close()
         self._ended(self)
         if self._task is not None:
