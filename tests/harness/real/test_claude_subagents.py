@@ -5,6 +5,7 @@ import subprocess
 import pytest
 from tests.daemon.stage import run_script_as_person
 from tests.harness.real.claude_stage import ClaudeStage
+from tests.harness.real.harness_home import LIMIT_S
 from tests.harness.real.harness_stage import PATIENCE_S, reply, send, tool
 
 from palaver.app.mock_model import Request, Rule, ScriptedReply
@@ -43,7 +44,7 @@ def start(claude: ClaudeStage, *of_child: ScriptedReply) -> subprocess.Popen[byt
 
 def end(claude: ClaudeStage, running: subprocess.Popen[bytes]) -> None:
     """Let the session finish."""
-    out, _ = running.communicate(timeout=20)
+    out, _ = running.communicate(timeout=LIMIT_S)
     assert running.returncode == 0
     assert out.endswith(b"all done\n")
 
