@@ -356,9 +356,8 @@ class UnixDoor:
 
     def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""
-        listener = bind_socket(self._path)
-        self._file = file_id(self._path)
-        self._listener = SocketListener(listener, _BACKLOG, self._accepted)
+        self._listener = SocketListener(bind_socket(self._path), _BACKLOG, self._accepted)
+        self._file = file_id(self._path)  # Last: if this fails, `look_after` tries again.
 
     def look_after(self) -> None:
         """Listen on a new socket file if ours was removed or replaced. Open connections stay."""
@@ -625,17 +624,14 @@ class AdoptedDoor:
         self._path = services.daemon.home / "adopt.sock"
         self._again = SocketAgain(self._path)
         self._file: tuple[int, int] | None = None
-        self._listener: socket.socket | None = None
+        self._listener: SocketListener | None = None
         self._is_open = False
 
     def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""
         self._is_open = True
-        self._listener = bind_socket(self._path)
+        self._listener = SocketListener(bind_socket(self._path), _FORWARDED_BACKLOG, self._accepted)
         self._file = file_id(self._path)
-        self._listener.listen(_FORWARDED_BACKLOG)
-        self._listener.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     def look_after(self) -> None:
         """Listen on a new socket file when ours was removed or replaced."""
@@ -655,17 +651,11 @@ class AdoptedDoor:
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
             remove_socket(self._path, self._file)
 
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError:  # the peer hung up, or descriptors ran out; keep listening
-            return
-        connection.setblocking(False)
+    def _accepted(self, connection: socket.socket) -> None:
         self._tasks.create_task(self._serve(connection))
 
     async def _serve(self, connection: socket.socket) -> None:
