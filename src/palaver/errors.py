@@ -639,8 +639,8 @@ class StaleLease(RequestError):
 
     def __str__(self) -> str:
         return (
-            f"this lease is not valid for turn {self.turn_id}; 'pal stick wait' gets a new lease when it is "
-            "your turn"
+            f"you do not own the stick in turn {self.turn_id} with this lease; 'pal stick wait' gets a new "
+            "lease when it is your turn"
         )
 
 

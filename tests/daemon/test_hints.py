@@ -36,7 +36,7 @@ def test_message_without_a_reader_is_kept(bus: Home) -> None:
     said = bus.ok("send", "@all", "--", "is anybody here?").out
 
     seq = bus.events("--type", "message")[-1]["seq"]
-    assert said == f"kept as #{seq}; nobody is here to read it\n"
+    assert said == f"stored as #{seq}; no other agent is present to read it\n"
 
 
 def test_mcp_server_at_a_terminal_says_what_it_is_for(bus: Home) -> None:

@@ -67,7 +67,7 @@ def test_route_to_no_subscriber_is_a_dead_letter_and_not_an_error(bus: Home, lun
 
     number = found[1]["seq"]
     assert first == (
-        f"kept as #{number}: nobody is subscribed to slack/x (a dead letter; 'pal dead' lists them)\n"
+        f"stored as #{number}: no agent is subscribed to slack/x (a dead letter; 'pal dead' lists them)\n"
     )
     assert (second["delivered"], second["unmatched"], second["deliveredTo"]) == (False, True, [])
     assert [(one["path"], one["command"], one["payload"]) for one in found] == [

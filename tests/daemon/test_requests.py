@@ -216,7 +216,7 @@ def test_request_of_a_script_can_be_answered(bus: Home, nova: Shell, to: tuple[s
 
     sent = nova.ok("send", *to, "--reply-to", str(seq), "--", "yes")
 
-    assert sent.out == (f"kept as #{seq + 2}, the answer to #{seq}; a script has no mailbox\n")
+    assert sent.out == (f"stored as #{seq + 2}, the answer to #{seq}; a script has no mailbox\n")
     (line,) = bus.ok("receipts", str(seq), "--json").json["receipts"]
     assert (line["state"], line["answer"]) == ("answered", seq + 2)
     assert bus.ok("show", str(line["answer"]), "--json").json["text"] == "yes"

@@ -278,10 +278,10 @@ def _open_regular(path: str) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        raise NotFound(f"way to read {path}", error.strerror or "it cannot be opened") from None
+        raise NotFound(f"readable file {path}", error.strerror or "it cannot be opened") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise NotFound(f"way to read {path}", "it is not a regular file")
+        raise NotFound(f"readable file {path}", "it is not a regular file")
     return fd
 
 

@@ -126,6 +126,9 @@ _SIGN_S: Final = 1.0
 """Seconds after which a client that still waits for its first frame receives an empty one."""
 
 
+_STDIN: Final = "standard input"
+
+
 @dataclass(slots=True)
 class _Incoming:
     """Content that the client was asked to read. It sends at most one piece more than the limit."""
@@ -137,6 +140,11 @@ class _Incoming:
     content: bytearray = field(default_factory=bytearray)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: RequestError | None = None
+
+    @property
+    def label(self) -> str:
+        """What could not be read, for an error."""
+        return self.what if self.what == _STDIN else f"file {self.what}"
 
     def end(self, refusal: RequestError | None = None) -> None:
         self.refusal = refusal
@@ -346,14 +354,14 @@ class ArgvConnection(asyncio.Protocol):
 
     async def read_stdin(self, limit_bytes: int) -> bytes:
         """Let the client read its standard input; raise MessageTooLarge above the limit."""
-        return await self._read(read_frame(limit_bytes), _Incoming("standard input", limit_bytes))
+        return await self._read(read_frame(limit_bytes), _Incoming(_STDIN, limit_bytes))
 
     async def read_line(self, limit_bytes: int) -> bytes:
         """Let the client read one line of its standard input, such as a person's reply to a question.
 
         Returns what was read if the input ends before the end of a line. Nothing else can be read afterwards.
         """
-        incoming = _Incoming("standard input", limit_bytes, is_line=True)
+        incoming = _Incoming(_STDIN, limit_bytes, is_line=True)
         content = await self._read(read_frame(limit_bytes), incoming)
         return content.partition(b"\n")[0]
 
@@ -383,7 +391,7 @@ class ArgvConnection(asyncio.Protocol):
         self._incoming = None
         if kind == b"X":
             reason = data.partition(b" ")[2].decode("utf-8", "replace")
-            incoming.end(NotFound(f"way to read {incoming.what}", reason))
+            incoming.end(NotFound(f"readable {incoming.label}", reason))
         elif len(incoming.content) > incoming.limit_bytes:
             # The size is unknown: the client stops reading above the limit.
             incoming.end(MessageTooLarge(incoming.what, None, incoming.limit_bytes))

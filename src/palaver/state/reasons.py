@@ -343,7 +343,7 @@ class _Copy:
             f"'pal resume {name}', or an agent that joins as {name}" if agent.argv else f"{name} joins again"
         )
         if agent.left:
-            why = f" ({agent.detail})" if agent.detail else ""
+            why = f" ({agent.detail})" if agent.detail not in ("", "left") else ""
             return self._because("left", f"{name} has left the bus{why}", again)
         if agent.link:
             moves = f"the client of {name} connects and takes it"

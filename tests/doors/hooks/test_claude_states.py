@@ -52,7 +52,7 @@ class HarnessFiles:
         self.asked.put_nowait(path)
         found = await self.found.get()
         if found is None:
-            raise NotFound(f"way to read {path}", "it is not there")
+            raise NotFound(f"readable file {path}", "it is not there")
         return json.dumps({"pid": PID, **found}).encode()
 
     async def next(self) -> str:

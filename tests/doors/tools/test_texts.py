@@ -85,7 +85,8 @@ def test_no_refusal_of_a_room_tool_names_a_command() -> None:
         ),
         (
             errors.StaleLease(2),
-            "this lease is not valid for turn 2; wait_for_turn gets a new lease when it is your turn",
+            "you do not own the stick in turn 2 with this lease; "
+            "wait_for_turn gets a new lease when it is your turn",
         ),
         (errors.CannotKickSelf("shop"), "you cannot remove yourself; to leave shop, call leave_room"),
         (errors.TargetActive("luna"), "luna is present; only an operator can remove it, with force"),

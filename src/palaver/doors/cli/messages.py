@@ -620,9 +620,11 @@ def _sentence(call: Call, sent: Sent) -> str:
         lines = [f"sent #{sent.event.seq} to {names}"]
         if not sent.delivered_to and not on_irc:
             where = f" in {room}" if room else ""
-            lines = [f"kept as #{sent.event.seq}; nobody is here{where} to read it"]
+            lines = [f"stored as #{sent.event.seq}; no other agent is present{where} to read it"]
         if message is not None and sent.to == (SCRIPT_NAME,):
-            lines = [f"kept as #{sent.event.seq}, the answer to #{message.reply_to}; a script has no mailbox"]
+            lines = [
+                f"stored as #{sent.event.seq}, the answer to #{message.reply_to}; a script has no mailbox"
+            ]
     if sent.delivered_to or sent.event is None:
         lines += [f"{group} has no members now; the message is kept" for group in sent.empty_groups]
     lines += [f"no agent is subscribed to {path}: dead letter" for path in sent.dead]

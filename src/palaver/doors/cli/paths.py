@@ -451,7 +451,7 @@ def _sentence(sent: Delivered) -> str:
     if names:
         return f"sent #{sent.seq} to {names}"
     return (
-        f"kept as #{sent.seq}: nobody is subscribed to {sent.message.path} "
+        f"stored as #{sent.seq}: no agent is subscribed to {sent.message.path} "
         "(a dead letter; 'pal dead' lists them)"
     )
 

@@ -178,7 +178,11 @@ class Acts:
         assert isinstance(sent, Sent)
         assert sent.event is not None
         names = ", ".join(sent.delivered_to)
-        text = f"sent #{sent.event.seq} to {names}" if names else f"kept as #{sent.event.seq}; nobody is here"
+        text = (
+            f"sent #{sent.event.seq} to {names}"
+            if names
+            else f"stored as #{sent.event.seq}; no other agent is present"
+        )
         return ActResult(text=text, seq=sent.event.seq)
 
     async def _answer(self, act: AnswerRequest) -> ActResult:
