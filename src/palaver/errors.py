@@ -507,10 +507,10 @@ class TargetActive(RequestError):
 
     def __str__(self) -> str:
         if self.gone_in_s is None:
-            return f"{self.agent_id} is present; only an operator can remove it, with --force"
+            return f"{self.agent_id} is present; only an operator or a person can remove it, with --force"
         return (
             f"{self.agent_id} was present recently: any member can remove it in {self.gone_in_s} "
-            "seconds, an operator now with --force"
+            "seconds, an operator or a person now with --force"
         )
 
 
@@ -736,7 +736,7 @@ class ObserverCannotHoldTurn(RequestError):
         self.agent_id = agent_id
 
     def __str__(self) -> str:
-        return f"{self.agent_id} is an observer here and cannot own the stick; only a worker can"
+        return f"{self.agent_id} is an observer or a guest and cannot own the stick; that requires a worker"
 
 
 # --------------------

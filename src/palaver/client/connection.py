@@ -989,7 +989,7 @@ class Connection:
         since: int | None = None,
         until: int | None = None,
     ) -> list[RoutedMessage]:
-        """Return the messages of an agent or session, by default yours, taken or not, the newest first."""
+        """Return the messages of an agent or session, by default yours, read and unread, the newest first."""
         request = HistoryOp(agent=agent, session=session, limit=limit, since=since, until=until)
         return routed_from_json(await self._connection.ask(request))
 

@@ -223,7 +223,8 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="takeover_stick",
         group="stick",
-        help="Take the stick from an owner whose lease has expired or that is offline.",
+        help="Take the stick from an owner that is offline or idle for a long time, or whose lease has "
+        "expired; also if a reservation was not claimed in time.",
         params=(_ROOM, _TURN, Param(name="reason")),
     ),
     Tool(
@@ -326,7 +327,9 @@ TOOLS: Final[tuple[Tool, ...]] = (
                 optional=True,
                 choices=("interrupt", "normal", "idle-first", "idle"),
             ),
-            Param(name="yes", kind="flag", help="Confirm a broadcast to more than five.", optional=True),
+            Param(
+                name="yes", kind="flag", help="Confirm a broadcast to more than five agents.", optional=True
+            ),
         ),
     ),
     Tool(
@@ -340,7 +343,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
             Param(name="payload", kind="value", optional=True),
             Param(name="source", optional=True),
             Param(name="external_id", optional=True),
-            Param(name="yes", kind="flag", help="Confirm a path with more than five agents.", optional=True),
+            Param(
+                name="yes",
+                kind="flag",
+                help="Confirm a path that reaches more than five agents.",
+                optional=True,
+            ),
         ),
     ),
     Tool(

@@ -254,7 +254,7 @@ class PathService:
     async def history(
         self, agent: str, *, session: str = "", wanted: Range = ALL, with_seq: bool = False
     ) -> list[RoutedMessage]:
-        """Return the messages that a mailbox has received, taken or not, the newest first."""
+        """Return the messages that a mailbox has received, read and unread, the newest first."""
         mailbox = mailbox_of(agent, session)
         events = await self._newest(Query(targets=(mailbox,)), wanted)
         return [self._copy(event, mailbox, with_seq=with_seq) for event in events]

@@ -197,7 +197,9 @@ async def decide_permission(
     one = book.take(id)
     if digest and digest != one.digest:
         one.is_taken = False
-        raise BadRequest(f"the request {id} is another one than you were shown; nothing was decided")
+        raise BadRequest(
+            f"the request {id} is not the one that you were shown; nothing was decided. Look at it again"
+        )
     request = AnswerPermission(name=one.agent, permission=one.id, digest=one.digest, is_allowed=is_allowed)
     try:
         await submit(request)

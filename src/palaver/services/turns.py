@@ -360,13 +360,13 @@ class TurnService:
                 raise NotYou("the runner", "another process")
             return
         if not ticket:
-            raise NotYou("the runner", "a process without a ticket; a person can run 'pal turn start'")
+            raise NotYou("the runner", "a process without a ticket of 'pal turn start'")
         if (other := self._runners.current()) is not None:
             raise AlreadyRunning(other.seat.pid)
         used = self._tickets.take(ticket, chain)
         if used.harness != RUNNER_TICKET:
             self._tickets.give_back(ticket, used)
-            raise NotFound("such ticket", "it is for an agent; run 'pal turn start'")
+            raise NotFound("such ticket", "it is for an agent, not for the runner; run 'pal turn start'")
         seat = Seat(pid=process.pid, start=process.start, boot=self._seats.boot)
         await self._runners.put(seat, secret, self._clock.now_ms())
         # No process below the runner is ever the person, also while the daemon does not know its job.

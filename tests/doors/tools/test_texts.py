@@ -89,7 +89,10 @@ def test_no_refusal_of_a_room_tool_names_a_command() -> None:
             "wait_for_turn gets a new lease when it is your turn",
         ),
         (errors.CannotKickSelf("shop"), "you cannot remove yourself; to leave shop, call leave_room"),
-        (errors.TargetActive("luna"), "luna is present; only an operator can remove it, with force"),
+        (
+            errors.TargetActive("luna"),
+            "luna is present; only an operator or a person can remove it, with force",
+        ),
         (errors.RateLimited(5, "60 messages"), "message #5 is held: 60 messages; a person can release it"),
         (
             errors.NotAllowed("room kick --force", "worker", "operator"),

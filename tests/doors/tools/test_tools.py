@@ -99,7 +99,7 @@ def test_schema_contains_choices_and_descriptions() -> None:
 
     assert isinstance(properties, dict)
     assert properties["intent"] == {"type": "string", "enum": ["request", "inform", "ack"]}
-    assert properties["yes"]["description"] == "Confirm a broadcast to more than five."
+    assert properties["yes"]["description"] == "Confirm a broadcast to more than five agents."
 
 
 def test_groups_select_tools_and_the_default_is_all_model_tools() -> None:

@@ -138,12 +138,12 @@ AGENT_COMMANDS: Final = (
             ("pal list --json", "for programs"),
         ),
         json=(
-            "one object for each agent. 'tool' is the tool that it uses, 'detail' its use, and 'doing' both; "
-            "'folder' and 'cwd' are the folder in which it was started or joined, and 'rooms' are the ids of "
-            "its rooms. 'recent' is a list of its newest messages ('seq', 'ts', 'text', 'read_by', 'total'), "
-            "the newest first; 'last_sent' is your own newest message to it, with its state; 'stale' is true "
-            "where it applies; 'by' is the caller that started the agent, and 'parent' the parent of a "
-            "sub-agent."
+            "one object for each agent. 'tool' is the tool that it uses, 'detail' its command or file or "
+            "another detail of the state, and 'doing' both in one text; 'folder' and 'cwd' are the folder "
+            "in which it was started or joined, and 'rooms' are the ids of its rooms. 'recent' is a list of "
+            "its newest messages ('seq', 'ts', 'text', 'read_by', 'total'), the newest first; 'last_sent' is "
+            "your own newest message to it, with its state; 'stale' is true where it applies; 'by' is the "
+            "caller that started the agent, and 'parent' the parent of a sub-agent."
         ),
         see=(
             ("latest messages of all agents", "receipts.md#latest-messages-of-all-agents"),
@@ -157,8 +157,8 @@ AGENT_COMMANDS: Final = (
         description=(
             "'@TAG-' addresses all agents with the tag, and commands such as 'pal stop --tag TAG' select "
             "them. An agent has at most one tag; a new one replaces it. The name of the agent does not "
-            "change; 'pal list' shows the tag. For the agent itself, the caller that started it, an "
-            "operator or a person."
+            "change: only a tag given at its start is part of its name. 'pal list' shows the tag. For the "
+            "agent itself, the caller that started it, an operator or a person."
         ),
         positionals=(
             Positional(name="NAME", help="Full name of the agent.", completes="agents"),

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,7 @@ FORMATS: Final = ("jsonl", "markdown")
 _GROUP: Final = "The log"
 _NOT_FILTERS: Final = frozenset({"--last", "--all", "--archived", "--wait", "--follow", "--consumer"})
 _FILTERS: Final = tuple(
-    option
+    replace(option, help="After this seq.") if option.name == "--after" else option
     for command in LOG_COMMANDS
     if command.path == ("events",)
     for option in command.options
@@ -134,7 +135,7 @@ ARCHIVE_COMMANDS: Final = (
         ),
         json=(
             "'imported' (how many were stored), 'known' (how many were here already) and 'different' (the "
-            "numbers in the file of events that were skipped: another event has their sender and id)."
+            "numbers that the skipped events have in the file: another event here has their sender and id)."
         ),
         see=(("importing", "archive.md#importing"),),
     ),
@@ -168,9 +169,10 @@ ARCHIVE_COMMANDS: Final = (
         ),
         json=(
             "'agents', 'sessions', 'subscriptions', 'messages' and 'dead' (how many are new), 'known' "
-            "(messages that were here already), 'taken' (copies that waited here and were received there "
-            "since), 'untimed', 'auto_runs', 'skipped' and 'first_skipped' ('file', "
-            "'line', 'reason'), 'unreadable', 'renamed' ('kind', 'from', 'to'), 'ignored' (unknown fields), "
+            "(messages that were here already), 'taken' (waiting copies that are now marked as seen, because "
+            "they were received in the other broker after the last import), 'untimed', 'auto_runs', "
+            "'skipped' and 'first_skipped' ('file', 'line', 'reason'), 'unreadable', 'renamed' ('kind', "
+            "'from', 'to'), 'ignored' (unknown fields), "
             "'different' and 'first_different' (ids that belong to other messages here), 'dry_run'."
         ),
         see=(("taking over its files", "paths.md#taking-over-its-files"),),

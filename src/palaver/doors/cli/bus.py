@@ -125,9 +125,10 @@ BUS_COMMANDS: Final = (
         group=_GROUP,
         summary="Show the status of the bus or of one agent.",
         description=(
-            "Without a name: process, version, home, open endpoints and the id of this device, and a problem "
-            "if an endpoint could not move to another address. With a name: the agent's state, the "
-            "time of its last change, and its waiting messages."
+            "Without a name: process, version, home, the id of this device, the doors (endpoints) at which "
+            "the bus listens, and the numbers of events and present agents. A door that cannot listen at a "
+            "newly set address and keeps its old one is shown as a problem. With a name: the agent's state, "
+            "the time of its last change, and its waiting messages."
         ),
         positionals=(
             Positional(
@@ -205,9 +206,10 @@ UI_COMMANDS: Final = (
     Command(
         path=("ui",),
         group=_DASHBOARD,
-        summary="Show agents, messages and what waits for you.",
+        summary="Show agents, messages and everything that waits for you.",
         description=(
-            "Opens the dashboard: what waits for you, agents, conversations, rooms, the log and the past. "
+            "Opens the dashboard: everything that waits for you, agents, conversations, rooms, the log, and "
+            "the bus as it was at an earlier event. "
             "'pal' alone at a terminal does the same. Press ? for the keys of a screen. Everything you do "
             "there is a 'pal' command, which is shown and has your rights. Without a terminal, or with "
             "--plain, each change is printed as a line."

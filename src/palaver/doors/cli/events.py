@@ -138,7 +138,10 @@ LOG_COMMANDS: Final = (
             Option(
                 name="--sql",
                 metavar="WHERE",
-                help="This SQL condition is true. It can only read, and is stopped when it takes too long.",
+                help=(
+                    "This SQL condition is true. It can only read, and is stopped after the time in the "
+                    "setting sql_timeout_ms (default: 2 s)."
+                ),
             ),
             Option(
                 name="--last",

@@ -83,7 +83,9 @@ DOOR_COMMANDS: Final = (
         ),
         options=(
             Option(name="--expires", metavar="TIME", help="When it ends: 12h, 30d (default: never)."),
-            Option(name="--acts-for", metavar="NAMES", help="Several names, separated by commas, or all."),
+            Option(
+                name="--acts-for", metavar="NAMES", help="Names of agents, separated by commas, or 'all'."
+            ),
         ),
         examples=(
             ("pal token create luna", "let a program act as luna"),
@@ -193,10 +195,10 @@ DOOR_COMMANDS: Final = (
         group=_GROUP,
         summary="Show the bus in a browser on this machine.",
         description=(
-            "Opens HTTP access if it is off, and prints the address of the page and a code of 8 characters. "
-            "Type the code into the page: it is valid once, for 60 seconds, and ends after 5 wrong ones. "
-            "Then this command asks whether the browser may sign in as you. Only a person at a terminal can "
-            "do this. The session ends after 12 hours without use, or with 'pal web revoke'."
+            "Enables HTTP access if it is off, and prints the address of the page and a code of 8 "
+            "characters. Type the code into the page: it is valid once, for 60 seconds, and ends after 5 "
+            "wrong ones. Then this command asks whether the browser may sign in as you. Only a person at a "
+            "terminal can do this. The session ends after 12 hours without use, or with 'pal web revoke'."
         ),
         options=(Option(name="--read-only", help="Let the browser read, but change nothing."),),
         examples=(
@@ -586,7 +588,9 @@ async def _let_in(call: Call, code: SignIn) -> int:
         call.warn("no browser was signed in")
         return 1
     if not code.is_browser_there:
-        raise BadRequest("the browser has gone, so it was not signed in: run 'pal web' again")
+        raise BadRequest(
+            "the browser has closed its connection, so it was not signed in: run 'pal web' again"
+        )
     grant, session = await call.services.callers.web.create(is_read_only=code.is_read_only)
     code.reply(grant)
     if call.is_json:

@@ -123,7 +123,7 @@ MESSAGE_COMMANDS: Final = (
                 metavar="INTENT",
                 help=(
                     "Purpose: request (wants an answer; you are notified if the agent goes idle or stops "
-                    "without one), inform, or ack (answers a request)."
+                    "without one), inform, or ack (answers a request) (default: none)."
                 ),
                 choices=("request", "inform", "ack"),
             ),
@@ -308,8 +308,8 @@ MESSAGE_COMMANDS: Final = (
         summary="Show one message in full.",
         description=(
             "A person at a terminal sees the text itself. For all other readers it is escaped as in the "
-            "form for agents. The file of the message is named where it has one: each message to an agent "
-            "in a terminal is also written to a file."
+            "form for agents. Also names the files of the message: a message to an agent in a terminal is "
+            "written to a file too."
         ),
         positionals=(_MESSAGE_ID,),
         examples=(("pal show 42", "read message 42"), ("pal show 42 --json", "all fields of message 42")),

@@ -152,7 +152,11 @@ PATH_COMMANDS: Final = (
             ),
             Option(name="--stdin", help="Read the payload from standard input."),
             Option(name="--source", metavar="WORD", help="Where the message comes from (default: internal)."),
-            Option(name="--external-id", metavar="ID", help="Its id where it comes from."),
+            Option(
+                name="--external-id",
+                metavar="ID",
+                help="The id of the message in its source (default: none).",
+            ),
             Option(
                 name="--id",
                 metavar="ULID",
@@ -163,7 +167,7 @@ PATH_COMMANDS: Final = (
             ),
             Option(
                 name="--yes",
-                help="Confirm a path with wildcards to more than five (required for agents).",
+                help="Confirm a path with wildcards to more than five agents (required for agents).",
             ),
         ),
         exclusive=(("--payload", "--file", "--stdin"),),
@@ -264,9 +268,9 @@ PATH_COMMANDS: Final = (
         group=_GROUP,
         summary="Show what an agent or session has received.",
         description=(
-            "Shows the messages of a mailbox, taken or not, the newest first. Changes nothing. A text from "
-            "another door is the payload of the command 'message'. With --session it also shows the "
-            "automatic turns of that session."
+            "Shows the messages of a mailbox, read and unread, the newest first. Changes nothing. A message "
+            "that was not sent to a path, such as one of 'pal send', is shown as the command 'message' with "
+            "its text as the payload. With --session it also shows the automatic turns of that session."
         ),
         positionals=(
             Positional(name="NAME", help="The agent (default: you).", optional=True, completes="all agents"),
@@ -295,8 +299,8 @@ PATH_COMMANDS: Final = (
         group=_GROUP,
         summary="Create a session, or change one.",
         description=(
-            "An existing session keeps what you do not name. You can manage your own sessions; an operator "
-            "can manage those of all agents."
+            "An existing session keeps the values of options that you omit. You can manage your own "
+            "sessions; an operator can manage those of all agents."
         ),
         positionals=(
             _AGENT,

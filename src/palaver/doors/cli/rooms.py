@@ -777,7 +777,7 @@ STICK_COMMANDS: Final = (
             Option(
                 name="--after",
                 metavar="SEQ",
-                help="With --events: only events after this seq (default: unread).",
+                help="With --events: only events after this seq (default: all unread ones).",
             ),
             *_WAITING,
         ),
@@ -867,7 +867,7 @@ STICK_COMMANDS: Final = (
     Command(
         path=("stick", "takeover"),
         group=_STICK,
-        summary="Take the stick from an owner that is gone or idle.",
+        summary="Take the stick from an owner that has exited or is idle.",
         description=(
             "Possible if the owner has exited, its lease has expired or it has been idle for a long time, or "
             "if a reservation was not claimed. With --override, an operator or a person can take it from any "
@@ -879,7 +879,7 @@ STICK_COMMANDS: Final = (
             Option(name="--turn", metavar="N", help="The turn you expect to end (default: the current one)."),
             ROOM,
         ),
-        examples=(('pal stick takeover --reason "luna is gone"', "continue the work of luna"),),
+        examples=(('pal stick takeover --reason "luna has exited"', "continue the work of luna"),),
     ),
 )
 

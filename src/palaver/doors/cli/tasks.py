@@ -71,7 +71,7 @@ TASK_COMMANDS: Final = (
             Option(name="--description", metavar="TEXT", help="Details of the task."),
             Option(name="--assignee", metavar="WHO", help=f"{_ASSIGNEE_HELP}.", completes="targets"),
             _TO,
-            Option(name="--yes", help="Confirm a message to more than five (required for agents)."),
+            Option(name="--yes", help="Confirm more than five recipients (required for agents)."),
         ),
         examples=(
             ('pal task create "Refactor auth" --assignee @nova', "assign a task to nova"),

@@ -244,7 +244,7 @@ TERMINAL_COMMANDS: Final = (
             "caller that started the agent, an operator or a person."
         ),
         positionals=(replace(_NAME, completes="all agents"),),
-        options=(NAME, TAG, ROLE, DETACH, WINDOW),
+        options=(replace(NAME, help="Name of the copy (default: a free name)."), TAG, ROLE, DETACH, WINDOW),
         exclusive=((DETACH.name, WINDOW.name),),
         examples=(
             ("pal fork luna", "under a free name"),

@@ -76,8 +76,8 @@ TURN_COMMANDS: Final = (
         group=_GROUP,
         summary="Turn automatic turns of an agent on or off.",
         description=(
-            "Sets the whole configuration of an agent, or of one of its sessions: options that are left out "
-            "are at their defaults. The value of a session takes precedence over that of its agent; "
+            "Sets the whole configuration of an agent, or of one of its sessions: options that you omit get "
+            "their defaults. The value of a session takes precedence over that of its agent; "
             "'inherit' removes it. Options without 'on' or 'off' mean 'on', and the number 0 means the "
             "default. The configuration can also be a JSON object with the keys 'enabled', 'triageModel', "
             "'debounceMs', 'maxBatchSize', 'triageTimeoutMs', 'executionTimeoutMs', 'accept' and 'reject', "
@@ -121,9 +121,9 @@ TURN_COMMANDS: Final = (
         group=_GROUP,
         summary="Run a turn now, without a triage.",
         description=(
-            "Waits until a running turn of that session has ended, then for its own turn, and prints the "
-            "reply. After an error the exit status is 1. Needs the runner. The same callers as for 'pal turn "
-            "set' can do this."
+            "Waits until a running turn of that session has ended, then runs this one to its end and prints "
+            "the reply. Requires --message, --text or both, and the runner. After an error the exit status "
+            "is 1. The same callers as for 'pal turn set' can do this."
         ),
         positionals=(_AGENT, _SESSION),
         options=(
@@ -157,7 +157,7 @@ TURN_COMMANDS: Final = (
         path=("turn", "list"),
         group=_GROUP,
         summary="List the sessions with automatic turns.",
-        description="Shows what each session does now, how many messages wait, and what would move it.",
+        description="Shows what each session does now, how many messages wait, and what they wait for.",
         examples=(("pal turn list", "why does nothing run?"),),
         json="one object for each session: 'state', 'waiting', 'until_ms', 'reason' and its configuration.",
         see=_SEE,
