@@ -55,6 +55,41 @@ async def test_activity_of_a_subagent_is_reported_under_its_name(stage: Stage) -
         assert holder.codex.status.state == "idle"
 
 
+async def work_below(holder: Near, stage: Stage) -> None:
+    """Have the agent start a sub-agent that works, and wait until that is reported."""
+    source = {"subAgent": {"thread_spawn": {"depth": 1, "parent_thread_id": "one"}}}
+    active = {"type": "active", "activeFlags": []}
+    holder.server.turns["sub"] = {"id": "turn-5", "status": "inProgress", "items": []}
+    holder.server.add_thread("sub", parentThreadId="one", agentRole="explorer", source=source, status=active)
+    holder.server.tell("thread/started", thread={"id": "sub"})
+    await stage.daemon.heard("status", name="luna_explorer_1", state="active")
+
+
+async def end_silently(holder: Near, stage: Stage) -> None:
+    """End the turn of the sub-agent without a report, and wait until its holder has noticed that."""
+    holder.server.turns["sub"]["status"] = "completed"
+    holder.server.threads["sub"]["status"] = {"type": "idle"}
+    await stage.daemon.heard("status", name="luna_explorer_1", state="idle")
+
+
+async def test_end_of_a_subagents_turn_that_is_not_reported_is_noticed(stage: Stage) -> None:
+    async with near(stage, look_s=0.001) as holder:
+        await work_below(holder, stage)
+
+        await end_silently(holder, stage)
+
+
+async def test_subagent_that_cannot_be_read_yet_is_read_later(stage: Stage) -> None:
+    async with near(stage, look_s=0.001) as holder:
+        holder.server.refusals["thread/resume"] = {"code": -32600, "message": "no rollout found"}
+        await work_below(holder, stage)
+        await holder.server.heard("thread/resume", count=4)
+
+        holder.server.refusals.clear()
+
+        await end_silently(holder, stage)
+
+
 async def test_nested_subagent_begins_below_its_parent(stage: Stage) -> None:
     async with near(stage) as holder:
         add_below(holder, "sub")

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
@@ -462,6 +463,10 @@ class CodexIntegration:
         self._threads = Threads(only)
         self._heard: set[str] = set()
         """The threads that we are subscribed to."""
+        self._read_again: set[str] = set()
+        """The threads of sub-agents that are read from time to time, because they work."""
+        self._ended = asyncio.Event()
+        self._look_s = look_s
         self._looks = Looks(self._look_at, spawn)
         self._texts = CodexInjections(self._client, self._threads, spawn, self._on_begun, look_s)
         self._asker = CodexAsker(self._client, self._threads)
@@ -523,6 +528,7 @@ class CodexIntegration:
         if self.is_over:
             return
         self.is_over, self.status = True, None
+        self._ended.set()
         if reason:
             _logger.warning("%s", reason)
         if self._lift is not None:
@@ -602,15 +608,43 @@ class CodexIntegration:
         self._spawn(self._catch_up(thread))
 
     async def _catch_up(self, thread: str) -> None:
+        """Read a sub-agent, and again while it works: the end of its first turn is not always reported."""
+        if not await self._read_below(thread) or thread in self._read_again:
+            return
+        self._read_again.add(thread)
+        pause_s = self._look_s
+        is_working = True
+        while is_working and not self.is_over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._ended.wait()
+            is_working = await self._read_below(thread)
+            pause_s = min(2 * pause_s, _LIMIT_LOOK_S)
+        self._read_again.discard(thread)
+
+    async def _read_below(self, thread: str) -> bool:
+        """Subscribe to a sub-agent and apply its state and newest turn. Return whether it works now."""
+        turn = self._threads.turn_in(thread)
         try:
             answer = await self._client.ask(*wire.subscribe(thread))
-            page = wire.result_as(answer, wire.Subscribed).initial_turns_page
-        except (PalaverError, Refused) as error:
+            subscribed = wire.result_as(answer, wire.Subscribed)
+        except Refused as refusal:  # A new thread accepts this only after its file exists.
+            _logger.info("the work of a sub-agent is not known: %s", refusal)
+            return self._threads.is_active(thread)
+        except PalaverError as error:
             _logger.info("the work of a sub-agent is not known: %s", error)
-            return
-        for turn in page.data if page is not None and self._threads.has(thread) else ():
-            self._texts.take(self._threads.begun(turn, thread))
+            return False
+        if not self._threads.has(thread):
+            return False
+        page = subscribed.initial_turns_page
+        turns = page.data if page is not None else []
+        is_outdated = turn != self._threads.turn_in(thread) or any(map(self._threads.has_ended, turns))
+        if not is_outdated:  # Otherwise the received news are newer.
+            self._threads.found(subscribed.thread)
+        for one in turns:
+            self._texts.take(self._threads.begun(one, thread))
         self._update()
+        return self._threads.is_active(thread)
 
     async def _subscribe(self, thread: str) -> None:
         """Subscribe to a thread and unsubscribe from all others.

@@ -752,6 +752,10 @@ class Threads:
         """Return whether a thread is known as the agent's or a sub-agent's."""
         return thread in self._states
 
+    def is_active(self, thread: str) -> bool:
+        """Return whether a thread works, or waits for its user."""
+        return self._state_of(thread).is_active
+
     def has_begun(self, thread: str) -> bool:
         """Return whether a turn has begun in a thread."""
         return self._state_of(thread).has_begun
