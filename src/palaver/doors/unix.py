@@ -163,7 +163,9 @@ class SocketTransport(asyncio.Transport):
             self._loop.call_soon(self._begin_reading, turns - 1)
         elif not (self._is_paused or self._is_closing):
             self._read()  # Mostly the request is there already; then the selector need not report it.
-            self._read_or_not()
+            # After the first step of the task that serves the request: most commands end in that step, and
+            # then the selector never needs to know the connection.
+            self._loop.call_soon(self._read_or_not)
 
     # Reading
 
