@@ -84,46 +84,45 @@ class ThinRequest:
 
 def asked_from_bytes(payload: bytes) -> ThinRequest:
     """Parse a request frame. Bytes that are not UTF-8 become surrogate escapes."""
-    fields: dict[bytes, list[bytes]] = {}
-    for tag, value in _fields(payload):
-        fields.setdefault(tag, []).append(value)
-    terminals = _one(fields, b"t", b"000").ljust(3, b"0")
-    key, width = _one(fields, b"k", b""), _one(fields, b"w", b"0")
-    if len(key) != 16:
-        raise BadRequest("the request has no key of 16 bytes")
-    entries = (entry.partition(b"=") for entry in fields.get(b"e", ()))
-    return ThinRequest(
-        key=key,
-        version=_text(_one(fields, b"v", b"0")),
-        argv=tuple(map(_text, fields.get(b"a", ()))),
-        cwd=_text(_one(fields, b"d", b"/")),
-        environment={_text(name): _text(value) for name, _, value in entries},
-        stdin_is_terminal=terminals[0:1] == b"1",
-        stdout_is_terminal=terminals[1:2] == b"1",
-        stderr_is_terminal=terminals[2:3] == b"1",
-        width=int(width) if width.isdigit() and len(width) < 6 else 0,
-        resume=fields[b"r"][-1] if b"r" in fields else None,
-        can=_one(fields, b"c", b""),
-        body=_one(fields, b"b", b""),
-        build=_text(_one(fields, b"n", b"")),
-    )
-
-
-def _fields(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
+    words: list[str] = []
+    environment: dict[str, str] = {}
+    # Of the tags that may come only once, the last one counts.
+    fields: dict[bytes, bytes] = {}
     start, end = 0, len(payload)
     while start < end:
         if start + _HEAD.size > end:
             raise BadRequest("the request ends in the middle of a field")
         tag, length = _HEAD.unpack_from(payload, start)
-        start += _HEAD.size
-        if start + length > end:
+        start += _HEAD.size + length
+        if start > end:
             raise BadRequest("the request ends in the middle of a field")
-        yield tag, payload[start : start + length]
-        start += length
-
-
-def _one(fields: dict[bytes, list[bytes]], tag: bytes, default: bytes) -> bytes:
-    return fields[tag][-1] if tag in fields else default
+        value = payload[start - length : start]
+        if tag == b"a":
+            words.append(value.decode("utf-8", "surrogateescape"))
+        elif tag == b"e":
+            name, _, content = value.decode("utf-8", "surrogateescape").partition("=")
+            environment[name] = content
+        else:
+            fields[tag] = value
+    terminals = fields.get(b"t", b"000").ljust(3, b"0")
+    key, width = fields.get(b"k", b""), fields.get(b"w", b"0")
+    if len(key) != 16:
+        raise BadRequest("the request has no key of 16 bytes")
+    return ThinRequest(
+        key=key,
+        version=_text(fields.get(b"v", b"0")),
+        argv=tuple(words),
+        cwd=_text(fields.get(b"d", b"/")),
+        environment=environment,
+        stdin_is_terminal=terminals[0:1] == b"1",
+        stdout_is_terminal=terminals[1:2] == b"1",
+        stderr_is_terminal=terminals[2:3] == b"1",
+        width=int(width) if width.isdigit() and len(width) < 6 else 0,
+        resume=fields.get(b"r"),
+        can=fields.get(b"c", b""),
+        body=fields.get(b"b", b""),
+        build=_text(fields.get(b"n", b"")),
+    )
 
 
 def _text(raw: bytes) -> str:
