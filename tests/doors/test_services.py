@@ -1,16 +1,15 @@
 """The object that every door receives stays small."""
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 import pytest
 
-from palaver.services.services import AgentBooks, CallerBooks, DaemonParts, Services
+from palaver.services.services import AgentBooks, CallerBooks, DaemonParts, Services, UseCases
 
-LIMIT_FIELDS = 9
+LIMIT_FIELDS = 8
 
 
-@pytest.mark.parametrize("kind", [Services, DaemonParts, CallerBooks, AgentBooks])
-def test_object_for_every_door_has_at_most_eight_fields(
-    kind: type[Services] | type[DaemonParts] | type[CallerBooks] | type[AgentBooks],
-) -> None:
+@pytest.mark.parametrize("kind", [Services, DaemonParts, CallerBooks, AgentBooks, UseCases])
+def test_object_for_every_door_has_at_most_eight_fields(kind: type[object]) -> None:
+    assert is_dataclass(kind)
     assert len(fields(kind)) <= LIMIT_FIELDS

@@ -65,14 +65,9 @@ class DaemonParts:
     started_ms: int
     stop: Callable[[str], None]
     """Ends the daemon. The argument is the reason, DOWN or REPLACED."""
-    http: DoorSwitch
-    irc: DoorSwitch
+    doors: Mapping[str, DoorSwitch]
+    """The doors that a person opens, by the setting with their address: `http` and `irc`."""
     run_hook: RunHook
-
-    @property
-    def doors(self) -> Mapping[str, DoorSwitch]:
-        """The doors that a person opens, by the setting with their address."""
-        return {"http": self.http, "irc": self.irc}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -510,6 +510,10 @@ async def attention_view(services: Services) -> list[Attention]:
     return await services.live.pages().attention()
 
 
+def _open_doors(services: Services) -> dict[str, str]:
+    return {name: url for door in services.daemon.doors.values() for name, url in door.describe().items()}
+
+
 async def daemon_view(services: Services) -> DaemonView:
     """Return the state of the daemon itself."""
     present = 0
@@ -521,11 +525,7 @@ async def daemon_view(services: Services) -> DaemonView:
         version=services.daemon.version,
         home=str(services.daemon.home),
         device=services.queries.device,
-        doors={
-            "unix": str(services.daemon.home / "daemon.sock"),
-            **services.daemon.http.describe(),
-            **services.daemon.irc.describe(),
-        },
+        doors={"unix": str(services.daemon.home / "daemon.sock"), **_open_doors(services)},
         started=services.daemon.started_ms,
         last=services.queries.last(),
         agents=present,

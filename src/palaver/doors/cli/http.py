@@ -392,13 +392,13 @@ async def add_webhook(call: Call) -> int:
         by=call.caller.name,
         id_header=call.parsed.value("--id-header") or "",
     )
-    url = f"{call.services.daemon.http.where}/in/{service}/TOPIC"
+    url = f"{call.services.daemon.doors['http'].where}/in/{service}/TOPIC"
     if call.is_json:
         await call.say_json({**_webhook_view(webhook), "replaced": is_replaced})
     else:
         done = "is replaced" if is_replaced else "is added"
         await call.say(f"the webhook {service} {done} ({webhook.scheme}): it posts to {url}")
-    if not call.services.daemon.http.where:
+    if not call.services.daemon.doors["http"].where:
         call.warn("HTTP access is off, so no webhook can arrive; 'pal up --http' enables it")
     return 0
 
@@ -511,7 +511,7 @@ _ANY_HOST: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - rep
 async def web(call: Call) -> int:
     """Show a code, wait until a browser has entered it, and ask the person at the terminal."""
     _check_at_terminal(call)
-    if not call.services.daemon.http.where:
+    if not call.services.daemon.doors["http"].where:
         await set_door(call, HTTP, {"http": HTTP.default, "http_remote": 0})
     sign_ins = call.services.callers.web.sign_ins
     for _ in range(_LIMIT_CODES):
@@ -558,7 +558,7 @@ async def _show_code(call: Call, code: SignIn) -> None:
 
 def _page_address(call: Call) -> str:
     """Return the address of the page in a browser on this machine."""
-    where = call.services.daemon.http.where
+    where = call.services.daemon.doors["http"].where
     for every, own in _ANY_HOST.items():
         where = where.replace(f"//{every}:", f"//{own}:")
     return f"{where}/"

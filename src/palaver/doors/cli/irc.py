@@ -240,7 +240,7 @@ async def _show_secret(call: Call, secret: str, token: Token) -> int:
 
 
 def _warn_if_shut(call: Call) -> int:
-    if not call.services.daemon.irc.where and not call.is_json:
+    if not call.services.daemon.doors["irc"].where and not call.is_json:
         call.warn("IRC access is off; 'pal up --irc' enables it")
     return 0
 
