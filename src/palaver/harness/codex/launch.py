@@ -35,9 +35,12 @@ _ALONE: Final = frozenset(
         *("--no-daemon", "--dangerously-bypass-hook-trust"),
     }
 )
-"""With one of these, Codex is started without our server."""
+"""With one of these, Codex is started without our server, because a server would not know the option."""
 _ALONE_AGAIN: Final = frozenset({"--add-dir", "--approve-for-me"})
-"""With one of these, a resumed session needs Codex without our server."""
+"""With one of these, a resumed session needs Codex without our server.
+
+Its screen may not request such rights for a resumed session, and a server has no setting for them.
+"""
 _RIGHTS: Final = {
     **dict.fromkeys(("-s", "--sandbox"), "sandbox_mode"),
     **dict.fromkeys(("-a", "--ask-for-approval"), "approval_policy"),
@@ -169,6 +172,8 @@ def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[st
     asked = read_arguments(arguments)
     if asked.kind is Kind.OTHER or asked.is_remote:
         return CodexLaunch(arguments=tuple(arguments))
+    # Of two values for one key the last one counts, so ours would replace the text of the user: both become
+    # one value.
     own = _own_instructions(asked.shared)
     last = setting(_INSTRUCTIONS, f"{own}\n\n{told}" if own else told)
     if asked.kind is Kind.HEADLESS or asked.is_alone or not address:
@@ -259,6 +264,7 @@ def _own_instructions(shared: Sequence[str]) -> str:
     for word in shared:
         key, has_value, value = word.removeprefix("--config=").removeprefix("-c").partition("=")
         if has_value and key.strip() == _INSTRUCTIONS:
+            # Codex takes a value that is not TOML as plain text.
             found = instructions_in(word.removeprefix("--config=").removeprefix("-c")) or value
     return found
 
@@ -310,6 +316,7 @@ def read_turn(output: str) -> TurnReply:
             text = text_in(event, "item", "text")
         elif kind in ("turn.failed", "error"):
             error = text_in(event, "error", "message") or text_in(event, "message")
+        # A turn can complete after an error of one of its requests.
         elif kind == "turn.completed":
             error = ""
     if error or text is None:
