@@ -555,7 +555,7 @@ ASKING: Final = ("claude", "codex", "gemini")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnReply:
-    """What the model replied, in which session of the harness, or why there is no reply."""
+    """The reply of the model and the session of the harness, or the reason why there is no reply."""
 
     text: str = ""
     session: str = ""

@@ -197,7 +197,7 @@ def _without(
     assert holder.parts is not None
     part = holder.parts[index]
     hooks = part.node.get("hooks") if addition.name is None else None
-    # A user may have added commands of their own to our entry: then only our command is removed from it.
+    # A user may have added other commands to our entry: then only our command is removed from it.
     if hooks is not None and _runs(part.node.value) - _runs(addition.value):
         ours = _runs(addition.value)
         for position, entry in reversed(list(enumerate(hooks.node.parts or ()))):

@@ -1,4 +1,4 @@
-"""What Claude Code writes: its notices, its session files and its transcripts. Pure."""
+"""Read and write the texts of Claude Code: notices, registry file, screen and transcript. Pure."""
 
 import enum
 import re
