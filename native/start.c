@@ -233,7 +233,7 @@ static int lock_start(int lock)
 {
     int fd = -1;
 
-    /* Not one blocking flock: this client reports the progress of an upgrade, and connects as soon as a daemon listens. */
+    /* Not one blocking flock: the progress of an upgrade is reported, and a daemon that listens ends the wait. */
     while (fd < 0 && flock(lock, LOCK_EX | LOCK_NB) && (errno == EWOULDBLOCK || errno == EINTR)) {
         is_upgrading();
         pause_ms(LOCK_MS);

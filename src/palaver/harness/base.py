@@ -178,8 +178,11 @@ _LIMIT_REPEATS: Final = 3
 """Repeats allowed in one rule: with up to this many, and no repeated group, a match takes milliseconds."""
 
 _BARE_SIGNS: Final = frozenset({">", ">>>", "❯"})
+"""Each of these is proof without any other sign. A program that asks a question at one gets the message."""
 _WORDS: Final = re.compile(r"\w")
+# A prompt such as `sqlite> `, with the sign at its end. More words may be a question.
 _ONE_WORD: Final = re.compile(r"\W*[\w.@:/~=+*()\[\]-]{1,40}[>❯›»$#%]")
+# The usual prompts that end without such a sign: `you: `, `In [3]: `.
 _SPEAKERS: Final = re.compile(r"\W*(?:you|me|human|chat|ask|prompt)\W{0,3}|In \[\d+\]:", re.IGNORECASE)
 _LITERAL: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[^)]", re.DOTALL)
 

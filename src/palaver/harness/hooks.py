@@ -140,6 +140,7 @@ def fix_limit(detail: str, now_ms: int) -> str:
     ends_ms = limit_ends_ms(detail, now_ms)
     if ends_ms is None or ends_ms - now_ms < _NEAR_MS:
         return detail
+    # Rounded up, so that the text never names a time before the actual end.
     reset_at = datetime.fromtimestamp(-(-ends_ms // _MINUTE_MS) * _MINUTE_MS / 1000, UTC)
     month, half = _MONTHS[reset_at.month - 1].capitalize(), "am" if reset_at.hour < _NOON else "pm"
     clock = f"{reset_at.hour % _NOON or _NOON}:{reset_at.minute:02}{half}"

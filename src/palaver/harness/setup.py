@@ -455,6 +455,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "opencode": Dialect(comments=True, trailing_commas=True),
     "gemini": Dialect(comments=True),
 }
+"""The extensions of JSON that each harness accepts in its own settings."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ _ALT_KEY: Final = b"\x1b[13;3u"
 _OLD_MOUSE: Final = re.compile(rb"\x1b\[M[\s\S]{3}")
 _KEYPAD: Final = re.compile(rb"\x1bO([A-DFHMP-S])")
 _LAST_WORD: Final = re.compile(r"(?:^|(?<=\s))[A-Za-z0-9]+\s*\Z")
+"""The word that Ctrl-W deletes. Programs disagree about the ends of a word with any other character in it."""
 _SENDS: Final = frozenset("\r\n\x03")
 """Enter sends a draft, Ctrl-C drops it."""
 _RUBS: Final = frozenset("\x08\x7f")
@@ -184,6 +185,7 @@ class Keyboard:
             self._is_known = False
         elif sign in _SENDS:
             self.forget()
+        # Only Enter and Ctrl-C end an unknown draft: any other key may do anything in it.
         elif not self._is_known:
             pass
         elif sign in _RUBS:

@@ -182,6 +182,7 @@ _INTERPRETER: Final = re.compile(r"node|nodejs|python[\d.]*")
 def is_launcher(process: ProgramNames) -> bool:
     """Return whether a process only starts another program and waits for it."""
     names = names_of(process)
+    # The name of an interpreter does not show what runs: the script that it was started with does.
     if len(process.argv) > 1 and any(map(_INTERPRETER.fullmatch, names)):
         names.add(process.argv[1].rpartition("/")[2])
     # npm shows "npm exec NAME" as the name of its process.
@@ -546,6 +547,7 @@ class Reading:
         """Return the facts that the screen does not show. They are valid only in this step."""
         is_raw = self._pty.is_raw
         has_composer = self._is_asked and is_raw and self._screen.terminal.has_paste_mode
+        # Stored, so that `prove` records exactly the readers on which the gate was judged.
         readers = self._readers = read_readers(
             self._pty, self._child, is_asked=self._is_asked, has_composer=has_composer
         )
@@ -584,6 +586,7 @@ class Reading:
         waiting = self._readers.waiting
         if self._screen.terminal.has_paste_mode or not waiting:
             return False
+        # The maps of a process are large, and this is asked before every key.
         if not waiting <= self._editing and now_ms - self._asked_ms >= _ASK_AGAIN_MS:
             self._asked_ms = now_ms
             self._editing = frozenset(key for key in waiting if edits_lines(key[0]))

@@ -215,7 +215,10 @@ class TerminalPump:
         return any(not self._is_open or not self._read() for _ in range(_DRAINS_AT_ONCE))
 
     def close(self) -> None:
-        """Stop reading and writing, and drop unsent keys. A second call does nothing."""
+        """Stop reading and writing, and drop unsent keys. The descriptor stays open.
+
+        A second call does nothing.
+        """
         if self._is_open:
             self._is_open = False
             self._loop.remove_reader(self._master)

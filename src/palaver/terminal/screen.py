@@ -526,6 +526,7 @@ class Screen:
 
     def hear(self, event: str, *, session: str = "", detail: str = "") -> bool:
         """Process a hook event. Return False if it has no state or belongs to another session."""
+        # Output that came before the hook must be parsed before it, because the newest report counts.
         self._catch_up()
         is_heard = self._signals.hear_hook(event, session=session, detail=detail)
         self.startup.is_over = self.startup.is_over or is_heard

@@ -154,6 +154,7 @@ class Viewer:
 
     def reply(self, frames: bytes) -> None:
         """Send the reply to a control. Disconnect a viewer that leaves `_LIMIT_ANSWERS` replies unread."""
+        # A viewer that reads is never counted, however many requests it sends.
         self._answers = self._answers + 1 if self._is_writing else 0
         if self._answers > _LIMIT_ANSWERS:
             self.close()

@@ -178,10 +178,13 @@ def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[st
     last = setting(_INSTRUCTIONS, f"{own}\n\n{told}" if own else told)
     if asked.kind is Kind.HEADLESS or asked.is_alone or not address:
         # An option before the command has lower precedence than the same option after it.
+        # Without `--no-daemon` Codex would work in the server that all its windows share, which does not
+        # run below this agent: its tools could not be identified as this agent.
         alone = () if asked.kind is Kind.HEADLESS or "--no-daemon" in arguments else ("--no-daemon",)
         return CodexLaunch(arguments=(*alone, *settings, *last, *arguments))
     there = f"unix://{address}"
     rights, screen = _take_rights(arguments) if asked.is_again else ((), tuple(arguments))
+    # Later settings take precedence: ours come first, then those of the user.
     return CodexLaunch(
         server=("app-server", "--listen", there, *settings, *asked.shared, *rights, *last),
         arguments=("--remote", there, *screen),
@@ -202,6 +205,7 @@ def _take_rights(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
             rights += setting("sandbox_mode", "danger-full-access") + setting("approval_policy", "never")
         else:
             others += words
+    # Arguments from `--` on were not split, and stay as they are.
     return tuple(rights), (*others, *arguments[read:])
 
 

@@ -81,6 +81,7 @@ PROFILE: Final = Profile(
             reason="permission",
         ),
         TitleRule(pattern=re.compile("^[\u2800-\u28ff] "), state=AgentState.ACTIVE),
+        # Any other title is only the name of the folder, which Codex shows while it is idle.
         TitleRule(pattern=re.compile(r"^\S"), state=AgentState.IDLE),
     ),
     has_paste=True,

@@ -616,6 +616,7 @@ class Threads:
         if is_below:
             state.parent, state.role = thread.parent_thread_id or "", thread.agent_role or ""
             return False
+        # The user works in the thread that was started or resumed last.
         is_new = thread.id != self.current
         self.current = thread.id
         return is_new
@@ -646,6 +647,7 @@ class Threads:
         """Return the loaded threads whose tools were not asked for yet. They are closed until `equipped`."""
         found = [one for one, state in self._states.items() if state.is_loaded and state.has_tools is None]
         for thread in found:
+            # At once, so that the tools of each thread are asked for only once.
             self._states[thread].has_tools = False
         return found
 

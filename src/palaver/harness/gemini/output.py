@@ -57,7 +57,7 @@ _DIALOG: Final = "dialog"
 _ROWS_ASKED: Final = 12
 
 _NEWER: Final = re.compile(r"[✦✕⚠>▄╭]|ℹ (?!This request failed)")
-"""How later lines of a conversation begin."""
+"""How later lines of a conversation begin. The notice `This request failed` belongs to the error itself."""
 _QUOTA: Final = re.compile(r"\b[Qq]uota\b|RESOURCE_EXHAUSTED|\b[Uu]sage limit\b")
 _RETRY: Final = re.compile(r"\bretry (?:after|in) (?P<seconds>\d+(?:\.\d+)?)s\b")
 _MIDNIGHT: Final = "12am (America/Los_Angeles)"
@@ -325,6 +325,8 @@ class _GeminiSession:
     def _read_message(self, message: Mapping[str, object]) -> Iterator[TranscriptEntry]:
         key, kind = word(message.get("id")), message.get("type")
         is_update = self._open is not None and key == word(self._open.get("id"))
+        # A reply is written again while it grows. Only its newest form counts, so it is held back until
+        # then.
         if is_update and kind == "gemini":
             self._open = message
             return
