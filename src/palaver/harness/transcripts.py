@@ -117,6 +117,7 @@ def time_ms(value: object) -> int:
             return max(0, int(datetime.fromisoformat(value).timestamp() * 1000))
         except (ValueError, OverflowError, OSError):
             return 0
+    # JSON `true` is an integer in Python.
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if isinstance(value, int) and is_number and 0 < value < 1 << 53 else 0
 

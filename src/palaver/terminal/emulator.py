@@ -477,6 +477,7 @@ class Sequences:
     """Splits output piece by piece. Keeps at most one incomplete sequence of limited length."""
 
     def __init__(self) -> None:
+        # Incremental, because a character may be cut by the end of a piece.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._tail = ""
         self._skipping: re.Pattern[str] | None = None

@@ -45,7 +45,10 @@ HANDING_ON: Final = frozenset(
 """Programs that own another terminal or start another user's shell: we cannot see what reads there."""
 
 _FLAGS: Final = frozenset("abefhklmnprtuvxBCDEHPT")
-"""Single-letter options without a value that do not change where commands are read from."""
+"""Single-letter options without a value that do not change where commands are read from.
+
+Not `-s`: with it a shell reads commands from its terminal although it has arguments.
+"""
 _LONG_FLAGS: Final = frozenset(
     {
         *("--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting"),

@@ -103,6 +103,7 @@ def _is_ours(draft: str, ours: str, folded: re.Pattern[str] | None, *, can_be_pa
         return True
     if not can_be_part:
         return False
+    # A placeholder does not show whose paste it is: this is believed only if no person has typed since.
     if folded is not None and folded.fullmatch(draft.strip()):
         return True
     return len(seen) >= _PART_LEAST and seen in ours

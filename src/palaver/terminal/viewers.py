@@ -163,6 +163,7 @@ class Viewer:
 
     def tell(self, kind: str, frames: bytes) -> None:
         """Send a status control. For a viewer that does not read, only the newest of each kind is kept."""
+        # Each status replaces the one before, so a slow viewer needs no more memory than one of each kind.
         if self.is_open and self._is_writing:
             self._news[kind] = frames
         else:

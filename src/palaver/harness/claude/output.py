@@ -52,6 +52,7 @@ EVENT_EVERY_S: Final = 2.1
 LIMIT_WAKE: Final = 6000
 """Characters of all messages that wake a session at once. The hook of that prompt adds the rest."""
 
+# No match may span two notices: a text of the user between them is not a line of the monitor.
 _NOTICE: Final = re.compile(
     r"<task-notification>(?:(?!</task-notification>).)*?<event>(?P<lines>.*?)</event>"
     r"|<task-notification>\s*<summary>[^<]*</summary>\s*</task-notification>\s*"

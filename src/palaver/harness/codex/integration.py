@@ -696,6 +696,7 @@ class CodexIntegration:
             for turn in turns:
                 self._texts.take(self._threads.begun(turn, thread))
             self._update()
+        # A subscribed thread stays in the memory of the server.
         for other in self._heard - {thread, self._threads.current}:
             self._heard.discard(other)
             self._spawn(self._leave(other))

@@ -581,6 +581,7 @@ class OpenCodeInjections:
     def settle(self) -> None:
         """Finish every text that was sent to the model, and those that no turn will read now."""
         for key in self._sessions.take_seen():
+            # No call waits for this text any more: its result was unconfirmed.
             if (waiting := self._waiting.get(key)) is None:
                 self._prove(key)
             elif not waiting[1].done():

@@ -139,7 +139,10 @@ def event_from_bytes(data: bytes) -> OpenCodeEvent | None:
 
 
 def events_in_messages(found: object) -> Iterator[OpenCodeEvent]:
-    """Yield the messages of a session as the events that would report them."""
+    """Yield the messages of a session as the events that would report them.
+
+    So messages that were missed are applied by the same code as those that are received.
+    """
     for message in as_list(found):
         info = as_map(message.get("info"))
         session = info.get("sessionID")
