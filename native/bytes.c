@@ -15,6 +15,7 @@ void reserve(struct bytes *buffer, size_t more)
         return;
     while (size - buffer->length < more)
         size *= 2;
+    /* Static storage does not come from malloc: it is copied, and neither resized nor freed. */
     data = realloc(buffer->is_static ? NULL : buffer->data, size);
     if (!data)
         fail("out of memory");

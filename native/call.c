@@ -43,6 +43,7 @@ static void read_options(void)
                 call.verb_at = i + 1;
             break;
         }
+        /* Options with a value are skipped together with it, or their value would be read as the verb. */
         if (is_same(argument, "--home")) {
             call.has_home = true;
             call.home = call.all[++i]; /* NULL at the end */
@@ -80,6 +81,7 @@ static bool is_alone(void)
         else if (!starts_with(call.all[i], "--home="))
             return false;
     }
+    /* An agent or a tool inside a harness gets the help: it cannot use a full-screen program. */
     for (char **entry = environ; *entry; entry++)
         if (is_mark(*entry) || starts_with(*entry, "PALAVER_SEAT="))
             return false;

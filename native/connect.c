@@ -134,6 +134,7 @@ pid_t daemon_pid(void)
 bool is_daemon_alive(void)
 {
     int fd = open_lock();
+    /* A shared lock for a moment: two clients that look at the same time do not take each other for a daemon. */
     bool is_alive = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
 
     if (fd >= 0)
@@ -153,8 +154,9 @@ static int read_percent(void)
         return -1;
     (void)!read(fd, text, sizeof text - 1);
     close(fd);
+    /* A killed daemon leaves the file: it counts only while the process that it names has the lock. */
     if (sscanf(text, "%lld %lld %lld", &pid, &done, &total) != 3 || pid != daemon_pid() || !is_daemon_alive())
-        return -1; /* also when it was killed during an upgrade */
+        return -1;
     if (total <= 0 || done <= 0)
         return 0;
     return done >= total ? 100 : (int)(100.0 * (double)done / (double)total);

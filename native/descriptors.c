@@ -12,6 +12,7 @@ int above_stdio(int fd)
     if (fd < 0 || fd > STDERR_FILENO)
         return fd;
     higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    /* close may change errno, which the caller reads if there is no copy. */
     error = errno;
     close(fd);
     errno = error;
@@ -27,6 +28,7 @@ int write_all(int fd, const void *data, size_t n)
         if (written >= 0) {
             at += written;
             n -= (size_t)written;
+        /* Standard output may be shared with a process that made it non-blocking. */
         } else if (errno == EAGAIN) {
             struct pollfd room = {.fd = fd, .events = POLLOUT};
             poll(&room, 1, -1);

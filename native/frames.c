@@ -27,6 +27,7 @@ void write_output(const void *data, size_t n)
 {
     int error = write_all(STDOUT_FILENO, data, n);
 
+    /* This happens if the parent process ignores SIGPIPE, which a program inherits. End as if it had not. */
     if (error == EPIPE) {
         if (wire >= 0)
             close_wire();
@@ -143,12 +144,17 @@ void serve(void)
 
     for (;;) {
         long n;
+        /*
+         * Nothing is written while the daemon is quiet, so the end of the harness must be noticed by waiting for it.
+         * While a file is being read, only look.
+         */
         if (call.is_monitor && is_output_lost(input_fd() >= 0 ? 0 : -1))
             _exit(0);
         if (input_fd() >= 0) {
             struct pollfd ready[] = {{.fd = wire, .events = POLLIN}, {.fd = input_fd(), .events = POLLIN}};
             if (poll(ready, 2, -1) < 0)
                 continue;
+            /* The daemon goes first: it may end the command while the input is still open, or never ends. */
             if (!ready[0].revents) {
                 send_input();
                 continue;

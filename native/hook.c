@@ -94,11 +94,13 @@ static _Noreturn void give_up(void)
     _exit(0);
 }
 
+/* Runs at any point, so it calls only async-signal-safe functions. */
 static void on_limit(int number)
 {
     int error = errno;
 
     (void)number;
+    /* The daemon counts the messages as delivered, so the reply must be written, however late it is. */
     if (has_reply) {
         is_late = 1;
     } else if (!left_ms || (is_asking && !has_tried && is_known_slow())) {
@@ -130,7 +132,7 @@ void begin_hook_limit(void)
     bool is_start = event_at < call.count && !strcmp(call.all[event_at], "SessionStart");
 
     handle_signal(SIGALRM, on_limit);
-    handle_signal(SIGPIPE, SIG_IGN);
+    handle_signal(SIGPIPE, SIG_IGN); /* a harness that has stopped reading must not see a hook that failed */
     left_ms = (is_start ? LONG_LIMIT_MS : LIMIT_MS) - TRY_MS;
     set_timer(TRY_MS);
 }
@@ -229,6 +231,9 @@ static bool take_reply(void)
         return false;
     if (!get_u32(received.data + 1))
         _exit(0);
+    /*
+     * Before the confirmation: if the limit came between the two, the daemon would count a reply that is never written.
+     */
     has_reply = 1;
     if (send_frame('A', NULL, 0))
         return true;
@@ -251,6 +256,7 @@ _Noreturn void run_hook(void)
     wire = connect_home();
     if (wire < 0)
         _exit(0);
+    /* Before the request: from now on a daemon may have made a reply, so a hook that ends must leave its outcome. */
     has_asked = 1;
     send_request();
     while (!take_reply())

@@ -103,6 +103,7 @@ void send_input(void)
         return;
     }
     if (source == STDIN_FILENO) {
+        /* Kept, because it cannot be read again for the next daemon. A file is simply opened again. */
         add_bytes(&stdin_content, piece, (size_t)n);
         has_stdin_ended = !n;
     }

@@ -52,6 +52,7 @@ _Noreturn void run_monitor(void)
     int wait_ms = WAIT_FIRST_MS;
 
     harness = watch_process(parent);
+    /* Checked in addition: the parent may have ended before it was watched, and its number may be in use again. */
     while (getppid() == parent) {
         wire = connect_home();
         if (wire >= 0) {

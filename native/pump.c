@@ -321,6 +321,7 @@ _Noreturn void run_pump(void)
     wire = open_wire(0);
     for (;;) {
         bool is_silent = wire >= 0 && !pump(), is_done = !pending;
+        /* Not after silence: the daemon still runs, so another connection would reach the same one. */
         if (!is_silent) {
             wire = regain();
             if (wire >= 0)

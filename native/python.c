@@ -36,6 +36,7 @@ char *find_python(void)
     ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
     path[n > 0 ? n : 0] = 0;
 #endif
+    /* The client is installed next to the interpreter of its package. Another python3 may not have the package. */
     slash = strrchr(path, '/');
     if (slash) {
         strcpy(slash + 1, "python3");

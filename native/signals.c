@@ -119,7 +119,7 @@ void catch_signals(void)
 
     for (size_t i = 0; i < sizeof CAUGHT / sizeof *CAUGHT; i++) {
         sigaction(CAUGHT[i], &action, &before);
-        if (before.sa_handler == SIG_IGN)
+        if (before.sa_handler == SIG_IGN) /* under nohup, or as a background job: it must stay ignored */
             sigaction(CAUGHT[i], &before, NULL);
     }
 }

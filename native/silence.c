@@ -30,6 +30,7 @@ static bool is_stopped(pid_t pid)
         return false;
     (void)!read(fd, text, sizeof text - 1);
     close(fd);
+    /* The state follows the name of the program, which may itself contain parentheses. */
     state = strrchr(text, ')');
     return state && state[1] == ' ' && (state[2] == 'T' || state[2] == 't');
 }

@@ -54,6 +54,7 @@ static bool is_person(void)
     fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return false;
+    /* A background job has the terminal too, but no person waits for it. */
     is_foreground = tcgetpgrp(fd) == getpgrp();
     close(fd);
     return is_foreground;
@@ -121,6 +122,7 @@ static _Noreturn void become_daemon(int ready)
         dup2(log, STDERR_FILENO);
     dup2(ready, READY_FD);
     close_from(READY_FD + 1); /* a process may wait for the end of an inherited pipe */
+    /* Ignored and blocked signals would survive the exec: the daemon could not be ended by them. */
     release_signals();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -231,6 +233,7 @@ static int lock_start(int lock)
 {
     int fd = -1;
 
+    /* Not one blocking flock: the progress of an upgrade is reported, and a daemon that listens ends the wait. */
     while (fd < 0 && flock(lock, LOCK_EX | LOCK_NB) && (errno == EWOULDBLOCK || errno == EINTR)) {
         is_upgrading();
         pause_ms(LOCK_MS);
@@ -260,7 +263,7 @@ int start_daemon(void)
         fd = reach();
     if (fd >= 0)
         failures = 0;
-    close(lock);
+    close(lock); /* only now, when a daemon listens or the start has failed: until then no other client may start one */
     return fd;
 }
 

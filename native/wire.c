@@ -26,7 +26,7 @@ static bool send_all(struct iovec *parts, int count, size_t length)
 {
     bool is_sent = true;
 
-    if (length > UNDIVIDED)
+    if (length > UNDIVIDED) /* sent in several pieces: a signal between two of them must not send its own frame */
         can_send_signal = 0;
     while (count) {
         struct msghdr message = {0};

@@ -68,7 +68,10 @@ class Profile:
 
     name: str
     starts_twice: bool = False
-    """It starts itself again as a child process, which then silently changes its session."""
+    """It starts itself again as a child process, and its hooks run below that child.
+
+    To other code the child would look like a harness of the same name that was started inside the agent.
+    """
     read_composer: Callable[[View], str | None] | None = None
     """Returns the text in the composer; None if no composer is visible.
 
@@ -107,11 +110,15 @@ class Profile:
     A sentence above a prompt may be anything.
     """
     busy: tuple[re.Pattern[str], ...] = ()
+    """A match on the screen shows that the program works. Used only while it reports no state itself."""
     own_work: tuple[re.Pattern[str], ...] = ()
     """Signs that the program itself works, for when its reported state may be that of a sub-agent."""
     compacting: tuple[re.Pattern[str], ...] = ()
+    """A match on the screen shows that the program compacts its context: no message may be typed."""
     usage_limits: tuple[re.Pattern[str], ...] = ()
+    """A match on the screen of an idle program is a reached usage limit. Not used if it has `read_limit`."""
     titles: tuple[TitleRule, ...] = ()
+    """The first rule that matches counts. Ignored once the program has reported a state with OSC 7501."""
     opens_native: bool = False
     """Its plugin opens a native lane itself, in a process other than the holder."""
     has_paste: bool = False
@@ -171,8 +178,11 @@ _LIMIT_REPEATS: Final = 3
 """Repeats allowed in one rule: with up to this many, and no repeated group, a match takes milliseconds."""
 
 _BARE_SIGNS: Final = frozenset({">", ">>>", "❯"})
+"""Each of these is proof without any other sign. A program that asks a question at one gets the message."""
 _WORDS: Final = re.compile(r"\w")
+# A prompt such as `sqlite> `, with the sign at its end. More words may be a question.
 _ONE_WORD: Final = re.compile(r"\W*[\w.@:/~=+*()\[\]-]{1,40}[>❯›»$#%]")
+# The usual prompts that end without such a sign: `you: `, `In [3]: `.
 _SPEAKERS: Final = re.compile(r"\W*(?:you|me|human|chat|ask|prompt)\W{0,3}|In \[\d+\]:", re.IGNORECASE)
 _LITERAL: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[^)]", re.DOTALL)
 
@@ -199,12 +209,14 @@ def judge_prompt(
     if len(line) > LIMIT_LINE:
         return Prompt.OTHER
     bare = line.strip()
+    # A prompt that the user named is believed before all other rules, even if words follow the cursor.
     if is_asked_for(profile, line):
         return Prompt.KNOWN
     if _WORDS.search(after):
         return Prompt.OTHER
     if bare in _BARE_SIGNS or (bare and bare in accepted):
         return Prompt.KNOWN
+    # Not here for a program with known prompts: its questions may look like a plain prompt.
     if profile.has_known_prompts or not (bare or has_cursor):
         return Prompt.OTHER
     is_plain = not _WORDS.search(bare) or _ONE_WORD.fullmatch(bare) or _SPEAKERS.fullmatch(bare)
@@ -215,6 +227,8 @@ def is_asked_for(profile: Profile, line: str) -> bool:
     """Whether a rule of the profile, or of `--prompt`, matches the whole line, with or without its blanks."""
     if len(line) > LIMIT_LINE:
         return False
+    # A screen does not show where a prompt ends: its last blank may be missing on the screen or in the
+    # rule.
     forms = (line, line.rstrip(), line.strip(), f"{line.strip()} ")
     return any(pattern.fullmatch(form) for pattern in profile.takes_messages for form in forms)
 
@@ -228,8 +242,12 @@ def compile_rule(text: str, what: str) -> re.Pattern[str]:
         raise BadRequest(f"{what} is longer than {LIMIT_PATTERN} characters: shorten it")
     try:
         pattern = re.compile(text)
+    # Besides `re.error`, the compiler raises OverflowError for a huge repeat count and RecursionError for
+    # groups that are nested too deep.
     except (re.error, OverflowError, RecursionError) as error:
         raise BadRequest(f"{what} is not a regular expression: {error}") from None
+    # Escaped characters, character classes and the heads of groups may contain `*`, `+` or `)` as plain
+    # characters. They are replaced first, so that only real operators are counted below.
     rest = _LITERAL.sub("x", text)
     if re.search(r"\)(?:[*+]|\{)", rest):
         raise BadRequest(f"{what} repeats a group, which can take very long: repeat single characters only")
@@ -249,7 +267,7 @@ class Gate:
 OPEN: Final = Gate(is_open=True)
 
 # --------------------
-# The knowledge of a native lane about its agent: status, open requests and gate. Values only.
+# What a native integration reports about its agent: status, permission requests, and gate. Values only.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,6 +504,7 @@ shell you count as {parent} unless you use --as {name}:
 - pal show 42: a message in full
 Do not poll for messages and do not wait for answers: continue, and report to {parent} as you were asked."""
 
+# The instructions must stay short, because a model reads them in every session.
 _LIMIT_UNSURE = 20
 
 
@@ -539,7 +558,7 @@ ASKING: Final = ("claude", "codex", "gemini")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnReply:
-    """What the model replied, in which session of the harness, or why there is no reply."""
+    """The reply of the model and the session of the harness, or the reason why there is no reply."""
 
     text: str = ""
     session: str = ""
@@ -552,6 +571,7 @@ NO_REPLY: Final = TurnReply(error="its output has no reply")
 def json_objects(output: str) -> list[dict[str, object]]:
     """Return the objects in lines of JSON. Other lines, and lines that were cut, are skipped."""
     found = []
+    # Harnesses also print warnings and progress to their standard output: only objects are events.
     for line in output.splitlines():
         value = json_value(line) if line.startswith("{") else None
         if isinstance(value, dict):

@@ -27,6 +27,7 @@ _LIMIT: Final = re.compile(r"usage[ _]limit\b(?:(?:, resets| until) (?P<words>.{
 """How a status detail begins that reports a usage limit, for every harness."""
 _FROM_THEN: Final = re.compile(r"in (?P<seconds>\d{1,8})s", re.ASCII)
 _UNIX_DIGITS: Final = 9
+"""Fewest digits of a Unix time in seconds. A shorter number may be an hour of the day."""
 _UNIX_DIGITS_MOST: Final = 11
 _MINUTE_MS: Final = 60_000
 _JUST_PAST: Final = timedelta(minutes=10)
@@ -34,6 +35,7 @@ _JUST_PAST: Final = timedelta(minutes=10)
 _LATEST_MS: Final = 4_102_444_800_000
 """The year 2100. A later time is an error."""
 _NEAR_MS: Final = 2 * _MINUTE_MS
+"""A limit that ends sooner keeps its text: a full date is useful only if it is read much later."""
 _NOON: Final = 12
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
@@ -67,6 +69,8 @@ def _dated(reset_at: datetime, now: datetime, year: str | None, month: int, day:
     """Return the time on that day. Raises ValueError if there is no such day."""
     if year:
         return reset_at.replace(year=int(year), month=month, day=day)
+    # A text without a year may be read on the other side of a new year. February 29 is missing in most
+    # years.
     near: list[datetime] = []
     for candidate in (now.year - 1, now.year, now.year + 1):
         with suppress(ValueError):
@@ -76,6 +80,7 @@ def _dated(reset_at: datetime, now: datetime, year: str | None, month: int, day:
 
 def _next(reset_at: datetime, now: datetime) -> datetime:
     """Return the first such time of day that is not over, or has only just passed."""
+    # Begin with yesterday: shortly after midnight, a time of late evening has only just passed.
     reset_at -= timedelta(days=1)
     while reset_at + _JUST_PAST < now:
         reset_at += timedelta(days=1)
@@ -102,10 +107,10 @@ def is_limited(agent: Agent) -> bool:
 
 
 def limit_ends_ms(detail: str, since_ms: int) -> int | None:
-    """Return when the usage limit in a status detail ends; None if it has no such time.
+    """Return when the usage limit in a status detail ends; None if the detail names no valid time.
 
     The text is that of the harness; a long number is a Unix time in seconds, and `in 90s` counts from
-    `since_ms`.
+    `since_ms`. Other times are relative to `since_ms` too: `3pm` is the one next to it.
     """
     words = _words_of(detail)
     if words.isascii() and words.isdecimal() and _UNIX_DIGITS <= len(words) <= _UNIX_DIGITS_MOST:
@@ -118,7 +123,7 @@ def limit_ends_ms(detail: str, since_ms: int) -> int | None:
 
 
 def is_counted_from_then(detail: str) -> bool:
-    """Whether the time is relative: the same text means another time whenever it is reported."""
+    """Whether the time is relative (`in 90s`), so that the same text means a later time if reported later."""
     return _FROM_THEN.fullmatch(_words_of(detail)) is not None
 
 
@@ -135,6 +140,7 @@ def fix_limit(detail: str, now_ms: int) -> str:
     ends_ms = limit_ends_ms(detail, now_ms)
     if ends_ms is None or ends_ms - now_ms < _NEAR_MS:
         return detail
+    # Rounded up, so that the text never names a time before the actual end.
     reset_at = datetime.fromtimestamp(-(-ends_ms // _MINUTE_MS) * _MINUTE_MS / 1000, UTC)
     month, half = _MONTHS[reset_at.month - 1].capitalize(), "am" if reset_at.hour < _NOON else "pm"
     clock = f"{reset_at.hour % _NOON or _NOON}:{reset_at.minute:02}{half}"
@@ -156,7 +162,8 @@ class HookStep(enum.Enum):
     """The position of a hook in a conversation, seen from the model.
 
     Between two requests to the model come the results of all tools that it called, one by one, and then, if
-    the harness has such a hook, all of them together.
+    the harness has such a hook, all of them together. The steps exist to prove that a text was read: a text
+    that was added at one step is in the request that follows, and a later reply of the model proves it.
     """
 
     START = "start"
@@ -187,7 +194,7 @@ class HookNews:
     source: str = ""
     """Why a session starts: `startup`, `resume`, `clear`, `compact`."""
     is_deaf: bool = False
-    """A session starts here and takes no text: its instructions are added to its first prompt."""
+    """A session starts here, but its harness ignores a text in the reply: the first prompt must carry it."""
     state: AgentState | None = None
     """None: the hook does not show what the agent is doing."""
     detail: str = ""
@@ -203,7 +210,7 @@ class HookNews:
     delegates: int = 0
     """1 when a tool starts that is a sub-agent whose own hooks carry no mark, -1 when it ends."""
     is_unmarked: bool = False
-    """It may be a hook of such a sub-agent: nothing in it shows whose hook it is."""
+    """Nothing in the hook shows whether it is of the session or of a sub-agent that `delegates` counted."""
     call: str = ""
     """The harness's id of the tool call."""
     is_over: bool = False
@@ -422,6 +429,8 @@ def _opened(value: object) -> Mapping[str, object]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
+        # The caller controls this text. Deeply nested JSON raises RecursionError, and must not end the
+        # server.
         except (ValueError, RecursionError):
             return {}
     return value if isinstance(value, Mapping) else {}

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 _LIMIT_DEPTH: Final = 200
+"""Levels of nesting. Deeper text would end in a RecursionError of Python instead of a ValueError."""
 _SCALAR: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
 _COMMENT: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _SAME_LINE: Final = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/)")
 _MARK: Final = "\ufeff"
+"""A byte order mark, which editors on Windows write at the start. It stays in the text."""
 _DECODER: Final = json.JSONDecoder()
 _UNIT: Final = "  "
 
@@ -41,7 +43,7 @@ class Node:
     """The members of an object or items of a list; None for any other value."""
 
     def get(self, name: str) -> "Part | None":
-        """Return a member of an object; the last one if the name is there twice."""
+        """Return a member of an object; of two with the same name the last, as the JSON parser does."""
         found = [part for part in self.parts or () if part.name == name]
         return found[-1] if found and isinstance(self.value, dict) else None
 
@@ -151,15 +153,21 @@ def add_part(text: str, root: Node, holder: Node, name: str | None, value: objec
     if not parts:
         return _add_first(text, root, holder, name, value, is_spread=is_spread)
     last = parts[-1]
+    # Follow the form around it: in a document of many lines, a list may still be written on one.
     if is_spread and "\n" in text[holder.start : last.start]:
         indent = _indent_at(text, last.start)
         piece = f"\n{indent}{_written(text, root, name, value, indent)}"
     else:
         piece = f" {_written(text, root, name, value, None)}"
+    # A comment on the same line belongs to the last part: the addition comes after it, and the comma before
+    # it.
     comment = _SAME_LINE.match(text, last.whole_end)
     index = comment.end() if comment and comment.end() < holder.end else last.whole_end
+    # Without a new line the addition would become a part of the line comment.
     if comment and "//" in comment[0] and "\n" not in piece:
         piece = f"\n{piece}"
+    # Where the last part had a trailing comma, the new last part has one too. So a removal restores every
+    # byte.
     if last.comma is not None:
         return f"{text[:index]}{piece},{text[index:]}"
     return f"{text[: last.end]},{text[last.end : index]}{piece}{text[index:]}"
@@ -170,6 +178,7 @@ def _add_first(
 ) -> str:
     inside = text[holder.start + 1 : holder.end - 1]
     if not is_spread:
+        # The object has no parts but may contain a comment, which would hide the addition on its line.
         has_line = "//" in inside
         piece = ("\n" if has_line else "") + _written(text, root, name, value, None)
         return f"{text[: holder.start + 1]}{inside}{piece}{text[holder.end - 1 :]}"
@@ -183,6 +192,7 @@ def remove_part(text: str, holder: Node, index: int, inside: str = "") -> str:
     """Remove a member or an item; `inside` is the content of the holder if nothing else is left."""
     parts = holder.parts or ()
     part = parts[index]
+    # The blanks before a part were added with it and are removed with it, so that no empty line is left.
     begin = len(text[: part.start].rstrip(" \t\r\n"))
     if len(parts) == 1:
         rest = text[holder.start + 1 : begin] + text[part.whole_end : holder.end - 1]
@@ -190,6 +200,8 @@ def remove_part(text: str, holder: Node, index: int, inside: str = "") -> str:
         return f"{text[: holder.start + 1]}{kept}{text[holder.end - 1 :]}"
     if index < len(parts) - 1 or part.comma is not None:
         return text[:begin] + text[part.whole_end :]
+    # The last part without a trailing comma: the comma before it must go, or the rest is not valid JSON.
+    # Comments between the two are the user's.
     before = parts[index - 1]
     assert before.comma is not None  # another part follows it
     between = text[before.comma + 1 : begin]

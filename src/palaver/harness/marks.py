@@ -35,6 +35,8 @@ MARKS: Final[tuple[str, ...]] = tuple(
 
 def harness_of(environment: Mapping[str, str]) -> str | None:
     """Return the harness whose marks are set, or None."""
+    # Session marks first: a presence mark may come from a harness further up, in which this one was
+    # started.
     for table in (SESSION_MARKS, PRESENCE_MARKS):
         for harness, names in table.items():
             if any(environment.get(name) for name in names):

@@ -24,7 +24,10 @@ _SELECTED: Final = r"^\W*[>❯›▸▶►●◉→*] *"
 """The sign before the selected one of several choices."""
 _NUMBER: Final = r"\d{1,2}[.)] [^\n]*"
 _REST: Final = r"(?:\n[^\n]*){0,12}\Z"
-"""The other lines of a dialog: up to 12, to the end of the screen."""
+"""The other lines of a dialog: up to 12, to the end of the screen.
+
+The limit keeps earlier output that only mentions such a question from counting as an open dialog.
+"""
 _YES_NO: Final = r"y(?:es)?\s?(?:/|\||\bor\b)\s?n(?:o)?|n(?:o)?\s?(?:/|\||\bor\b)\s?y(?:es)?"
 _SECRETS: Final = r"pass(?:word|phrase|code)|PIN|token|secret|API[ _-]?key|OTP|(?:one-time|verification) code"
 _REQUESTS: Final = r"choose|select|pick|enter|type|input|provide|specify|choice|selection|option|answer"
@@ -122,6 +125,7 @@ def read_copilot_composer(view: View) -> str | None:
         return None
     if not _COPILOT_TOP.match(view.lines[top]) or not _COPILOT_BOTTOM.match(view.lines[bottom]):
         return None
+    # Faint text in the frame is a hint of the program, not a draft.
     text = "\n".join(row[_COPILOT_TEXT_COLUMN:] for row in view.bright[top + 1 : bottom])
     below = view.lines[bottom + 1] if bottom + 1 < len(view.lines) else ""
     # In its shell mode Enter runs a command, so the composer never counts as empty there.
@@ -158,6 +162,7 @@ _QWEN_COMMANDS: Final = "Press'i'forINSERTmode"
 
 def read_qwen_composer(view: View) -> str | None:
     """Return the text between the last two rules; None if there is no composer."""
+    # Rules in the conversation are above the composer, so only the last two can be its frame.
     rules = [row for row, line in enumerate(view.lines) if _QWEN_RULE.match(line)][-2:]
     if len(rules) < 2 or rules[1] - rules[0] < 2:
         return None
@@ -166,10 +171,12 @@ def read_qwen_composer(view: View) -> str | None:
     if prompt is None:
         return None
     rows = [row[_QWEN_TEXT_COLUMN:] for row in view.lines[top + 1 : bottom]]
+    # Compared without blanks, because a narrow window wraps the hint.
     written = "".join("".join(rows).split())
     if written.startswith(_QWEN_COMMANDS):
         return None
     text = "" if written == _QWEN_EMPTY else "\n".join(rows)
+    # In its shell mode Enter runs a command, so the composer never counts as empty there.
     return f"!\n{text}" if prompt["mode"] == "!" else text
 
 
@@ -229,6 +236,7 @@ class UserProfile:
 def parse_user_profile(name: str, content: bytes) -> UserProfile:
     """Read a profile file; `name` is its name without `.toml`. Raises BadRequest for a mistake."""
     where = f"profile {name}"
+    # The reader passes an empty content for a file that it could not read.
     if not content or len(content) > LIMIT_BYTES:
         raise BadRequest(f"{where} is empty, cannot be read or is larger than {LIMIT_BYTES} bytes")
     try:
@@ -254,6 +262,8 @@ def parse_user_profile(name: str, content: bytes) -> UserProfile:
         name=name,
         takes_messages=tuple(compile_rule(one, f"{where}: prompt {one!r}") for one in file.prompts),
         has_named_prompt=bool(file.prompts),
+        # Not `dialogs`, whose rules see the whole screen at once: the rules of a user are safe only for one
+        # line of limited length. The dialogs of the generic profile apply in addition.
         read_dialog=lambda view: _read_dialog(dialogs, view),
         interrupt=_INTERRUPTS[file.interrupt],
         settle_ms=file.settle_ms,

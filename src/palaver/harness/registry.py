@@ -55,6 +55,7 @@ def read_hook(harness: str, event: str, data: bytes | Mapping[str, object]) -> H
     if isinstance(data, bytes):
         try:
             data = _decode(data)
+        # The input may be cut, or contain anything that a tool has printed. No error may reach the harness.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
     return found[0](event, data)
@@ -95,7 +96,7 @@ _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
 def is_session_id(text: str) -> bool:
-    """Whether a text can be a session id, and so is safe in a file name."""
+    """Whether a text can be a session id: without dots, slashes and wildcards, safe in a file pattern."""
     return _SESSION.fullmatch(text) is not None
 
 
@@ -188,6 +189,7 @@ def program_names(command: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the program that a command runs, also through a launcher such as `npx`."""
     names = [word.rpartition("/")[2] for word in command[:1]]
     if names and names[0] in _LAUNCHERS:
+        # A package may be named with a scope and a version: `npx @openai/codex@latest` runs codex.
         words = (word for word in command[1:] if not word.startswith("-"))
         names += [word.rpartition("/")[2].partition("@")[0] for word in words][:1]
     return tuple(_PACKAGES.get(name, name) for name in names)
@@ -263,7 +265,8 @@ def known_session(agent: Agent, *, path: str, is_present: bool, is_own: bool) ->
             f"{what} is not known; transcripts of {', '.join(TRANSCRIPTS)} can be read, and for a bundle "
             "a file of JSON lines with --transcript-file",
         )
-    if agent.parent:  # the process and its environment belong to the parent's session
+    # The process of a sub-agent and its environment belong to the session of its parent.
+    if agent.parent:
         is_present = is_own = False
     pid = agent.seat.pid if agent.seat is not None and is_present else 0
     session = "" if agent.link else agent.session
@@ -281,7 +284,10 @@ def order_to_word(order: ExcerptOrder) -> str:
 
 
 def order_to_words(order: ReadOrder) -> list[str]:
-    """Format an order as words of a command line, one for each session: the length of a word is limited."""
+    """Format an order as words of a command line.
+
+    One word for each session, because Linux limits the length of a single argument (128 KiB).
+    """
     return [_encode(one).decode() for one in (msgspec.structs.replace(order, known=()), *order.known)]
 
 

@@ -70,8 +70,10 @@ def merged_json(text: str, additions: Sequence[Addition], dialect: Dialect = PLA
         made.append(Made(path=(), inside=text, is_whole=True))
         text = "{}\n"
     before = parse_json(text, dialect)
+    # A copy, because `_put` below changes it.
     expected = json.loads(json.dumps(before.value))
     for addition in additions:
+        # Each change moves the positions of all nodes after it, so the text is parsed again each time.
         text = _reached(text, addition, made, dialect)
         root = parse_json(text, dialect)
         holder = _at(root, addition.path)
@@ -82,6 +84,8 @@ def merged_json(text: str, additions: Sequence[Addition], dialect: Dialect = PLA
         text = add_part(text, root, holder, addition.name, addition.value)
     for addition in additions:
         _put(expected, addition)
+    # A text that does not have exactly the expected value is refused: a mistake of the editor must not
+    # reach the settings of a user.
     if not _is_same(parse_json(text, dialect).value, expected):
         raise ValueError("its format does not allow additions")
     return Merged(text=text, made=tuple(made))
@@ -96,6 +100,7 @@ def unmerged_json(
     insides = {one.path: one.inside for one in made if not one.is_whole}
     whole = next((one.inside for one in made if one.is_whole), None)
     missing: list[str] = []
+    # In reverse order, so that each removal finds the text as its addition left it.
     for addition in reversed(additions):
         holder = _at(parse_json(text, dialect), addition.path)
         index = None if holder is None else _find(holder, addition)
@@ -103,13 +108,15 @@ def unmerged_json(
             missing.append(addition.shown)
             continue
         text = _without(text, holder, index, addition, insides)
+    # Deepest first: a container may be empty only once the one inside it is removed.
     for path in sorted((path for path, inside in insides.items() if inside is None), key=len, reverse=True):
         above = _at(parse_json(text, dialect), path[:-1])
         part = above.get(path[-1]) if above is not None else None
         if above is None or part is None or part.node.parts != () or above.parts is None:
             continue
+        # It has no parts but contains a comment of the user.
         if text[part.node.start + 1 : part.node.end - 1].strip():
-            continue  # it contains a comment of the user
+            continue
         text = remove_part(text, above, above.parts.index(part), insides.get(path[:-1]) or "")
     if whole is not None and text.strip() == "{}":
         return Unmerged(text=whole or None, missing=tuple(missing))
@@ -136,6 +143,7 @@ def _reached(text: str, addition: Addition, made: list[Made], dialect: Dialect) 
 
 
 def _note_empty(text: str, holder: Node, path: tuple[str, ...], made: list[Made]) -> None:
+    """Record the blanks and comments inside an empty container, which a later removal restores."""
     if holder.parts == () and all(one.path != path or one.is_whole for one in made):
         made.append(Made(path=path, inside=text[holder.start + 1 : holder.end - 1]))
 
@@ -166,6 +174,7 @@ def _find(holder: Node, addition: Addition) -> int | None:
     for index, part in reversed(list(enumerate(holder.parts or ()))):
         if addition.name is not None and part.name == addition.name:
             return index
+        # A harness that rewrites its settings may add fields to an entry; the command stays the same.
         if addition.name is None and _runs(part.node.value) & _runs(addition.value):
             return index
     return None
@@ -188,6 +197,7 @@ def _without(
     assert holder.parts is not None
     part = holder.parts[index]
     hooks = part.node.get("hooks") if addition.name is None else None
+    # A user may have added other commands to our entry: then only our command is removed from it.
     if hooks is not None and _runs(part.node.value) - _runs(addition.value):
         ours = _runs(addition.value)
         for position, entry in reversed(list(enumerate(hooks.node.parts or ()))):
@@ -208,6 +218,7 @@ def _put(value: object, addition: Addition) -> None:
 
 
 def _is_same(one: object, other: object) -> bool:
+    # As JSON, because `True == 1` in Python, and they are different settings.
     return json.dumps(one) == json.dumps(other)
 
 
@@ -242,7 +253,7 @@ _TOKEN: Final = re.compile(
 
 
 class _TomlStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """One statement with its line end; a value over several lines is still one statement."""
+    """One statement, comment or empty line, with its line end. A value may span several lines."""
 
     text: str
     table: tuple[str, ...] | None = None
@@ -270,6 +281,7 @@ def merged_toml(text: str, harness: str, table: str, lines: Sequence[str]) -> Me
     ours: object = tomllib.loads("\n".join(lines))
     for name in reversed(names):
         ours = {name: ours}
+    # If the parent is an inline table, appending a table is invalid or would change another value.
     if not isinstance(ours, dict) or not _is_same_toml(made, _over(before, ours)):
         raise ValueError(
             f"{names[0]} is not a table, or is written in one line and cannot be extended; "
@@ -296,6 +308,7 @@ def unmerged_toml(text: str, harness: str, table: str, made: Sequence[Made] = ()
     notes = {note.format(harness) for note in (_NOTE, *_OLD_NOTES)}
     cut = _of_table(lines, names) | {index for index, line in enumerate(lines) if line.word in notes}
     left = _without_statements(lines, cut, names, made[0].inside or "" if made else "")
+    # Refuse any result that would lose or change another setting of the user.
     if not _is_same_toml(left, _less(before, names, is_written=_is_header_left(lines, cut, names))):
         raise ValueError(f"{table} is no longer a separate table; remove it yourself and run this again")
     missing = () if _has(before, names) else (table,)
@@ -305,7 +318,8 @@ def unmerged_toml(text: str, harness: str, table: str, made: Sequence[Made] = ()
 def _of_table(lines: Sequence[_TomlStatement], names: tuple[str, ...]) -> set[int]:
     """Return the lines of a table and its sub-tables.
 
-    Comments after its last setting may belong to others.
+    Comments between its settings are included. Comments after its last setting are not: they may belong to
+    the table that follows.
     """
     found: set[int] = set()
     pending: list[int] | None = None
@@ -326,6 +340,7 @@ def _without_statements(
     lines: Sequence[_TomlStatement], cut: set[int], names: tuple[str, ...], gap: str
 ) -> str:
     """Join the remaining lines, without the empty line that was added before the table."""
+    # The comment that names the owner is cut too, and is above the header.
     header = next((index for index in sorted(cut) if lines[index].table == names), min(cut, default=0))
     while header - 1 in cut:
         header -= 1
@@ -333,6 +348,8 @@ def _without_statements(
     rest = "".join(line.text for index, line in enumerate(lines) if index >= header and index not in cut)
     if cut and gap and head.endswith(gap):
         head = head.removesuffix(gap)
+        # The file of the user had no line end at its end. A table that was added after ours still needs its
+        # own line.
         if rest and not head.endswith("\n"):
             head += "\r\n" if gap.startswith("\r") else "\n"
     return head + rest
@@ -353,6 +370,7 @@ def _lines(text: str) -> Iterator[_TomlStatement]:
 def _line(text: str) -> _TomlStatement:
     if not text.lstrip().startswith("["):
         return _TomlStatement(text=text)
+    # The parser reads the header too, because the names in it may be quoted or contain dots.
     names, value = [], tomllib.loads(text)
     while isinstance(value, dict) and value:
         ((name, value),) = value.items()
@@ -437,6 +455,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "opencode": Dialect(comments=True, trailing_commas=True),
     "gemini": Dialect(comments=True),
 }
+"""The extensions of JSON that each harness accepts in its own settings."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -553,6 +572,8 @@ def _filled(text: str, pal: Sequence[str]) -> str:
 def _fill(value: object, pal: Sequence[str]) -> None:
     if isinstance(value, dict):
         command = value.get("command")
+        # The MCP server is a program with a list of arguments. Hooks and the monitor are one line for a
+        # shell.
         if command == _SLOT:
             value["command"], value["args"] = pal[0], [*pal[1:], *value.get("args", [])]
         elif isinstance(command, str):
@@ -638,6 +659,7 @@ def _gemini(pal: Sequence[str], *, may_use_bus: bool) -> Setup:
 
 
 def _hook(harness: str, pal: Sequence[str], event: str, timeout: int) -> dict[str, object]:
+    # `exec` replaces the shell that the harness starts: one process less for each hook.
     command = f"exec {shlex.join(pal)} hook {harness} {event} {INSTALLED}"
     named = {"name": "palaver"} if harness == "gemini" else {}
     return {**named, "type": "command", "command": command, "timeout": timeout}
@@ -648,6 +670,7 @@ def _codex_limit_s(event: str) -> int:
 
 
 def _toml(value: str) -> str:
+    # A string of JSON is one of TOML, except that TOML forbids the plain character DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -43,6 +43,8 @@ def read_object(line: bytes) -> dict[str, object] | None:
     """
     try:
         found: object = _decode(line)
+    # The fast decoder refuses half characters; the standard parser, which accepts them, is much slower and
+    # runs only for such lines.
     except (msgspec.DecodeError, UnicodeError):
         found = _mended(line)
     except RecursionError:
@@ -54,6 +56,8 @@ def read_object(line: bytes) -> dict[str, object] | None:
 
 
 def _mended(line: bytes) -> object:
+    # The last line of a running session is often half written: it is refused before the slow parser reads
+    # it.
     if not line.lstrip().startswith(b"{") or not line.rstrip().endswith(b"}"):
         return None
     try:
@@ -64,7 +68,10 @@ def _mended(line: bytes) -> object:
 
 
 def _without_halves(value: object) -> object:
-    """Return a value that can be encoded again: without half characters and non-finite numbers."""
+    """Return a value that can be encoded again: without half characters and non-finite numbers.
+
+    The standard parser accepts both, but JSON in UTF-8 can express neither.
+    """
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, float):
@@ -110,6 +117,7 @@ def time_ms(value: object) -> int:
             return max(0, int(datetime.fromisoformat(value).timestamp() * 1000))
         except (ValueError, OverflowError, OSError):
             return 0
+    # JSON `true` is an integer in Python.
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if isinstance(value, int) and is_number and 0 < value < 1 << 53 else 0
 
@@ -181,6 +189,8 @@ class Gathering:
         """Add a text of the user or of the system."""
         entry = TranscriptEntry(role=role, text=text, whole=whole, ts=ts)
         is_waiting = self._turn is not None and self._turn.unanswered and len(self._behind) < _LIMIT_BEHIND
+        # Harnesses write the text of a hook between a call and its result. If it ended the turn, the result
+        # would become an entry without its call.
         if role == SYSTEM and is_waiting:
             self._behind.append(entry)
             return

@@ -61,6 +61,7 @@ class Grid(Screen):
             return
         self.is_alternate = is_on
         if is_on:
+            # Only the lines are taken out: the mapping itself belongs to pyte and is used again.
             self._other = (dict(self.buffer), copy.copy(self.cursor))
             self.buffer.clear()
             return
@@ -68,6 +69,7 @@ class Grid(Screen):
         if self._other is not None:
             lines, self.cursor = self._other
             self.buffer.update(lines)  # type: ignore[arg-type]  # the same lines that were taken out
+            # The size may have changed while the other screen was shown.
             self.ensure_hbounds()
             self.ensure_vbounds()
         self._other = None
@@ -98,6 +100,7 @@ class Grid(Screen):
     def restore_cursor(self) -> None:
         self.savepoints = [] if self._saved is None else [self._saved]
         super().restore_cursor()
+        # A copy: otherwise later movements would change the saved cursor, which can be restored again.
         self.cursor = copy.copy(self.cursor)
 
     def index(self) -> None:
@@ -106,6 +109,8 @@ class Grid(Screen):
             self.cursor_down()
             return
         buffer = self.buffer
+        # Only lines that leave the screen at its top are history. The whole screen has scrolled only if the
+        # margins include its last row.
         if top == 0:
             self.scrolled += bottom == self.lines - 1
             if not self.is_alternate:
@@ -130,6 +135,7 @@ class Grid(Screen):
     def draw(self, data: str) -> None:
         if self.charset or self.g0_charset is not LAT1_MAP:
             data = data.translate(self.g1_charset if self.charset else self.g0_charset)
+        # Most output is ASCII: all its characters have one cell, so whole runs are drawn at once.
         if data.isascii() and modes.IRM not in self.mode:
             self._draw_narrow(data)
         else:
@@ -139,6 +145,7 @@ class Grid(Screen):
 
     def repeat(self, count: int) -> None:
         """Draw the last character again."""
+        # A huge count must not cost more than a full screen.
         self.draw(self._last * min(count, self.columns * self.lines))
 
     def _draw_narrow(self, data: str) -> None:
@@ -223,6 +230,7 @@ class Grid(Screen):
         for x, cell in line.items():
             if x < self.columns and not (is_bright and cell.fg.startswith(FAINT)):
                 signs[x] = cell.data
+        # The program draws its own cursor over the first character of a hint, which is not faint there.
         if is_bright and y == self.cursor.y and self._is_hint_begin(line):
             signs[self.cursor.x] = " "
         return "".join(signs).rstrip()
@@ -321,6 +329,7 @@ _COLON_INDEXED: Final = re.compile(r"\b([345]8):5:(\d+)")
 
 
 def _number(part: str) -> int:
+    # Python refuses to convert very long numbers, and a sequence may contain any digits.
     return min(int(part[:6]), _PARAM_MOST) if part.isascii() and part.isdigit() else 0
 
 
@@ -468,6 +477,7 @@ class Sequences:
     """Splits output piece by piece. Keeps at most one incomplete sequence of limited length."""
 
     def __init__(self) -> None:
+        # Incremental, because a character may be cut by the end of a piece.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._tail = ""
         self._skipping: re.Pattern[str] | None = None
@@ -494,6 +504,8 @@ class Sequences:
         while at < len(text):
             if found := _TOKEN.match(text, at):
                 at = found.end()
+                # The same limit as for a string in several pieces: the result must not depend on the
+                # pieces.
                 if found.end() - found.start() <= STRING_LIMIT or found.lastgroup == "text":
                     yield found
             elif unfinished := _UNFINISHED.match(text, at):
@@ -631,6 +643,7 @@ class Emulator:
                 self._carry_out(found)
             except Exception:  # pyte fails on some real output, so the screen is no longer known
                 self.spoil()
+        # Every line that could be wrong has left the screen.
         if not self.is_readable and self.grid.scrolled - self._unreadable_at >= self.grid.lines:
             self.is_readable = True
 
@@ -709,6 +722,7 @@ class Emulator:
             self._cursor_style = min(numbers[0], 9) if numbers else 0
         elif action := SEQUENCES.get(final):
             action(self.grid, numbers)
+            # The program has cleared the whole screen, so its content is known again.
             if final == "J" and numbers[:1] == (2,):
                 self.is_readable = True
         else:
@@ -718,6 +732,7 @@ class Emulator:
         for number in numbers:
             if number in _MODES_ALTERNATE:
                 self.grid.show_alternate(is_on=is_on)
+                # The alternate screen starts empty, so its content is known again.
                 self.is_readable = self.is_readable or is_on
             if number in _MODES_PYTE:
                 change = self.grid.set_mode if is_on else self.grid.reset_mode
@@ -776,6 +791,7 @@ class Emulator:
             case "10" | "11" if rest == "?":
                 colour = b"ffff/ffff/ffff" if number == "10" else b"0000/0000/0000"
                 self._answer(b"\x1b]%s;rgb:%s\x1b\\" % (number.encode(), colour))
+            # Claude Code reports its state only to a terminal that replies to this probe.
             case "7501" if rest.startswith("?"):
                 self._answer(b"\x1b]7501;?ok\x1b\\", is_ours=True)
             case "7501":
@@ -795,6 +811,7 @@ class Emulator:
             self.workers.add(status.about)
 
     def _say(self, report: str | Status) -> None:
+        # Removed first, so that the newest report is the last one in the order.
         self._reports.pop(type(report), None)
         self._reports[type(report)] = report
 
@@ -838,14 +855,17 @@ def redraw(terminal: Emulator) -> bytes:
     parts = [b"\x1b[?1049h" if grid.is_alternate else b"\x1b[?1049l", b"\x1b[r\x1b[0m\x1b[?7h\x1b[2J"]
     for y in range(grid.lines):
         parts += _draw_row(grid, y)
+    # A control character in the title could end the sequence and begin another one.
     title = "".join(sign for sign in terminal.title if sign.isprintable())
     parts.append(f"\x1b]2;{title}\x07".encode("utf-8", "replace"))
     if grid.margins is not None:
         parts.append(b"\x1b[%d;%dr" % (grid.margins.top + 1, grid.margins.bottom + 1))
     parts += (b"\x1b[?%d%s" % (mode, b"h" if mode in terminal.modes else b"l") for mode in KEPT_MODES)
+    # The state of the other terminal is not known, so all values are written.
     parts.append(change_keys(_UNKNOWN_KEYS, terminal.keys))
     if modes.DECAWM not in grid.mode:
         parts.append(b"\x1b[?7l")
+    # Last, because margins and drawn cells move the cursor.
     cursor = grid.cursor
     parts.append(b"\x1b[%d;%dH" % (cursor.y + 1, min(cursor.x, grid.columns - 1) + 1))
     parts.append(graphics(cursor.attrs._replace(data=" ")))

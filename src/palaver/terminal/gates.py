@@ -45,7 +45,10 @@ HANDING_ON: Final = frozenset(
 """Programs that own another terminal or start another user's shell: we cannot see what reads there."""
 
 _FLAGS: Final = frozenset("abefhklmnprtuvxBCDEHPT")
-"""Single-letter options without a value that do not change where commands are read from."""
+"""Single-letter options without a value that do not change where commands are read from.
+
+Not `-s`: with it a shell reads commands from its terminal although it has arguments.
+"""
 _LONG_FLAGS: Final = frozenset(
     {
         *("--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting"),
@@ -72,6 +75,7 @@ class ProgramNames:
 def names_of(process: ProgramNames) -> set[str]:
     """Return every name of a process: its file, the name that the system shows, and its first argument."""
     given = _base(process.argv[0]) if process.argv else ""
+    # Some programs change their name and add their role, such as `tmux: client`.
     return {_base(process.program), _base(process.name).partition(":")[0], given, process.shell}
 
 
@@ -88,6 +92,7 @@ def reads_commands(process: ProgramNames) -> bool:
     words = list(process.argv[1:])
     shells = names & SHELLS
     if "busybox" in names and not shells and words:
+        # `busybox sh` runs the program that its first argument names.
         shells = {words.pop(0)} & SHELLS
     if not shells:
         return False
@@ -109,6 +114,7 @@ def _reads_commands(words: list[str]) -> bool:
         if word in _LONG_WITH_VALUE:
             del words[:1]
         elif word.startswith("--"):
+            # An unknown option may take the next word as its value, so that word is not certainly a script.
             if word not in _LONG_FLAGS:
                 return True
         elif word.startswith(("-", "+")):
@@ -130,6 +136,7 @@ def _reads_commands_elsewhere(words: list[str]) -> bool:
     if not words:
         return True
     if words[0] == "-c":
+        # With more words it is not certain that the shell ends after the command.
         return len(words) != 2
     return words[0].startswith(("-", "+")) or _is_terminal(words[0])
 
@@ -140,6 +147,7 @@ def _is_terminal(script: str) -> bool:
 
 
 def _base(path: str) -> str:
+    # The system adds ` (deleted)` once the file was replaced, and a login shell has a name such as `-bash`.
     return path.removesuffix(" (deleted)").rsplit("/", 1)[-1].lstrip("-")
 
 
@@ -178,6 +186,7 @@ def _shells_in(folders: tuple[str, ...]) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     for folder in folders:
         for name in (*sorted(SHELLS), _MANY):
+            # Many names are links to one file. The name of that file says which shell it is.
             path = os.path.realpath(f"{folder}/{name}")
             real = path.rpartition("/")[2]
             try:
@@ -413,6 +422,7 @@ def judge_foreground(group: int, foreground_group: int | None, members: Iterable
     counts as a shell, because the shell may be the process that reads.
     """
     processes = tuple(members)
+    # Without a living process in the group, keys would stay in the terminal for the next program that reads.
     if foreground_group is None or not processes:
         return Foreground.GONE
     if any(map(is_shell, processes)):

@@ -30,6 +30,7 @@ _ALT_KEY: Final = b"\x1b[13;3u"
 _OLD_MOUSE: Final = re.compile(rb"\x1b\[M[\s\S]{3}")
 _KEYPAD: Final = re.compile(rb"\x1bO([A-DFHMP-S])")
 _LAST_WORD: Final = re.compile(r"(?:^|(?<=\s))[A-Za-z0-9]+\s*\Z")
+"""The word that Ctrl-W deletes. Programs disagree about the ends of a word with any other character in it."""
 _SENDS: Final = frozenset("\r\n\x03")
 """Enter sends a draft, Ctrl-C drops it."""
 _RUBS: Final = frozenset("\x08\x7f")
@@ -87,6 +88,9 @@ class Keyboard:
         if len(data) > PIECE_LIMIT:
             self._doubt()
             data = data[-PIECE_LIMIT:]
+        # Alt with Enter is Escape and CR on the wire, and inserts a line in many programs. Read as two
+        # keys, its CR would count as an Enter that sends the draft. The bytes of a mouse report may look
+        # like any key.
         data = _OLD_MOUSE.sub(b"", _ALT_CONTROL.sub(_ALT_KEY, data))
         data = _KEYPAD.sub(lambda found: b"\r" if found[1] == b"M" else b"\x1b[" + found[1], data)
         has_key = False
@@ -175,11 +179,13 @@ class Keyboard:
         self._is_known = self._is_known and not self._has_draft
 
     def _control(self, sign: str) -> None:
+        # Inside a paste a control character is text. Programs treat it in different ways.
         if self._is_pasting:
             self._add(sign)
             self._is_known = False
         elif sign in _SENDS:
             self.forget()
+        # Only Enter and Ctrl-C end an unknown draft: any other key may do anything in it.
         elif not self._is_known:
             pass
         elif sign in _RUBS:
@@ -219,6 +225,7 @@ class Keyboard:
             return self._tilde(params)
         if final == "u":
             return self._kitty(params)
+        # With parameters, R reports the position of the cursor. Without them it is the key F3.
         if final in _REPORTS and (final != "R" or ";" in params):
             return False
         if final in ("C", "D", "F", "H"):
@@ -251,6 +258,7 @@ class Keyboard:
         code = int(code_part.partition(":")[0][:7] or "0") if code_part[:1].isdigit() else 0
         held = int(modifiers[:4]) - 1 if modifiers.isdigit() and modifiers.isascii() else 0
         held &= 0b111111  # ignore Caps Lock and Num Lock
+        # A modifier alone changes no text, but it shows that a person is at the keyboard.
         if any(code in lock for lock in _LOCKS):
             return True
         if held == 4 and 97 <= code <= 122:
@@ -288,10 +296,12 @@ def clean_text(text: str, *, has_paste_mode: bool, has_lists: bool) -> str:
     space, because it would complete words. If a program `has_lists` and the last word opens a list of files
     or commands, a space is appended, because Enter would select an item of that list.
     """
+    # Line ends first: a CR is also a control character, and removing it would join two lines.
     text = _LINE_ENDS.sub("\n", text)
     text = _CONTROLS.sub("", text.replace("\t", " "))
     if not has_paste_mode:
         text = " ".join(text.split("\n"))
+    # A single word after `/` is meant as a command of the program, and is typed as it is.
     is_command = text.startswith("/") and not any(sign.isspace() for sign in text)
     return f"{text} " if has_lists and _OPENS_LIST.search(text) and not is_command else text
 
@@ -356,9 +366,11 @@ class Leftover:
         """
         if not self._text:
             return False
+        # While the program writes, the cursor may be anywhere: that is no evidence that the text was taken.
         if is_at_cursor(before, self._text) or not is_silent:
             return True
         if self._keyboard.is_left_alone:
+            # It has written nothing since, so it has not taken the text either.
             if outputs == self._outputs:
                 return True
             self._keyboard.forget()

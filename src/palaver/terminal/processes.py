@@ -70,7 +70,7 @@ def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
         return None
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - asked before every key
-    except OSError:
+    except OSError:  # It has ended.
         return False
     is_told = True
     names = (terminal, _OWN_TERMINAL) if is_own else (terminal,)
@@ -78,6 +78,7 @@ def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
         call = _read_or_none(f"/proc/{pid}/task/{thread}/syscall")
         if call is None:
             is_told = False
+        # One thread that waits is proof, even if the system hides the others.
         elif _waits_in(pid, call.split(), names):
             return True
     return False if is_told else None
@@ -103,6 +104,7 @@ def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
 def _selected(pid: int, address: int, count: int) -> list[int]:
     """Return the descriptors that a select waits to read from."""
     count = min(count, _LIMIT_DESCRIPTORS)
+    # The system stores the set as whole words of 64 bits.
     bits = _read_memory(pid, address, -(-count // 64) * 8) if address else b""
     mask = int.from_bytes(bits, sys.byteorder)
     return [fd for fd in range(count) if mask >> fd & 1]
@@ -137,6 +139,8 @@ def _read_memory(pid: int, address: int, size: int) -> bytes:
         with open(f"/proc/{pid}/mem", "rb", 0) as memory:  # noqa: PTH123 - asked before every key
             memory.seek(address)
             return memory.read(size)
+    # The address comes from the other process and may be any number, also one that is too large for a file
+    # position.
     except (OSError, OverflowError, ValueError):
         return b""
 
@@ -178,6 +182,7 @@ _INTERPRETER: Final = re.compile(r"node|nodejs|python[\d.]*")
 def is_launcher(process: ProgramNames) -> bool:
     """Return whether a process only starts another program and waits for it."""
     names = names_of(process)
+    # The name of an interpreter does not show what runs: the script that it was started with does.
     if len(process.argv) > 1 and any(map(_INTERPRETER.fullmatch, names)):
         names.add(process.argv[1].rpartition("/")[2])
     # npm shows "npm exec NAME" as the name of its process.
@@ -191,6 +196,7 @@ def is_shell_command(process: ProgramNames) -> bool:
 
 def is_same_program(process: ProgramNames, parent: ProgramNames) -> bool:
     """Return whether a program started itself again: same file, and its arguments end with the parent's."""
+    # Without arguments there is nothing that proves a restart: a shell that starts a shell looks the same.
     given = parent.argv[1:]
     is_same_file = bool(process.program) and process.program == parent.program
     return is_same_file and bool(given) and process.argv[-len(given) :] == given
@@ -287,6 +293,7 @@ def _find_waiting(
     its own session, so those are checked too. For a known harness only a process with the rights of another
     user counts as hidden, because some harnesses hide themselves and their helpers from all other processes.
     """
+    # All readers share the terminal in whose foreground they are.
     number = next((below[pid].terminal for pid in readers), 0)
     waiting: set[ProcessKey] = set()
     hidden: set[ProcessKey] = set()
@@ -361,6 +368,7 @@ def _below() -> dict[int, _Below]:
     """Find every process below us."""
     found: dict[int, _Below] = {}
     for pid in descendants(os.getpid()):
+        # The name of the program comes before this and may itself contain blanks and parentheses.
         fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split(maxsplit=_STARTED + 1)
         if len(fields) > _STARTED:
             parent, group, _session, terminal, foreground, flags = map(int, fields[1:7])
@@ -451,6 +459,7 @@ def children(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - asked before every key
     except OSError:
         return found
+    # Linux lists the children of each thread separately.
     for thread in threads:
         found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     return found
@@ -508,6 +517,7 @@ class Reading:
         # A readable composer is better evidence that the program accepts input than the system is.
         self._is_asked = profile.read_composer is None
         self._screen = screen
+        # Negative, so that at the start no reader counts as seen, no key as pressed and no check as made.
         self._read_ms = -_GRACE_MS
         self._pressed_ms = -_TAKEN_MS
         self._editing: frozenset[ProcessKey] = frozenset()
@@ -537,9 +547,11 @@ class Reading:
         """Return the facts that the screen does not show. They are valid only in this step."""
         is_raw = self._pty.is_raw
         has_composer = self._is_asked and is_raw and self._screen.terminal.has_paste_mode
+        # Stored, so that `prove` records exactly the readers on which the gate was judged.
         readers = self._readers = read_readers(
             self._pty, self._child, is_asked=self._is_asked, has_composer=has_composer
         )
+        # Empty on a system that does not list the processes: that does not prove their end.
         if readers.alive:
             self.agent &= readers.alive
         waiting = readers.waiting | readers.hidden
@@ -574,6 +586,7 @@ class Reading:
         waiting = self._readers.waiting
         if self._screen.terminal.has_paste_mode or not waiting:
             return False
+        # The maps of a process are large, and this is asked before every key.
         if not waiting <= self._editing and now_ms - self._asked_ms >= _ASK_AGAIN_MS:
             self._asked_ms = now_ms
             self._editing = frozenset(key for key in waiting if edits_lines(key[0]))
@@ -603,6 +616,7 @@ def left_behind(agent: int) -> list[int]:
     waiting = [os.getpid()]
     while waiting:
         for pid in children(waiting.pop()):
+            # Not the agent itself, but its children: they were started by it.
             if pid == agent or not _is_own(pid):
                 waiting.append(pid)
                 found += [pid] if pid != agent and _runs(pid) else []

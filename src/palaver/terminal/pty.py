@@ -18,7 +18,10 @@ _SIZE: Final = struct.Struct("HHHH")
 _NUMBER: Final = struct.Struct("i")
 _GET_NUMBER: Final = 0x80045430
 _OPEN_END: Final = 0x5441
-"""Linux ioctls: the number of a pseudo-terminal, and a new descriptor of the program's end."""
+"""Linux ioctls: the number of a pseudo-terminal, and a new descriptor of the program's end.
+
+The module `termios` has no names for them (TIOCGPTN, TIOCGPTPEER). On other systems they fail.
+"""
 
 _NO_KEY: Final = b"\0"
 """The value of a special character of a terminal that is disabled."""
@@ -59,6 +62,7 @@ class Pty:
         self.master = master
         self.cols = cols
         self.rows = rows
+        # The event loop reads and writes it: a program that does not read must not stop all else.
         os.set_blocking(master, False)
 
     @classmethod
@@ -133,7 +137,7 @@ class Pty:
     def _local_flags(self) -> int:
         try:
             return int(termios.tcgetattr(self.master)[3])
-        except termios.error:  # it has ended
+        except termios.error:  # It has ended: neither a prompt for a secret nor raw.
             return termios.ICANON | termios.ECHO
 
     def close(self) -> None:
@@ -196,6 +200,7 @@ class TerminalPump:
             return
         self._out.append(memoryview(data))
         self.unsent += len(data)
+        # With more than one, earlier keys wait for the terminal and must be written first.
         if len(self._out) == 1:
             self._flush()
             if self._out:
@@ -206,10 +211,14 @@ class TerminalPump:
 
         Return False if some is left after `_DRAINS_AT_ONCE` rounds: a program may write without a pause.
         """
+        # `any` stops at the first read without output.
         return any(not self._is_open or not self._read() for _ in range(_DRAINS_AT_ONCE))
 
     def close(self) -> None:
-        """Stop reading and writing, and drop unsent keys. A second call does nothing."""
+        """Stop reading and writing, and drop unsent keys. The descriptor stays open.
+
+        A second call does nothing.
+        """
         if self._is_open:
             self._is_open = False
             self._loop.remove_reader(self._master)
@@ -246,6 +255,7 @@ class TerminalPump:
                 is_over = True
                 break
             pieces.append(piece)
+        # Before the hang-up: the last output of a program often says why it has ended.
         if pieces:
             self._on_output(b"".join(pieces))
         if is_over:

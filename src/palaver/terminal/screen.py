@@ -1,4 +1,4 @@
-"""Interpret a terminal: bytes, hooks and keys in, a `Look` out. Pure; time is a parameter."""
+"""Interpret a terminal: bytes, hooks and keys in, a `ScreenState` out. Pure; time is a parameter."""
 
 import enum
 import re
@@ -103,6 +103,7 @@ def without_ours(before: str, ours: str) -> str:
         return before
     seen = squeeze(before)
     if not seen.endswith(ours):
+        # The beginning may have scrolled away. A much shorter match could be a text of the program.
         return "" if seen and ours.endswith(seen) and len(seen) >= len(ours) // 2 else before
     left = len(seen) - len(ours)
     for index, sign in enumerate(before):
@@ -123,6 +124,7 @@ def sees_dialog(profile: Profile, view: View, text: str, before: str, columns: i
     """Return whether a dialog is open, judged by the screen `text` and the line `before` the cursor."""
     if any(pattern.search(text) for pattern in profile.dialogs):
         return True
+    # A prompt that the user named is believed, even if it looks like a question. A dialog is not overruled.
     if is_asked_for(profile, before):
         return False
     rules = (*profile.prompts, *profile.questions)
@@ -203,6 +205,7 @@ class Signals:
             return False
         if found is None:
             return False
+        # After the end of a session another one may begin in the same program.
         self._session = "" if found[0] is AgentState.EXITED else session or self._session
         self.word = ReportedState(*found)
         self._from_hook = True
@@ -230,6 +233,7 @@ class Signals:
 
     def interrupt(self) -> None:
         """Record an interrupt: forget an active state that a hook reported."""
+        # No hook reports that a turn was interrupted, so the active state would stay.
         if self._from_hook and self.word is not None and self.word.state is AgentState.ACTIVE:
             self.word = None
 
@@ -419,6 +423,7 @@ class Backlog:
             self._waiting += data
             return None
         whole = bytes(self._waiting) + data
+        # The kept part begins at a line, so that it does not begin inside a sequence or a character.
         start = _LINE_START.search(whole, len(whole) - KEPT_BYTES)
         kept_from = len(whole) - KEPT_BYTES if start is None else start.end()
         self._waiting = bytearray(whole[kept_from:])
@@ -442,7 +447,7 @@ def _draws_elsewhere(data: bytes, end: int) -> bool:
 
 
 # --------------------
-# Interpret a terminal: bytes, hooks and keys in, a `Look` out. Pure; time is a parameter.
+# Interpret a terminal: bytes, hooks and keys in, a `ScreenState` out. Pure; time is a parameter.
 #
 # Output is only stored when it arrives (`feed`), and parsed later (`step`) or when needed (`look`), so that
 # a program that floods its terminal never waits for us. If too much waits, the oldest output is skipped.
@@ -521,6 +526,7 @@ class Screen:
 
     def hear(self, event: str, *, session: str = "", detail: str = "") -> bool:
         """Process a hook event. Return False if it has no state or belongs to another session."""
+        # Output that came before the hook must be parsed before it, because the newest report counts.
         self._catch_up()
         is_heard = self._signals.hear_hook(event, session=session, detail=detail)
         self.startup.is_over = self.startup.is_over or is_heard
@@ -582,6 +588,7 @@ class Screen:
 
         Without `remembered`, the screen is unreadable until the program redraws it.
         """
+        # The replaced process has handled the title and the queries already: they are dropped here.
         self._terminal.feed(painted)
         self._terminal.take_reports()
         self._terminal.take_answers(is_attended=False)
@@ -694,6 +701,7 @@ class Screen:
             self._understand(sequence)
         if skipped.is_linear and self._terminal.is_readable:
             lines = min(skipped.lines, self._terminal.grid.lines)
+            # Scroll as far as the skipped lines did, and clear the line, whose content is not known.
             self._understand(b"\r\n" * lines + b"\r\x1b[0m\x1b[2K")
         else:
             self._terminal.spoil()
@@ -709,6 +717,8 @@ class Screen:
             is_left = self.leftover.is_there(before, self._outputs, is_silent=is_silent)
             # There may be a draft even if backspaces have deleted all of its known text.
             return (self._keyboard.draft or "?") if is_left or self._keyboard.has_draft else ""
+        # Its composer may be drawn already, but the program does not read it yet, or another program is in
+        # front.
         if self._profile.has_paste and not self._terminal.has_paste_mode:
             return None
         return self._profile.read_composer(view)
@@ -723,6 +733,7 @@ class Screen:
             return ReportedState(AgentState.BLOCKED, asked)
         is_silent = self._is_silent(now_ms, profile.idle_after_ms)
         self.startup.see(now_ms, has_composer=draft is not None, is_silent=is_silent)
+        # A reported question counts at any time: a program may ask one before it has started.
         word = self._own_work.judge(self._signals.word, self._terminal.workers, draft, text, now_ms)
         if word is not None and word.state is AgentState.BLOCKED:
             return word

@@ -1,4 +1,4 @@
-"""Type messages into a terminal: what to type, when, and the proof that it was accepted."""
+"""Type messages into a terminal: the keys, their time, and the proof that the program took the text."""
 
 import asyncio
 import enum
@@ -103,6 +103,7 @@ def _is_ours(draft: str, ours: str, folded: re.Pattern[str] | None, *, can_be_pa
         return True
     if not can_be_part:
         return False
+    # A placeholder does not show whose paste it is: this is believed only if no person has typed since.
     if folded is not None and folded.fullmatch(draft.strip()):
         return True
     return len(seen) >= _PART_LEAST and seen in ours
@@ -110,6 +111,7 @@ def _is_ours(draft: str, ours: str, folded: re.Pattern[str] | None, *, can_be_pa
 
 def is_in_transcript(look: ScreenState, ours: str) -> bool:
     """Return whether our text is on the screen outside the composer."""
+    # Without the composer's text, once: a copy of our text there does not count.
     return bool(ours) and ours in squeeze(look.text).replace(squeeze(look.draft) or "\0", "", 1)
 
 
@@ -265,6 +267,7 @@ class Typing:
                 self._busy_ms = facts.now_ms
             if not look.has_composer_rule and facts.now_ms - self._busy_ms < _BUSY_MS:
                 return PauseStep(_LOOK_AGAIN_MS)
+            # The presses of one try follow each other at once: OpenCode stops only at the second Escape.
             is_between = self.interrupts % interrupt.presses != 0
             if self.interrupts and not is_between and since_ms < interrupt.wait_ms:
                 return PauseStep(min(_LOOK_AGAIN_MS, interrupt.wait_ms - since_ms))
@@ -316,6 +319,7 @@ class Typing:
         self._ours = squeeze(behind) + squeeze(text)
         if behind:
             text = f"\n\n{text}"
+        # 0 means that nothing was typed, and a monotonic clock may begin at 0.
         self._pasted_ms = max(facts.now_ms, 1)
         self._pasted_outputs = look.output_count
         self._remember(look)
@@ -335,6 +339,7 @@ class Typing:
             case TextPosition.HIDDEN if not look.has_composer_rule:
                 if self._was_visible or look.human_key_count != self._human_keys:
                     return self._judge_gone(facts, gate, since_ms)
+            # A person has added to our text, or replaced it: Enter would send their words.
             case TextPosition.MIXED:
                 return self._hold("draft" if gate.is_open else gate.reason, since_ms, is_touched=True)
             case TextPosition.HIDDEN:
@@ -401,6 +406,7 @@ class Typing:
         if can_come:
             reason = _DEAF if facts.has_unread else "the program does not react"
             return Done(TextOutcome.UNCONFIRMED, reason)
+        # The program has read all input and shows nothing of our text, so it may be typed again.
         return Done(TextOutcome.DEFERRED, "swallowed")
 
     def _confirm(self, look: ScreenState, facts: GateFacts) -> TypingStep:
@@ -411,10 +417,12 @@ class Typing:
         if not look.is_readable:
             return PauseStep(_LOOK_AGAIN_MS, "unreadable")
         match self._find(look):
+            # Until the program has read the Enter, an empty composer does not show what became of the text.
             case TextPosition.EMPTY if facts.has_unread and since_ms < _CONFIRM_LIMIT_MS:
                 return PauseStep(_LOOK_AGAIN_MS, "deaf")
             case TextPosition.EMPTY:
                 return Done(TextOutcome.SEEN, grade=Grade.HANDED)
+            # Another draft has replaced our text, so our text has left.
             case TextPosition.MIXED if self._ours not in squeeze(look.draft):
                 return Done(TextOutcome.SEEN, grade=Grade.HANDED)
             case TextPosition.HIDDEN if not look.has_dialog and since_ms < _CONFIRM_LIMIT_MS:
@@ -602,6 +610,7 @@ class Typist:
                 look, self._terminal.facts(is_interrupt=self._offer.priority is Priority.INTERRUPT)
             )
             if isinstance(step, Write):
+                # Only the first one: later screens show our own text.
                 self._screen_before = self._screen_before or look.text
                 # No await between the look above and the keys.
                 self._terminal.press(step.data, is_persons=self._offer.is_raw)
@@ -656,6 +665,7 @@ class Typist:
 
     def _finish(self, done: Done) -> None:
         self._leftover.clear()
+        # Reset everything before the call: `on_done` may begin the next message at once.
         on_done, screen = self._on_done, self._screen_before
         self._typing = self._offer = self._on_done = None
         self.reason, self._is_stopped = "", False
@@ -757,6 +767,7 @@ class InputBar:
             if self._ground.has_dialog(""):
                 line.refused(BadRequest(_OPEN), line.text)
                 continue
+            # Set before the keys: writing them wakes the typist, which must see that an Enter is still due.
             self._typed = line
             line.typed()
             self._again(self._settle_s, self._enter)
@@ -778,6 +789,7 @@ class InputBar:
             self._again(_BEHIND_S, self._enter)
             return
         self._typed = None
+        # The program may have opened a dialog in the meantime, and Enter would answer it.
         if self._ground.has_dialog(line.text):
             line.refused(BadRequest(_OPENED), "")
         else:

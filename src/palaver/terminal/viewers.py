@@ -154,6 +154,7 @@ class Viewer:
 
     def reply(self, frames: bytes) -> None:
         """Send the reply to a control. Disconnect a viewer that leaves `_LIMIT_ANSWERS` replies unread."""
+        # A viewer that reads is never counted, however many requests it sends.
         self._answers = self._answers + 1 if self._is_writing else 0
         if self._answers > _LIMIT_ANSWERS:
             self.close()
@@ -162,6 +163,7 @@ class Viewer:
 
     def tell(self, kind: str, frames: bytes) -> None:
         """Send a status control. For a viewer that does not read, only the newest of each kind is kept."""
+        # Each status replaces the one before, so a slow viewer needs no more memory than one of each kind.
         if self.is_open and self._is_writing:
             self._news[kind] = frames
         else:
@@ -181,6 +183,8 @@ class Viewer:
 
     def catch_up(self) -> None:
         """Send the screen as it is now to a viewer that missed output and has read everything else."""
+        # A frame that is partly sent must be completed first, and the screen replaces only output that was
+        # dropped.
         if self._is_behind and self.is_open and self._begun is None and not self._out:
             self._is_behind = False
             self.send(data_frames(self._room.stage.redraw()))
@@ -224,6 +228,7 @@ class Viewer:
             news, self._news = self._news, {}
             self._out.extend(map(memoryview, news.values()))
             self._out_bytes += sum(map(len, self._out))
+        # During a flood each screen would be outdated before it is sent.
         if not self._out and self._is_behind and not self._room.stage.is_flooded:
             self._is_behind = False
             self._out.append(memoryview(data_frames(self._room.stage.redraw())))
@@ -294,6 +299,7 @@ class Viewer:
         """Close now. A second call does nothing."""
         if self.is_open:
             self.is_open = False
+            # Before the descriptor is closed: the system gives its number to the next connection.
             self._loop.remove_reader(self.connection)
             self._loop.remove_writer(self.connection)
             self.connection.close()
@@ -370,6 +376,7 @@ class Viewers:
         viewer = Viewer(connection, self, first)
         viewer.size = size
         self._viewers.append(viewer)
+        # In the same step as the entry above: output in between would be missing or shown twice.
         viewer.send(greeting + data_frames(self.stage.redraw()))
         if viewer.is_open:
             self.stage.on_viewers()
@@ -425,7 +432,9 @@ class Viewers:
         """Continue with the viewers of the process that was replaced, and send each the current screen."""
         for one in kept:
             connection = socket.socket(fileno=one.descriptor)
+            # The rest of a half-sent frame goes first, or the client could not parse the stream any more.
             viewer = self.adopt(connection, first=one.received, greeting=one.unsent, size=one.size)
+            # A control in the received bytes, which `adopt` has handled already, may be newer.
             viewer.is_drawn = viewer.is_drawn or one.is_drawn
             viewer.takes_mail = one.takes_mail
             if one.is_owner:

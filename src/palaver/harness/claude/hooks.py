@@ -122,11 +122,13 @@ def _state(
     if event == "PostToolBatch":
         return AgentState.ACTIVE, THINKING
     if event == "SessionStart" and text_in(data, "source") == "compact":
-        return None, ""  # the turn goes on or the agent is idle: the next hook shows which
+        # The turn goes on or the agent is idle: the next hook shows which.
+        return None, ""
+    # A person ran `/compact`: no turn follows. An automatic compaction is a part of a turn that goes on.
     if event == "PostCompact" and text_in(data, "trigger") == "manual":
         return AgentState.IDLE, ""
     found = hook_state(event, kind)
-    # the process may continue with another session, or report its end itself
+    # No state: the process may continue with another session (`/clear`), or report its end itself.
     if found is None or event == "SessionEnd":
         return None, SESSION_END if event == "SessionEnd" else ""
     state, reason = found
@@ -167,6 +169,7 @@ def _usage_limit(event: str, data: Mapping[str, object]) -> str | None:
     error = text_in(data, "error") if event == "StopFailure" else ""
     text = f"{text_in(data, 'error_details')} {text_in(data, 'last_assistant_message')}"
     found = _RESETS.search(text)
+    # A `rate_limit` without these words is only a temporary slowdown.
     if error == "billing_error" or (error == "rate_limit" and (found or is_usage_limit(text))):
         return one_line(found[1]) if found else ""
     return None

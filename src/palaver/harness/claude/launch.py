@@ -146,6 +146,7 @@ def read_claude_args(args: Sequence[str]) -> ClaudeCall:
         is_headless |= name in _PRINT
         is_last |= name in _CONTINUE
         is_information |= name in _INFORMATION
+        # The value of `--resume` is optional: without one, Claude Code shows a list of sessions.
         if name in _RESUME or name == "--session-id":
             has_value = not equals and following[:1] not in ("", "-")
             session = value if equals else following if has_value else ""
@@ -187,6 +188,7 @@ def allow_rules() -> list[str]:
     Claude Code checks each command of a line on its own, so a rule allows nothing that is added to it.
     """
     commands = [f"Bash(pal {command}:*)" for command in SAFE_COMMANDS]
+    # Claude Code puts the names of the plugin and of its server before the name of each tool.
     return [*commands, *(f"mcp__plugin_{PLUGIN}_{PLUGIN}__{tool}" for tool in SAFE_TOOLS)]
 
 
@@ -200,7 +202,7 @@ def without_session(args: Sequence[str]) -> list[str]:
 def _without_prompt(args: Sequence[str], dropped: Collection[str] = ()) -> list[str]:
     """Leave out the first prompt, which a resumed session has received already, and the options `dropped`.
 
-    An argument after an unknown option may be its value and is kept.
+    An argument after an unknown option may be its value and is kept. Arguments after `--` are the prompt.
     """
     kept: list[str] = []
     index = 0
@@ -220,7 +222,7 @@ def _without_prompt(args: Sequence[str], dropped: Collection[str] = ()) -> list[
 def has_waker(harness: str, environment: Mapping[str, str]) -> bool:
     """Whether a hook ran in a session that a waiting process can wake.
 
-    A session that only prints cannot be woken.
+    A session that only prints (`-p`) cannot be woken: its entry point begins with `sdk`.
     """
     entry = environment.get("CLAUDE_CODE_ENTRYPOINT", "")
     return harness == "claude" and entry != "" and not entry.startswith("sdk")
@@ -246,6 +248,8 @@ def plugin_files(pal: str) -> Mapping[str, str]:
     }
     monitor = {
         "name": "mail",
+        # `exec` replaces the shell, so that the parent of our process is the harness itself: the monitor
+        # ends with its parent.
         "command": f"exec {program} monitor",
         "description": "messages from Palaver",
     }
@@ -264,6 +268,7 @@ def _rewake(program: str, event: str) -> dict[str, object]:
     """Return the hook that wakes a session without a monitor. If a monitor runs, the hook ends at once."""
     return {
         "type": "command",
+        # `exec`, because this process too ends with its parent, which must be the harness and not a shell.
         "command": f"exec {program} rewake {event}",
         "asyncRewake": True,
         "rewakeMessage": "Messages from Palaver:",
@@ -284,7 +289,7 @@ _FILE: Final = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl
 
 
 def sessions_folder(environment: Mapping[str, str], cwd: str) -> str:
-    """Return the folder of the sessions that were held in a directory."""
+    """Return the folder of the sessions of a directory: its path, with `-` for all but letters and digits."""
     base = environment.get("CLAUDE_CONFIG_DIR") or f"{environment.get('HOME', '')}/.claude"
     return f"{base}/projects/{_SIGNS.sub('-', cwd)}"
 

@@ -1,4 +1,4 @@
-"""What Claude Code writes: its notices, its session files and its transcripts. Pure."""
+"""Read and write the texts of Claude Code: notices, registry file, screen and transcript. Pure."""
 
 import enum
 import re
@@ -46,12 +46,13 @@ LIMIT_TOGETHER: Final = 2800
 LIMIT_MESSAGES: Final = 10
 """More messages at once would leave too little room for each."""
 EVENTS_AT_ONCE: Final = 8
-"""Events that may follow each other without a pause. Claude Code takes ten."""
+"""Events that may follow each other without a pause. Claude Code takes ten; a dropped event is lost."""
 EVENT_EVERY_S: Final = 2.1
 """After this time one more event may go. Claude Code counts two seconds."""
 LIMIT_WAKE: Final = 6000
 """Characters of all messages that wake a session at once. The hook of that prompt adds the rest."""
 
+# No match may span two notices: a text of the user between them is not a line of the monitor.
 _NOTICE: Final = re.compile(
     r"<task-notification>(?:(?!</task-notification>).)*?<event>(?P<lines>.*?)</event>"
     r"|<task-notification>\s*<summary>[^<]*</summary>\s*</task-notification>\s*"
@@ -89,6 +90,7 @@ class MonitorPace:
         if self.events >= EVENTS_AT_ONCE or not 0 <= now_s - self.since_s < EVENTS_AT_ONCE * EVENT_EVERY_S:
             self.events, self.since_s = EVENTS_AT_ONCE, now_s
             return
+        # Only whole intervals are used up, so that the rest of one counts for the next event.
         more = int((now_s - self.since_s) / EVENT_EVERY_S)
         self.since_s += more * EVENT_EVERY_S
         self.events = min(EVENTS_AT_ONCE, self.events + more)
@@ -99,6 +101,7 @@ def monitor_lines(messages: Sequence[MessageLine]) -> list[tuple[str, bool]]:
 
     Return with each whether it is the whole message.
     """
+    # One character less for each, because the line ends count too.
     limit = min(LIMIT_LINE, LIMIT_TOGETHER // max(1, len(messages)) - 1)
     return [format_one_line(message, limit) for message in messages]
 
@@ -111,11 +114,15 @@ def wake_lines(messages: Sequence[MessageLine]) -> list[tuple[str, bool]]:
     limit = LIMIT_WAKE // max(1, len(messages))
     written = [format_one_line(message, limit) for message in messages]
     shown = [(text, _FRAME.sub(r"<\\", text), is_whole) for text, is_whole in written]
+    # A message that was changed is not whole: the hook of that prompt then adds the original text.
     return [(safe, is_whole and safe == text) for text, safe, is_whole in shown]
 
 
 def seqs_in_notice(prompt: str) -> frozenset[int]:
-    """Return the seqs of the messages whose lines a prompt shows; empty for any other prompt."""
+    """Return the seqs of the messages whose lines a prompt shows; empty for any other prompt.
+
+    Only lines inside the tags of Claude Code count: a person may paste such a line into a prompt.
+    """
     return frozenset(
         int(found[1])
         for notice in _NOTICE.finditer(prompt)
@@ -178,6 +185,7 @@ def read_registered(content: bytes, pid: int) -> Registered | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     rest = _WORDS.get(found.status)
+    # Pids are reused: a file that a killed process left may be in the place of a new one.
     if rest is None or found.pid != pid:
         return None
     return Registered(rest=rest, waits_for=one_line(found.waiting_for or ""))
@@ -197,10 +205,12 @@ def corrected(
     for a usage limit to reset. With `has_subagents`, the busy process may be a sub-agent.
     """
     if found.rest is Rest.RESTING:
+        # During a compaction the file says idle too: the hook is right until no compaction can last.
         is_made_shorter = detail == COMPACTING and since_ms < LIMIT_COMPACTING_MS
         return None if state == AgentState.IDLE or is_made_shorter else (AgentState.IDLE, "")
     if found.rest is Rest.WAITING:
         return None if state == AgentState.BLOCKED else (AgentState.BLOCKED, found.waits_for or _QUESTION)
+    # The dialog was answered at the terminal, which no hook reports: the tool runs.
     if state == AgentState.BLOCKED:
         return AgentState.ACTIVE, TOOL_USE
     is_at_work = state == AgentState.IDLE and not has_subagents
@@ -229,6 +239,7 @@ def read_composer(view: View) -> str | None:
         bottom += 1
     if top < 0 or bottom >= len(view.lines) or _RULE.match(view.lines[view.row]):
         return None
+    # A frame without the sign of the composer is a dialog or a part of the conversation.
     prompt = _PROMPT.match(view.lines[top + 1])
     if prompt is None:
         return None

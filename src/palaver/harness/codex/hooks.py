@@ -37,6 +37,7 @@ def read_codex_hook(event: str, data: Mapping[str, object]) -> HookNews:
 
 def codex_answer(event: str, context: str, block_reason: str) -> Mapping[str, object] | None:
     """Return the reply to a hook, or None. A context for a hook that takes none is dropped."""
+    # The table of Claude Code has hooks that Codex does not set up here, such as those of sub-agents.
     return claude_answer(event, context, block_reason) if event in EVENTS else None
 
 
@@ -100,6 +101,8 @@ def setting_of(key: str, value: str) -> Sequence[str]:
 
 def trusted_hash(pal: str, home: str, event: str) -> str:
     """Return the hash that Codex 0.166 computes for a hook: of its event, its command and its options."""
+    # Every field, the order of the names and the missing blanks are a part of the hash: any other form
+    # counts as another hook, which Codex does not trust.
     hook = {"async": False, "command": hook_command(pal, home, event), "timeout": _LIMIT_S, "type": "command"}
     whole = json.dumps(
         {"event_name": _snake(event), "hooks": [hook]},
@@ -107,6 +110,7 @@ def trusted_hash(pal: str, home: str, event: str) -> str:
         separators=(",", ":"),
         ensure_ascii=False,
     )
+    # A path may contain bytes that are not UTF-8; they are hashed as they are on the command line.
     return f"sha256:{hashlib.sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 

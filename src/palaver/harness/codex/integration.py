@@ -32,6 +32,7 @@ from palaver.harness.hooks import limit_ends_ms, one_line
 from palaver.protocol.events import Grade
 
 _NO_METHOD: Final = -32601
+"""The code by which JSON-RPC reports a method that the receiver does not know."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -118,11 +119,14 @@ class CodexClient:
     def _hear(self, data: bytes) -> None:
         try:
             message = wire.message_from_json(data)
+        # One unreadable message does not end the connection: a newer Codex may send kinds that we do not
+        # know.
         except BadRequest as error:
             _logger.warning("%s", error)
             return
         if message.method:
             self._on_news(message)
+        # A request that was cancelled has no entry any more, and its late result is dropped.
         elif (answer := self._calls.get(message.id)) is not None and not answer.done():
             if message.error is not None:
                 answer.set_exception(Refused(message.error))
@@ -145,6 +149,7 @@ class CodexClient:
 # will. Reports of a new thread can be missed, so the turns are also read while a text waits for its report.
 
 _TRIES: Final = 3
+"""Attempts to send a text. Each one can be refused because a turn began or ended at that time."""
 _TURNS: Final = 20
 """The number of newest turns to read: others may have begun after the turn in question."""
 _LOOK_S: Final = 5.0
@@ -218,6 +223,7 @@ class CodexInjections:
         for key, text in self._texts.items():
             if text.thread in heard.closed:
                 self._settle(key, text.thread, _CLOSED)
+        # Noted also if no text waits for this turn: the result that names the turn may come after its end.
         if heard.ended:
             self._ended.append(heard.ended)
             if any(text.turn == heard.ended for text in self._texts.values()):
@@ -267,11 +273,13 @@ class CodexInjections:
             if reason := await self._send(thread, text, key):
                 return Done(TextOutcome.DEFERRED, reason)
             pause_s = self._look_s
+            # Not `wait_for`, which would cancel the future at the timeout: a report may still settle it.
             while not (await asyncio.wait((waiting,), timeout=pause_s))[0]:
                 await self._look_for(key)
                 pause_s = min(2 * pause_s, _LIMIT_LOOK_S)
             return waiting.result()
         except Disconnected as error:
+            # The request may have reached the server, so the text must not be sent again automatically.
             return Done(TextOutcome.UNCONFIRMED, str(error))
         finally:
             del self._texts[key]
@@ -305,6 +313,7 @@ class CodexInjections:
         answer = await self._client.ask(*wire.start_turn(thread, text, key))
         started = wire.result_as(answer, wire.TurnStarted)
         known.turn = started.turn.id
+        # The report of the end has overtaken the result: no further report will settle this text.
         if started.turn.id in self._ended:
             await self._look_back(thread, started.turn.id)
         elif self._threads.has(thread):
@@ -391,7 +400,7 @@ class Looks:
         """Whether a thread was mentioned again since its query began."""
 
     def at(self, thread: str) -> None:
-        """Query a thread, and once more if it is mentioned meanwhile: the first result may be outdated."""
+        """Query a thread, and once more if it is mentioned during the query: that result may be outdated."""
         if thread in self._under_way:
             self._under_way[thread] = True
         else:
@@ -498,6 +507,8 @@ class CodexIntegration:
             await self._client.open()
             loaded = wire.result_as(await self._client.ask(*wire.list_loaded()), wire.LoadedThreads)
             found = [await self._read(thread) for thread in loaded.data]
+            # In the order of use, because each thread becomes the agent's: the one that was used last must
+            # be the last.
             ours = sorted((one for one in found if one is not None), key=lambda one: one.last_used)
             for thread in ours:
                 self._threads.found(thread)
@@ -505,6 +516,7 @@ class CodexIntegration:
             self._give_up(f"the app-server of Codex cannot be used: {error}")
             return
         self._update()
+        # The lane opens last: before that, the gate and the texts of the running turn are not known.
         self._spawn(self._wait_until_loaded())
         await self._subscribe(self._threads.current)
         await self._bus.open()
@@ -527,6 +539,8 @@ class CodexIntegration:
     def _give_up(self, reason: str) -> None:
         if self.is_over:
             return
+        # First, because the bus reads both when it is notified at the end, and `_update` must do nothing
+        # more.
         self.is_over, self.status = True, None
         self._ended.set()
         if reason:
@@ -546,8 +560,11 @@ class CodexIntegration:
         self._texts.take(heard)
         if heard.stranger:
             self._looks.at(heard.stranger)
+        # Also when it is busy: a subscription before the first turn of a thread was refused.
         if self._threads.current != before or self._threads.is_busy:
             self._follow(self._threads.current)
+        # Each changed file is reported as a status by itself: otherwise a collision with another agent
+        # would be missed for all but the first. `_update` then restores the actual status.
         for word in heard.edits:
             self._say(word)
         self._update()
@@ -588,6 +605,7 @@ class CodexIntegration:
             trouble = wire.result_as(answer, wire.ToolServers).trouble
         except TimeoutError:
             trouble = f"they have not started within {self._tools_limit_s:g} s"
+        # A Codex that cannot be asked may have the tools: messages are delivered as if they had started.
         except Refused as refusal:
             _logger.info("this Codex does not say whether its tools have started: %s", refusal)
         except PalaverError as error:
@@ -611,10 +629,12 @@ class CodexIntegration:
         """Read a sub-agent, and again while it works: the end of its first turn is not always reported."""
         if not await self._read_below(thread) or thread in self._read_again:
             return
+        # One loop for each thread: it is mentioned often, and each mention leads here.
         self._read_again.add(thread)
         pause_s = self._look_s
         is_working = True
         while is_working and not self.is_over:
+            # A pause that ends early when the integration ends.
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._ended.wait()
@@ -634,6 +654,7 @@ class CodexIntegration:
         except PalaverError as error:
             _logger.info("the work of a sub-agent is not known: %s", error)
             return False
+        # It was closed while the request was on its way.
         if not self._threads.has(thread):
             return False
         page = subscribed.initial_turns_page
@@ -675,6 +696,7 @@ class CodexIntegration:
             for turn in turns:
                 self._texts.take(self._threads.begun(turn, thread))
             self._update()
+        # A subscribed thread stays in the memory of the server.
         for other in self._heard - {thread, self._threads.current}:
             self._heard.discard(other)
             self._spawn(self._leave(other))

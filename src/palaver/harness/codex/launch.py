@@ -35,9 +35,12 @@ _ALONE: Final = frozenset(
         *("--no-daemon", "--dangerously-bypass-hook-trust"),
     }
 )
-"""With one of these, Codex is started without our server."""
+"""With one of these, Codex is started without our server, because a server would not know the option."""
 _ALONE_AGAIN: Final = frozenset({"--add-dir", "--approve-for-me"})
-"""With one of these, a resumed session needs Codex without our server."""
+"""With one of these, a resumed session needs Codex without our server.
+
+Its screen may not request such rights for a resumed session, and a server has no setting for them.
+"""
 _RIGHTS: Final = {
     **dict.fromkeys(("-s", "--sandbox"), "sandbox_mode"),
     **dict.fromkeys(("-a", "--ask-for-approval"), "approval_policy"),
@@ -169,14 +172,19 @@ def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[st
     asked = read_arguments(arguments)
     if asked.kind is Kind.OTHER or asked.is_remote:
         return CodexLaunch(arguments=tuple(arguments))
+    # Of two values for one key the last one counts, so ours would replace the text of the user: both become
+    # one value.
     own = _own_instructions(asked.shared)
     last = setting(_INSTRUCTIONS, f"{own}\n\n{told}" if own else told)
     if asked.kind is Kind.HEADLESS or asked.is_alone or not address:
         # An option before the command has lower precedence than the same option after it.
+        # Without `--no-daemon` Codex would work in the server that all its windows share, which does not
+        # run below this agent: its tools could not be identified as this agent.
         alone = () if asked.kind is Kind.HEADLESS or "--no-daemon" in arguments else ("--no-daemon",)
         return CodexLaunch(arguments=(*alone, *settings, *last, *arguments))
     there = f"unix://{address}"
     rights, screen = _take_rights(arguments) if asked.is_again else ((), tuple(arguments))
+    # Later settings take precedence: ours come first, then those of the user.
     return CodexLaunch(
         server=("app-server", "--listen", there, *settings, *asked.shared, *rights, *last),
         arguments=("--remote", there, *screen),
@@ -197,6 +205,7 @@ def _take_rights(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
             rights += setting("sandbox_mode", "danger-full-access") + setting("approval_policy", "never")
         else:
             others += words
+    # Arguments from `--` on were not split, and stay as they are.
     return tuple(rights), (*others, *arguments[read:])
 
 
@@ -259,6 +268,7 @@ def _own_instructions(shared: Sequence[str]) -> str:
     for word in shared:
         key, has_value, value = word.removeprefix("--config=").removeprefix("-c").partition("=")
         if has_value and key.strip() == _INSTRUCTIONS:
+            # Codex takes a value that is not TOML as plain text.
             found = instructions_in(word.removeprefix("--config=").removeprefix("-c")) or value
     return found
 
@@ -310,6 +320,7 @@ def read_turn(output: str) -> TurnReply:
             text = text_in(event, "item", "text")
         elif kind in ("turn.failed", "error"):
             error = text_in(event, "error", "message") or text_in(event, "message")
+        # A turn can complete after an error of one of its requests.
         elif kind == "turn.completed":
             error = ""
     if error or text is None:

@@ -40,11 +40,14 @@ def read_composer(view: View) -> str | None:
     first = view.row
     while first >= 0 and not view.bright[first].startswith("›"):
         first -= 1
+    # The same sign marks the selected choice of a dialog.
     if first < 0 or _CHOICE.match(view.lines[first]):
         return None
     rows = [view.bright[first][2:]]
     for row in range(first + 1, len(view.lines)):
         line = view.lines[row]
+        # The rows of the composer are indented. Other text below means that the sign is in the
+        # conversation.
         if line and not line.startswith("  "):
             return None
         if not line and row > view.row:
@@ -54,7 +57,10 @@ def read_composer(view: View) -> str | None:
 
 
 def read_dialog(view: View) -> str | None:
-    """Recognize the dialog at the start of Codex about new hooks; its keys are on the last line."""
+    """Recognize the dialog at the start of Codex about new hooks; its keys are on the last line.
+
+    Both must be visible, so that a conversation about this dialog does not count as one.
+    """
     shown = [line for line in view.lines if line.strip()]
     is_asking = bool(shown) and _REVIEW_KEYS.fullmatch(shown[-1]) is not None
     return HOOKS_NEED_REVIEW if is_asking and any(_REVIEW.fullmatch(line) for line in shown) else None
@@ -75,6 +81,7 @@ PROFILE: Final = Profile(
             reason="permission",
         ),
         TitleRule(pattern=re.compile("^[\u2800-\u28ff] "), state=AgentState.ACTIVE),
+        # Any other title is only the name of the folder, which Codex shows while it is idle.
         TitleRule(pattern=re.compile(r"^\S"), state=AgentState.IDLE),
     ),
     has_paste=True,

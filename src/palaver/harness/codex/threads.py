@@ -67,6 +67,7 @@ class CodexMessage(msgspec.Struct, frozen=True, kw_only=True):
     method: str = ""
     params: dict[str, object] = {}
     result: msgspec.Raw = msgspec.Raw(b"null")
+    """Not decoded here: only the sender of the request knows its type."""
     error: "Refusal | None" = None
 
     @property
@@ -271,7 +272,7 @@ def result_as(raw: msgspec.Raw, kind: type[T]) -> T:
 _UNSTEERABLE: Final = frozenset({"contextCompaction", "enteredReviewMode"})
 """Item types during which Codex accepts no text."""
 _SHELL_WORDS: Final = 3
-"""The shell, its option and the command."""
+"""Words of a plain command: the shell, its option and the command. More words would be its arguments."""
 _SHELLS: Final = frozenset(
     f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("sh", "bash", "zsh")
 )
@@ -376,7 +377,7 @@ def question_of(message: CodexMessage, item: Mapping[str, object]) -> Permission
 
 
 def decision(*, is_allowed: bool) -> dict[str, object]:
-    """Encode the user's decision. It applies to this request only, never permanently."""
+    """Encode the user's decision. It applies to this request only, never to the session or permanently."""
     return {"decision": _ACCEPT if is_allowed else _DECLINE}
 
 
@@ -386,11 +387,14 @@ def _asked(
     shown = {name: value for name, value in params.items() if name not in _NOT_SHOWN and value is not None}
     if method == _COMMAND:
         command = text_in(params, "command")
+        # Anything but a whole command that can be accepted once must be decided at the terminal: the user
+        # would see less remotely than the approval covers.
         is_whole = bool(command) and params.get("kind", "command") == "command" and _can_accept(params)
         return BASH if is_whole else "", {**shown, "command": command}
     if method == _FILES:
         paths = paths_in(item)
         given = {"file_path": ", ".join(paths), **shown, "changes": item.get("changes")}
+        # Without the work item the changed lines are unknown, and the user must not approve them unseen.
         return (PATCH, given) if paths else ("", shown)
     return "", {}
 
@@ -450,6 +454,8 @@ class ThreadState:
         self.is_active = kind == "active"
         self.has_begun = self.has_begun or kind in _BEGUN
         self.flags = frozenset(map(str, flags)) if isinstance(flags, list) else frozenset()
+        # Without flags nothing waits for the user, so every request is settled, also if its end was not
+        # reported.
         if not self.flags:
             self.asked.clear()
         if not self.is_active:
@@ -463,6 +469,7 @@ class ThreadState:
 
     def end_turn(self, turn: Mapping[str, object], resets_at: int | None) -> None:
         """End a turn; `resets_at` is the end of the usage limit, if the server reported it separately."""
+        # A late report about an earlier turn must not end the current one.
         if turn.get("id") == self.turn:
             self.turn = ""
         error = as_map(turn.get("error"))
@@ -609,6 +616,7 @@ class Threads:
         if is_below:
             state.parent, state.role = thread.parent_thread_id or "", thread.agent_role or ""
             return False
+        # The user works in the thread that was started or resumed last.
         is_new = thread.id != self.current
         self.current = thread.id
         return is_new
@@ -616,6 +624,7 @@ class Threads:
     def begun(self, turn: CodexTurn, thread: str = "") -> ThreadNews:
         """Apply a turn from a result, with its items, to a thread or by default to the agent's thread."""
         thread = thread or self.current
+        # The result is older than the report of the end: applied as it is, it would begin the turn again.
         if self.has_ended(turn):
             return ThreadNews(thread=thread, seen=keys_of(turn), ended=turn.id)
         state = self._states.setdefault(thread, ThreadState())
@@ -638,6 +647,7 @@ class Threads:
         """Return the loaded threads whose tools were not asked for yet. They are closed until `equipped`."""
         found = [one for one, state in self._states.items() if state.is_loaded and state.has_tools is None]
         for thread in found:
+            # At once, so that the tools of each thread are asked for only once.
             self._states[thread].has_tools = False
         return found
 
@@ -677,6 +687,8 @@ class Threads:
             self._others.discard(thread)
             self._refused.discard(thread)
             return _NOTHING
+        # A thread that was refused is mentioned often. Reading it again each time would only be refused
+        # again.
         is_passed_over = thread in self._refused and method not in _BEGINNINGS
         return _NOTHING if thread in self._others or is_passed_over else ThreadNews(stranger=thread)
 
@@ -724,7 +736,7 @@ class Threads:
         yield thread
 
     def _hear_limits(self, params: Mapping[str, object]) -> None:
-        """Store when the full rate-limit windows reset; with two, the later time."""
+        """Store when the full rate-limit windows reset; with two, the later time, until which both block."""
         limits = _part(params, "rateLimits")
         windows = [_part(limits, name) for name in ("primary", "secondary")]
         full = [window for window in windows if as_number(window.get("usedPercent")) >= 100]

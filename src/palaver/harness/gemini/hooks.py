@@ -107,10 +107,11 @@ def _state(
     event: str, data: Mapping[str, object], tool: str, given: Mapping[str, object]
 ) -> tuple[AgentState | None, str]:
     found = hook_state(event, text_in(data, "notification_type"))
+    # The end is seen better elsewhere, and `PreCompress` is called before every turn.
     if found is None or event in (
         "SessionEnd",
         "PreCompress",
-    ):  # the end is seen better elsewhere; PreCompress shows nothing
+    ):
         return None, ""
     state, reason = found
     what = text_in(given, *_WHAT)

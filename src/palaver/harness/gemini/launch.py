@@ -83,6 +83,7 @@ def read_gemini_args(args: Sequence[str]) -> GeminiCall:
             if not equals and rest and not rest[0].startswith("-"):
                 value = rest.pop(0)
             is_last |= name in _RESUME and (value or _LAST) == _LAST
+            # A number is only a position in the list of sessions, not an id that stays.
             session = "" if value == _LAST or value.isdigit() else value
         elif name in (_WITH_VALUE | _PROMPT) and not equals:
             del rest[:1]
@@ -121,6 +122,7 @@ def _options(args: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         name, equals, _ = word.partition("=")
         if not word.startswith("-"):
             continue
+        # An argument after an unknown option may be its value.
         has_value = name in _WITH_VALUE | _PROMPT or (bool(rest) and not rest[0].startswith("-"))
         end = 1 if has_value and not equals and name not in _ALONE else 0
         yield name, [word, *rest[:end]]

@@ -57,7 +57,7 @@ _DIALOG: Final = "dialog"
 _ROWS_ASKED: Final = 12
 
 _NEWER: Final = re.compile(r"[✦✕⚠>▄╭]|ℹ (?!This request failed)")
-"""How later lines of a conversation begin."""
+"""How later lines of a conversation begin. The notice `This request failed` belongs to the error itself."""
 _QUOTA: Final = re.compile(r"\b[Qq]uota\b|RESOURCE_EXHAUSTED|\b[Uu]sage limit\b")
 _RETRY: Final = re.compile(r"\bretry (?:after|in) (?P<seconds>\d+(?:\.\d+)?)s\b")
 _MIDNIGHT: Final = "12am (America/Los_Angeles)"
@@ -83,6 +83,7 @@ def _text(mode: str, rows: Sequence[str], *, is_first: bool) -> str | None:
     written = "".join("".join(rows).split())
     if mode == "!":
         return "\n".join(("!", *rows))
+    # A person may type the words of the hint: they are the hint only while the cursor is before them.
     if is_first and written in _DEAF:
         return None
     return "" if is_first and written in _EMPTY else "\n".join(rows)
@@ -94,6 +95,7 @@ def _frame(view: View) -> tuple[int, int] | None:
 
 
 def _drawn_frame(view: View) -> tuple[int, int] | None:
+    # Upwards from the cursor: if the lower edge of another frame comes first, the cursor is not in a frame.
     for top in range(min(view.row, len(view.lines)) - 1, -1, -1):
         for begin, end in _FRAMES:
             if begin.match(view.lines[top]):
@@ -131,6 +133,7 @@ def _read_plain(view: View) -> str | None:
 
 def read_dialog(view: View) -> str | None:
     """Return what an open dialog is about, as a status detail; None if no dialog is open."""
+    # While a composer is visible, every dialog on the screen is a part of the conversation.
     if read_composer(view) is not None:
         return None
     if (box := _last_box(view)) is not None and any(map(_ASKS.search, box)):
@@ -151,6 +154,7 @@ def _last_box(view: View) -> Sequence[str] | None:
         return None
     bottom = view.lines[shown[-1]]
     edge, top = bottom.index("╰"), shown[-1]
+    # A dialog may contain smaller boxes: only a corner above its own lower one is its top.
     while top and not (_BOX_TOP.match(view.lines[top - 1]) and view.lines[top - 1].index("╭") == edge):
         top -= 1
     return view.lines[top : shown[-1]]
@@ -180,6 +184,7 @@ def read_limit(view: View) -> str:
     frame = _frame(view)
     above = view.lines[: frame[0]] if frame is not None else ()
     last = max((row for row, line in enumerate(above) if line.startswith("✕ ")), default=None)
+    # Later output shows that the user has gone on since.
     if last is None or any(map(_NEWER.match, above[last + 1 :])):
         return ""
     end = last + 1
@@ -306,6 +311,8 @@ class _GeminiSession:
         self, messages: list[Mapping[str, object]], whole: Mapping[str, object]
     ) -> Iterator[TranscriptEntry]:
         ids = [word(message.get("id")) for message in messages]
+        # A history without the last message that was read is a compressed one. A resumed session repeats
+        # all of them.
         is_new = any(one and one not in self._seen for one in ids)
         if self._last and is_new and self._last not in ids:
             yield from self.rest()
@@ -318,6 +325,8 @@ class _GeminiSession:
     def _read_message(self, message: Mapping[str, object]) -> Iterator[TranscriptEntry]:
         key, kind = word(message.get("id")), message.get("type")
         is_update = self._open is not None and key == word(self._open.get("id"))
+        # A reply is written again while it grows. Only its newest form counts, so it is held back until
+        # then.
         if is_update and kind == "gemini":
             self._open = message
             return

@@ -176,6 +176,7 @@ class SessionState:
         A request that refers to no tool call must describe itself.
         """
         if not any(asked.call):
+            # `given` always has the patterns; only a further field says what would be allowed.
             return asked if len(asked.given) > 1 else None
         given = self.calls.input_of(asked.call)
         return None if given is None else replace(asked, given={**asked.given, "input": given})
@@ -203,10 +204,12 @@ class SessionState:
         name, role = text_in(info, "id"), text_in(info, "role")
         if role == "user":
             self.manner = manner_of(info) if info.get("agent") else self.manner
+            # An update of an earlier message is not a new prompt: it has a reply already, or a summary.
             is_new = name not in self.answers.values() and "summary" not in info
             self.is_stopped = self.is_stopped and not is_new
             return is_new
         if role == "assistant" and (before := text_in(info, "parentID")):
+            # Entered again as the newest one, so that the limit drops a message that is no longer written.
             self.answers.pop(name, None)
             while len(self.answers) >= _LIMIT_ANSWERS:
                 del self.answers[next(iter(self.answers))]
@@ -298,7 +301,10 @@ class Sessions:
             self.current = session
 
     def newest(self, since_ms: int, *, by_creation: bool = False) -> str:
-        """Return the root session that was last used, or created, since then; empty if there is no match."""
+        """Return the root session that was last used, or created, since `since_ms`; else empty.
+
+        Sessions with a parent are sub-agents, and never the agent itself.
+        """
 
         def used_ms(talk: SessionState) -> int:
             return talk.created_ms if by_creation else talk.updated_ms
@@ -328,6 +334,7 @@ class Sessions:
     def limit_over(self, now_ms: int) -> None:
         """End the usage limits whose end has passed."""
         for talk in self._talks.values():
+            # A busy session retries by itself, and its next status shows whether the limit still applies.
             if talk.limit is not None and 0 < talk.limit.ends_ms <= now_ms and not talk.is_busy:
                 talk.limit = None
 
@@ -432,7 +439,10 @@ class Sessions:
         return self.word_of(self.current)
 
     def word_of(self, session: str) -> AgentReport:
-        """Return the current status of a session, including open questions of its sub-agents."""
+        """Return the current status of a session.
+
+        Open questions of its sub-agents count as its own, because they are shown in its terminal.
+        """
         own = self._talks.get(session, SessionState()).word
         if own.state is AgentState.BLOCKED:
             return own
@@ -560,6 +570,7 @@ class OpenCodeInjections:
             head, _ = await self._server.ask("POST", wire.prompt_path(session), body)
         except NotSent as error:
             return Done(TextOutcome.DEFERRED, f"OpenCode does not respond: {error}")
+        # The text may have arrived, so it is not sent again: the messages of the session will show it.
         except Lost:
             return None
         if head.status == wire.NOT_FOUND:
@@ -570,6 +581,7 @@ class OpenCodeInjections:
     def settle(self) -> None:
         """Finish every text that was sent to the model, and those that no turn will read now."""
         for key in self._sessions.take_seen():
+            # No call waits for this text any more: its result was unconfirmed.
             if (waiting := self._waiting.get(key)) is None:
                 self._prove(key)
             elif not waiting[1].done():
@@ -579,6 +591,7 @@ class OpenCodeInjections:
                 continue
             if not self._sessions.has(session):
                 future.set_result(Done(TextOutcome.UNCONFIRMED, "its session was deleted"))
+            # The text stays in the session, and the next turn of the session will read it.
             elif self._sessions.has_text(key) and self._sessions.has_stopped(session):
                 future.set_result(Done(TextOutcome.UNCONFIRMED, "its turn was aborted"))
 
@@ -614,6 +627,7 @@ class OpenCodeAsker:
             return False
 
     async def _reply(self, asked: PermissionQuestion, *, is_allowed: bool) -> bool:
+        # Asked again now: an id alone does not show that the request is still the one that the user saw.
         head, body = await self._server.ask("GET", wire.PERMISSIONS)
         found = [asked_of(one) for one in as_list(wire.json_from_bytes(body))] if head.is_ok else []
         if asked not in map(self._sessions.whole, found):
@@ -642,6 +656,7 @@ _FIRST_S: Final = 10.0
 _SILENCE_S: Final = 45.0
 """Seconds without an event before the stream is lost. The server sends a heartbeat every ten seconds."""
 _PAUSE_S: Final = 0.2
+"""Seconds between two attempts to connect."""
 _LIMIT_MESSAGES: Final = 100
 
 
@@ -712,6 +727,7 @@ class OpenCodeIntegration:
                 _logger.debug("OpenCode's server: %s", error)
             except Exception:  # Any error must end in the fallback to the terminal lane.
                 _logger.exception("OpenCode's server sent an unknown response")
+            # It was connected: from now on the shorter limit counts, also if it is lost again later.
             if self._is_there:
                 self._is_there, word = False, "is gone"
                 limit = loop.time() + BACK_LIMIT_S
@@ -728,6 +744,7 @@ class OpenCodeIntegration:
             self._bus.report()
 
     async def _follow(self) -> None:
+        # A request that arrives while the server starts may never be answered: try a cheap one first.
         await self._server.ask("GET", wire.HEALTH, limit_s=_HEALTH_S)
         async for data in self._server.follow(wire.EVENTS, first_s=_FIRST_S, silence_s=_SILENCE_S):
             if (event := wire.event_from_bytes(data)) is None:
@@ -750,6 +767,7 @@ class OpenCodeIntegration:
     async def _look_around(self) -> None:
         """Read the current state of the server, to catch up on missed events."""
         sessions = self._sessions
+        # Sessions first, because statuses are applied to known sessions only.
         sessions.listed(await self._get(wire.SESSIONS))
         if not sessions.current:
             sessions.choose(self._first_session())
@@ -763,6 +781,7 @@ class OpenCodeIntegration:
                 sessions.hear(event)
             sessions.choose(current if sessions.has(current) else "")
         self._settle()
+        # Only now, when all messages were read: a text that is in none of them never arrived.
         self._texts.missed()
 
     def _first_session(self) -> str:
@@ -845,6 +864,7 @@ class OpenCodeIntegration:
         session = info.get("id")
         if not head.is_ok or not isinstance(session, str):
             raise Lost(f"it answered {head.status} when a session was created")
+        # Chosen before its terminal shows it: if that request fails, the next attempt uses this session.
         self._sessions.listed([info])
         self._sessions.choose(session)
         await self._server.ask("POST", wire.SELECT, wire.select_body(session))

@@ -323,6 +323,7 @@ def launch_environment(
         allowed = {"permission": {**rules, **permission}}
     merged = {
         **theirs,
+        # A server of the user with the same name takes precedence.
         "mcp": {**server, **(servers if isinstance(servers, dict) else {})},
         "instructions": [*(files if isinstance(files, list) else []), *own_files],
         **in_shell,
@@ -415,6 +416,7 @@ def turn_arguments(arguments: Sequence[str], session: str) -> tuple[str, ...]:
     rest = list(arguments)
     while rest and (word := rest.pop(0)) != "--":
         name, has_value, _ = word.partition("=")
+        # The value of a dropped option is skipped with it, because it may look like an option.
         value = [] if has_value or name not in _WITH_VALUE | _VALUES_IN_A_TURN else rest[:1]
         del rest[: len(value)]
         if name in _FLAGS_IN_A_TURN or (name in _VALUES_IN_A_TURN and (has_value or value)):

@@ -39,6 +39,7 @@ def read_composer(view: View) -> str | None:
         bottom += 1
     if bottom >= len(view.lines):
         return None
+    # The composer may be centred, so its column is known only from its lower edge.
     bar = view.lines[bottom].index("╹")
     top = bottom
     while top > 0 and view.lines[top - 1][bar : bar + 1] == _BAR:
@@ -47,6 +48,7 @@ def read_composer(view: View) -> str | None:
     if not top < view.row < bottom - 2:
         return None
     rows = [row[bar + 3 :] for row in view.bright[top + 1 : bottom - 2]]
+    # A person may type the words of the hint: they are the hint only while the cursor is before them.
     is_untouched = len(rows) == 1 and view.column == bar + 3 and _PLACEHOLDER.match(rows[0])
     return "" if is_untouched else "\n".join(rows)
 

@@ -139,7 +139,10 @@ def event_from_bytes(data: bytes) -> OpenCodeEvent | None:
 
 
 def events_in_messages(found: object) -> Iterator[OpenCodeEvent]:
-    """Yield the messages of a session as the events that would report them."""
+    """Yield the messages of a session as the events that would report them.
+
+    So messages that were missed are applied by the same code as those that are received.
+    """
     for message in as_list(found):
         info = as_map(message.get("info"))
         session = info.get("sessionID")
@@ -208,7 +211,7 @@ def limit_in_retry(status: Mapping[str, object], now_ms: int) -> UsageLimit | No
     """Return the usage limit that OpenCode's retry waits for; None if it is a short wait."""
     wait_ms = _number(status.get("next")) - now_ms
     attempt = min(max(_number(status.get("attempt")), 1), 10)
-    # Otherwise it is OpenCode's own pause.
+    # OpenCode's own pauses double with each attempt: only a longer one was named by the provider.
     is_named = wait_ms > _FIRST_PAUSE_MS * 2 ** (attempt - 1) + _SLACK_MS
     is_limit = _says_so(text_in(status, "message")) or as_map(status.get("action")).get("reason") in _REASONS
     if not is_limit and not (is_named and wait_ms > LONG_WAIT_MS):
@@ -257,6 +260,7 @@ def _valid_time_ms(ms: int) -> int:
 
 
 def _number(value: object) -> int:
+    # The comparison also excludes NaN and infinity, for which `int` raises an error.
     return int(value) if isinstance(value, int | float) and abs(value) < _LATEST_MS * 2 else 0
 
 
@@ -294,9 +298,12 @@ class Calls:
         if not all(name) or status == _PENDING:
             return
         is_whole = status == _RUNNING and isinstance(given, dict)
+        # Models may use an id twice. Then a request could refer to either call, and the user might approve
+        # the other one.
         is_same = name not in self._inputs or self._inputs[name] == given
         self._inputs[name] = as_map(given) if is_whole and is_same else None
         known = [one for one, value in self._inputs.items() if value is not None]
+        # The call keeps its entry without an input, so that a second call with this id is still noticed.
         if len(known) > _LIMIT_INPUTS:
             self._inputs[known[0]] = None
         if len(self._inputs) > _LIMIT_CALLS:
