@@ -72,7 +72,7 @@ def read_arguments(pid: int) -> list[str]:
 
 
 def boot_id() -> str:
-    """Return the id of this boot."""
+    """Return the id of this boot; its time if an old system has no id."""
     room = ctypes.create_string_buffer(64)
     size = ctypes.c_size_t(len(room))
     failed = _system.sysctlbyname(b"kern.bootsessionuuid", room, ctypes.byref(size), None, ctypes.c_size_t(0))
