@@ -124,7 +124,7 @@ def _detach(home: str, python: str, report: int) -> None:
         if os.fork():
             os._exit(0)
         _shed(report, home)
-        # With -I no module in the working directory or in the user's site folder replaces one of the daemon's.
+        # With -I no module in the working directory or the user's site folder replaces one of the daemon's.
         program = [python, "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", str(_READY_FD)]
         os.execvpe(python, program, _daemon_environment(home))  # noqa: S606 - no shell is involved
     except OSError as error:

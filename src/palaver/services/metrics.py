@@ -191,6 +191,7 @@ class Steps:
 
     def of(self, event: Event) -> Iterator[MessageStep]:
         """Yield the steps of an event: those of a new message, of a report, and of a reply."""
+        # The steps of these messages happened in another log, at other times.
         if event.imported or is_migrated(event):
             return
         report = event.body
@@ -423,6 +424,7 @@ STARTED: Final = "palaver_start_time_seconds"
 """The family with the start of the daemon, which people see in 'pal status'."""
 _PROBES: Final = 5
 _PROBE_S: Final = 0.01
+"""Seconds of each timer that measures the delay of the event loop. All together delay a reply by 50 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,6 +482,7 @@ class Metrics:
 
     async def read(self) -> Numbers:
         """Return all numbers at this time. Calls at the same time wait for each other."""
+        # Two callers that catch up at the same time would count the same events twice.
         async with self._reading:
             tally = await self._catch_up()
             families = [
@@ -501,6 +504,7 @@ class Metrics:
         query = Query(after=self._seq, limit=_AT_ONCE, with_imported=True)
         async for events in queries.pages(query, with_archives=False):
             self._since_ms = self._since_ms or events[0].ts
+            # No await between the two: a caller that is cancelled leaves no event counted and not recorded.
             for event in events:
                 self._tally.add(event)
             self._seq = events[-1].seq
@@ -557,6 +561,7 @@ class Metrics:
         ]
 
     async def _storage(self) -> list[MetricFamily]:
+        # In a thread: there can be thousands of files, on a slow disk.
         sizes = await asyncio.to_thread(_sizes, self._sources.home)
         return [
             _gauge("palaver_log_bytes", "The size of the log on disk, by part.", _by("part", sizes)),

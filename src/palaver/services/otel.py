@@ -143,6 +143,7 @@ class SpanMaker:
 
 
 def _name_of(step: MessageStep) -> str | None:
+    """Return the name of the span that ends with a step; None if no span does."""
     if step.state in (State.SEEN, State.ANSWERED):
         return SEEN if step.state == State.SEEN else ANSWERED
     return DELIVER if step.state == State.SUBMITTED or step.state in ENDS else None
@@ -403,7 +404,9 @@ class OtelExport:
     def _change(self, settings: Settings) -> None:
         is_on = bool(settings.otel_endpoint)
         if is_on and self._stop is None:
+            # The handler only collects: it runs before a commit returns, and spans take longer to make.
             self._stop = self._queries.subscribe(self._events.extend, _TYPES_HEARD)
+            # A new event: the task of an earlier setting may still be sending, and must end after that.
             self._end = asyncio.Event()
             self._create_task(self._run(self._end))
         elif not is_on:
@@ -437,6 +440,7 @@ class OtelExport:
             while self._spans:
                 batch = [self._spans.popleft() for _ in range(min(LIMIT_BATCH, len(self._spans)))]
                 if not await self._sent("/v1/traces", await self._codec.encode_spans(batch)):
+                    # `extendleft` adds one by one, which reverses the order.
                     self._spans.extendleft(reversed(batch))
                     return
             await self._sent("/v1/metrics", self._codec.encode_numbers(await self._metrics.read()))
@@ -462,6 +466,7 @@ class OtelExport:
             return False
         if status >= 300:
             self._tell(f"the collector at {url} refuses the data with status {status}")
+            # Other refusals are permanent: the same data would be refused again and keep back the rest.
             return status not in _RETRY
         if self.trouble:
             _logger.info("the collector answers again")

@@ -30,6 +30,7 @@ SILENT_S: Final = 120.0
 """Seconds without progress until a process is killed. It may wait long for a processor: see its priority."""
 
 _LIMIT_LINE_BYTES: Final = 64 * 1024 * 1024
+"""An answer is one line, and asyncio allows only 64 KiB by default."""
 _START_STEPS: Final = 5_000
 """The start of a process takes about as long as folding this many events."""
 _TRIES: Final = 2
@@ -168,6 +169,7 @@ class PastProcess:
                 env={},
                 limit=_LIMIT_LINE_BYTES,
             )
+            # `end` may have been called while the process was started, and had nothing to kill then.
             if not self._is_over:
                 await self._listen(self._process)
         except (OSError, ValueError, msgspec.MsgspecError) as error:
@@ -181,6 +183,7 @@ class PastProcess:
 
     def end(self, trouble: Exception | None = None) -> None:
         """Kill the process. Open questions fail with this error, or ProcessEndedError."""
+        # Also at a repeat: the first call may have come before the process existed.
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -188,6 +191,7 @@ class PastProcess:
             return
         self._is_over = True
         self._timer.cancel()
+        # Emptied first, so that `answer` does not report each question to the process as given up.
         waiting, self._waiting = self._waiting, {}
         for one in waiting.values():
             if not one.reply.done():
@@ -205,6 +209,7 @@ class PastProcess:
 
     def _hear(self, reply: PastReply) -> None:
         self.seq, self.kept = reply.seq, reply.kept
+        # Each line is a sign of life. Without a question the timer is the one that ends an idle process.
         if self._waiting:
             self._set_timer(SILENT_S, self._on_silence)
         if reply.trace:
@@ -297,6 +302,7 @@ class PastViews:
         for _ in range(_TRIES):
             if self._is_closed:
                 break
+            # A killed process has lost nothing but its state, so the question goes to another one.
             with suppress(ProcessEndedError):
                 return await self._process_for(question.at).answer(question, report)
         if self._is_closed:
