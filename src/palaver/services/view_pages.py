@@ -172,6 +172,8 @@ class ViewPages:
     async def snapshot(self, me: str, *, seq: int = 0) -> Snapshot:
         """Return the bus as it is now, with the newest events up to a seq, by default the last one."""
         seq = seq or self._reader.last()
+        # The rows may become newer during the awaits below. That is harmless, because a view gets everything
+        # that has changed after `seq` once more.
         page = await self.agents("", _SNAPSHOT_AGENTS)
         attention = await self.attention()
         events = await self.newest_events(seq)
@@ -302,6 +304,7 @@ class ViewPages:
         """Return the newest message that each of these agents wrote."""
         seq = self._reader.last()
         query = Query(types=(MESSAGE,), before=seq + 1, last=_NEWEST_MESSAGES)
+        # One read finds the message of nearly every active agent; only the others need a read for each.
         found = {event.sender: last_message(event) for event in await self._reader.recent(query)}
         for name in names:
             if name not in found and (last := await self.last_message(name)) is not None:
@@ -379,6 +382,7 @@ class ViewPages:
         rows: list[ConversationRow] = []
         wanted, has_more = find.casefold(), True
         while has_more and len(rows) < limit:
+            # With a rare title in `find` this reads all conversations, so it is done in steps.
             await asyncio.sleep(0)
             found = read_conversations(self._rows, before=before, limit=min(limit - len(rows), STEP))
             rows.extend(row for row in found if wanted in f"{row.title} {row.key}".casefold())
@@ -396,6 +400,7 @@ class ViewPages:
         before = min(asked.before or self._reader.last() + 1, self._reader.last() + 1)
         members = self._members_of(asked.conversation) if asked.beside else frozenset()
         places = (asked.conversation, *sorted(map(agent_place, members)))
+        # One more than asked for shows whether there are more.
         query = Query(shown=places, before=before, limit=asked.limit + 1, with_imported=True)
         ends = {"after": asked.after} if asked.after else {"last": asked.limit + 1}
         events = await self._reader.shown(replace(query, **ends))
@@ -536,7 +541,8 @@ class ViewPages:
         names = {copy.readable for copy in copies}
         shown = [one for one in receipts.receipts if _readable_name(one) in names]
         end = self._reader.last() + 1
-        if all(one.state in _FINAL for one in shown):  # Then nothing follows.
+        # After a final state no report follows, so the search through a long log can end there.
+        if all(one.state in _FINAL for one in shown):
             end = min(end, await self._reader.seq_at(max(one.ts for one in shown) + 1))
         steps = await self._reported(event, copies, end)
         answers = [
@@ -771,6 +777,7 @@ def _reported_step(event: Event, report: DeliveryReport, name: str) -> LedgerSte
         lane=report.lane,
         grade=report.grade,
         reason="unconfirmed" if report.unconfirmed and not report.reason else report.reason,
+        # A sender in brackets is a part of the bus, which is not shown as an author.
         by=event.by or ("" if event.sender.startswith("[") else event.sender),
     )
 

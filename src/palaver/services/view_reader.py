@@ -166,6 +166,7 @@ class LogReader:
 
         The archives are read once for all senders, and again when more events were archived.
         """
+        # Read once for all senders: a search for each of hundreds of agents would read the archives as often.
         end = self._archived_end
         if end != self._archived_at:
             part = Query(types=(MESSAGE,), after=self.searched_from, before=end + 1, limit=_ARCHIVE_WINDOW)
@@ -185,6 +186,7 @@ class LogReader:
             found.extend(page)
             if len(found) >= query.limit:
                 break
+        # After a `break` the generator is still open, and holds its resources until the collector finds it.
         await pages.aclose()
         return found[: query.limit]
 
@@ -197,5 +199,6 @@ class LogReader:
             begin = max(query.after, end - 1 - window)
             part = replace(query, after=begin, before=end, last=None, limit=_ARCHIVE_WINDOW)
             found = [*[event async for page in self._queries.pages(part) for event in page], *found]
+            # Doubled, so that a rare match far back does not take thousands of small steps.
             end, window = begin + 1, window * 2
         return found[-count:]

@@ -197,8 +197,10 @@ async def agents_view(services: Services, *, is_left: bool | None = None) -> lis
         for one in services.broker.directory.all()
         if is_left in (None, one.left) and not (one.parent and one.left and one.since < since)
     )
+    # Read once for all: a read for each of thousands of agents would keep the event loop busy.
     known = _Rows.of_all(services.queries.rows)
     families = [(_family(services, agent), agent) for agent in shown]
+    # By the presence of the topmost parent, so that a family stays together.
     families.sort(key=lambda one: (not services.callers.presence.is_present(one[0][0]), one[0]))
     views = []
     for at, (_, agent) in enumerate(families):
@@ -253,8 +255,8 @@ async def receipts_of(
 ) -> list[RecipientReceipt]:
     """Return the receipts of one message, one for each recipient, in the order of sending.
 
-    An imported message has none: it was delivered from the log that it comes from. With reasons, each says
-    why it waits.
+    There are none for an imported message: it was delivered from the log that it comes from. With reasons,
+    each says why it waits.
     """
     found = []
     for at, (name, is_path) in enumerate(_copies_of(services.queries.rows, event)):
@@ -320,7 +322,7 @@ def carried_lines(queries: Queries, events: Iterable[Event], agent: str) -> list
 
 
 async def files_view(services: Services, event: Event) -> dict[str, str]:
-    """Return the files of a message for its recipients in terminals, by recipient; many have none."""
+    """Return the files of a message for its recipients in terminals, by recipient: only those that exist."""
     if event.type != MESSAGE or is_lost(event):
         return {}
     home, content = str(services.daemon.home), format_message_file(readable_text(event))
@@ -330,6 +332,7 @@ async def files_view(services: Services, event: Event) -> dict[str, str]:
         found = {name: find_message(home, name, event.id, event.ts, content) for name in names}
         return {name: path for name, path in found.items() if path}
 
+    # In a thread, because each file is looked up on disk, and a broadcast can have thousands.
     return await asyncio.to_thread(find)
 
 
@@ -362,7 +365,7 @@ def _without_text(services: Services, event: Event, name: str) -> Event:
     """Return a held message with the reason instead of its text."""
     kept = {key: value for key, value in event.payload.items() if key not in _CONTENT}
     wait = wait_of(services, event.seq, name)
-    assert wait is not None  # it is held
+    assert wait is not None  # the state of a held message is not final
     return msgspec.structs.replace(event, payload=kept | {"text": f"(held: {wait.text})"})
 
 
@@ -612,6 +615,7 @@ async def terminal_view(services: Services, agent: Agent) -> TerminalView:
         told = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
     except (Unavailable, NotFound):
         return view
+    # Checked, because a holder of an older or newer version may send other fields or types.
     fields = {key: told.ok[key] for key in _HOLDER_FIELDS if isinstance(told.ok.get(key), int)}
     return msgspec.structs.replace(view, **fields)
 
@@ -661,7 +665,7 @@ def holder_of_session(services: Services, harness: str, session: str) -> Agent |
 def only_session(services: Services, harness: str, among: Iterable[str]) -> str:
     """Return the current session of the only agent that ever had one of these sessions; else "".
 
-    Then the result does not depend on which of them the user chooses.
+    The user chooses one of them later, in the harness. With only one agent that choice does not matter here.
     """
     names = {name for session in among if (name := read_session(services.queries.rows, harness, session))}
     known = services.broker.directory.get(next(iter(names))) if len(names) == 1 else None
