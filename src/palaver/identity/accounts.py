@@ -1,4 +1,8 @@
-"""Who may come in over TCP: tokens, tickets, webhooks, and the accounts of programs and persons."""
+"""Credentials: tickets, tokens, the runner's secret, webhooks, one-time codes, and accounts made of them.
+
+Secrets are stored as hashes, except those of webhooks. Rights are decided elsewhere; a token can only lower
+them.
+"""
 
 import asyncio
 import hashlib
@@ -439,7 +443,7 @@ _LIMIT_NAME: Final = 64
 _SERVICE: Final = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _NOT_SENDABLE: Final = re.compile(rb"[\x00-\x1f\x7f]|^ | $")
-"""What a header cannot carry. HTTP removes spaces at its ends."""
+"""Bytes that a header cannot carry. HTTP removes spaces at its ends."""
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -764,7 +768,7 @@ HOW_TO_LOG_IN: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Who a connection is."""
+    """The identity of a connection: a name, and the caller of its requests."""
 
     name: str
     """The full name of an agent, `human`, the name of a registered person, or the nick of a guest."""

@@ -111,6 +111,7 @@ def who_at_anchor(anchored: Anchored, claim: CallerClaim, is_lowered: Callable[[
     if is_stranger(anchored, claim):
         return stranger_at(anchored, claim)
     agent = choose_seat(anchored, claim)
+    # A key in the variable of another harness has come through that harness, so it lowers the rights.
     is_other = _is_other_session(agent, claim) or agent in _marked_by_others(anchored.agents, claim)
     # The caller itself claims which agent it is, so it gets the lowest rights of them.
     limit = min(standing_of_role(one.role) for one in anchored.agents)
@@ -510,6 +511,7 @@ class CallerIdentifier:
             marks_above=below is not None or any(found.can_be_harness for found in around),
             holder_ttys=self.holder_ttys,
         )
+        # The agent could type at this terminal as well as the person: see `AgentTerminals`.
         if caller is HUMAN and self.agent_terminals.has_agent(chain[0].tty):
             return SCRIPT
         # The human is returned as the object itself, because callers of this method compare with `is HUMAN`.
@@ -544,6 +546,7 @@ class CallerIdentifier:
         A session may name its own sub-agents; `child` is one that is named in addition to the key.
         """
         anchored = self.seats.nearest(chain)
+        # Without a key the caller names no session. Without an anchor it cannot be taken for another one's.
         if anchored is None or not claim.key:
             return False
         *below, own = (self.environments.look(one).marks for one in chain[: anchored.index + 1])

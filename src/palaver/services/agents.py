@@ -1,6 +1,6 @@
 """Facts about agents besides the log: holders, sub-agents, transcripts, consumers, companions, raw keys.
 
-Most end with the daemon or a connection. Only the cursors of consumers are stored, in files of their own.
+Most end with the daemon or a connection. Only the cursors of consumers are stored, one small file each.
 """
 
 import asyncio

@@ -145,6 +145,7 @@ class PastProcess:
         if len(self._waiting) >= LIMIT_WAITING:
             raise TooSlow("too many questions about the past are waiting; try again")
         self._last_id += 1
+        # Set before the answer: the choice of a process for the next question counts on it.
         number, self.at = self._last_id, ask.at
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if not self._waiting:
@@ -241,6 +242,7 @@ class PastProcess:
         self._timer = self._call_later(seconds, ring)
 
     def _send(self, line: PastLine) -> None:
+        # Not drained: the questions are small, and `LIMIT_WAITING` bounds their number.
         encoded = encode_past(line) + b"\n"
         if self._process is None or self._process.stdin is None:
             self._unsent.append(encoded)

@@ -324,6 +324,7 @@ class PathService:
                 yield NewMail(seq=event.seq, event=event, mailboxes=_mailboxes_of(event))
         elif report.state == State.QUEUED and report.reason.startswith(RELEASED):
             for seq in report.messages:
+                # Only one that a brake held when it was sent: all others were reported then.
                 message = self._queries.event(seq)
                 if message is not None and _held_by(message):
                     yield NewMail(seq=event.seq, event=message, mailboxes=(report.agent,))

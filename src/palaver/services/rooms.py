@@ -511,12 +511,14 @@ class Waits:
 
 
 def _is_answer(turn: Turn) -> bool:
+    """Return whether a result ends a wait. An idle owner alone does not, although it could be replaced."""
     if turn.status in _ENDS or turn.reason in _SETTLED:
         return True
     return turn.status == "takeover_available" and turn.reason != Cause.OWNER_IDLE
 
 
 def _sooner(left_ms: int | None, look_again_ms: int | None) -> int | None:
+    """Return how long to sleep: until the end of the wait, or until time alone can change the result."""
     if look_again_ms is None:
         return left_ms
     again_ms = max(look_again_ms, _SHORTEST_MS)
@@ -949,6 +951,7 @@ class StickTools(RoomToolBase):
 
 
 def _is_old_claim(event: Event, room: Room) -> bool:
+    """Return whether an event reports an owner that has been replaced since, so that it is not news."""
     return isinstance(event.body, Granted) and event.body.turn_id != room.turn
 
 
@@ -1118,6 +1121,7 @@ class RoomService(RoomTools, StickTools, TalkTools):
             raise WhoAreYou("you have no mailbox: join first with 'pal join'")
         self.member_presence.saw(caller.name)
         messages = await self.show_inbox(caller.name, max(1, min(limit, LIMIT_EVENTS)))
+        # Only these count as shown: a cursor must not acknowledge a text that the caller could not read.
         seqs = (message.seq for message in messages)
         self.member_presence.shown.add(
             caller.name, INBOX, (seq for seq in seqs if self._is_open(caller.name, seq))

@@ -226,6 +226,7 @@ class TurnService:
         types = tuple(sorted(TURN_TYPES))
         found: list[Event] = []
         before: int | None = None
+        # In pages, because a query cannot select events by their session.
         while len(found) < wanted.limit:
             query = Query(types=types, senders=(agent,), before=before, last=_AT_ONCE)
             events = await self._queries.read(query)
@@ -384,6 +385,7 @@ class TurnService:
 
     def _end_runner(self) -> None:
         self._connection = None
+        # A copy, because `_leave` removes entries.
         for job, turn in list(self._processes):
             self._leave(job, turn)
         self._spawn(self._turns.lose_runner())
@@ -400,6 +402,7 @@ class TurnService:
     async def begin_process(self, runner: Process, pid: int, *, job: int = 0, turn: int = 0) -> None:
         """Let the process of a job, a child of the runner, act as the agent of that job."""
         name, session = self._turns.target_of(job=job, turn=turn)
+        # The pid is the runner's claim, so a process that is not below the runner is refused here.
         seat = anchor_for_child(runner, ancestors(pid), self._seats)
         if not job:
             process = TurnProcess(seat=seat, agent=name, session=session, turn=turn)

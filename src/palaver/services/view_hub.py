@@ -422,6 +422,7 @@ class ViewHub:
 
     def _level_changed(self, name: str) -> None:
         """Note the first waiting messages of an agent: the reason why they wait may be another one."""
+        # Limited, because gates change often and a mailbox can be long.
         waiting = islice(read_mail(self._queries.rows, name), _LIMIT_WAITING)
         if moved := {mail.seq: None for mail in waiting}:
             self._changed.counted[name] = None
@@ -585,6 +586,7 @@ class ViewHub:
     async def _send_snapshots(self) -> None:
         asking = sorted(self._asking, key=lambda view: (view.me, view.is_continuing, view.after))
         self._asking.clear()
+        # Views that continue at the same seq share a snapshot: after a loss many ask at the same time.
         made: dict[tuple[str, bool, int], ViewRecord] = {}
         bare: dict[str, Snapshot] = {}
         for view in asking:
@@ -701,6 +703,7 @@ class ViewHub:
         rows = []
         for at, name in enumerate(dict.fromkeys(names)):
             await let_others_run(at)
+            # Senders and recipients are not always agents: people, webhooks and parts of the bus have no row.
             if self._sources.directory.get(name) is None:
                 continue
             if name not in self._last:
@@ -736,6 +739,7 @@ class ViewHub:
             elif self._attention.get(key) != entry:
                 settled += self._attention.put(entry)
                 found.append(entry)
+        # Of each kind only the newest are known. After one has ended, an older one takes its place.
         if self._attention.is_incomplete:
             found += self._attention.replace(await self._pages.attention())
         return found, settled

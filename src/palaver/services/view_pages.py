@@ -480,6 +480,7 @@ class ViewPages:
         event = self._reader.message(asked.message)
         if event.seq > self._reader.last():
             raise NotFound(f"message {beginning_of(asked.message)}", "it was sent later")
+        # The steps are paged and the receipts are not: steps need a search of the log, receipts only rows.
         copies = self._copies(event)
         page = copies[asked.first : asked.first + LIMIT_LEDGER]
         if asked.recipient:
@@ -566,6 +567,7 @@ class ViewPages:
         query = Query(types=("delivery",), agents=agents, before=end, limit=_REPORTS_AT_ONCE)
         steps: list[LedgerStep] = []
         after, searched = event.seq, 0
+        # Bounded: for a busy recipient this search could otherwise read most of the log.
         while searched < _LIMIT_REPORTS and (found := await self._reader.read(replace(query, after=after))):
             for at, one in enumerate(found):
                 await let_others_run(at)
@@ -784,6 +786,7 @@ def _reported_step(event: Event, report: DeliveryReport, name: str) -> LedgerSte
 
 async def encode_receipts(receipts: MessageReceipts) -> bytes:
     """Return the receipts of a message as the JSON object that `pal receipts` prints."""
+    # In steps, because thousands of receipts take long to encode.
     found: list[dict[str, object]] = []
     for at, one in enumerate(receipts.receipts):
         await let_others_run(at)

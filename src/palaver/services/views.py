@@ -255,7 +255,7 @@ async def receipts_of(
 ) -> list[RecipientReceipt]:
     """Return the receipts of one message, one for each recipient, in the order of sending.
 
-    There are none for an imported message: it was delivered from the log that it comes from. With reasons,
+    An imported message has no receipts here: it was delivered from the log that it comes from. With reasons,
     each says why it waits.
     """
     found = []
@@ -389,7 +389,9 @@ def open_mail(
 def _archived_mail(services: Services, name: str, newer: Sequence[Event], limit: int) -> list[Event]:
     """Return the newest open archived messages before the newer ones, up to `limit` together with them."""
     before = min(services.queries.archived() + 1, newer[0].seq if newer else sys.maxsize)
-    if before == 1 or len(newer) == limit:  # Seqs begin with 1, so there is nothing before it.
+    # Seqs begin with 1, so there is nothing before it. With a full list the slice below would begin at 0 and
+    # return all instead of none.
+    if before == 1 or len(newer) == limit:
         return []
     seqs = sorted({mail.seq for mail in read_mail(services.queries.rows, name) if mail.seq < before})
     return list(filter(None, map(services.queries.event, seqs[len(newer) - limit :])))
@@ -403,6 +405,7 @@ async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
         by_agent = _copies_by_agent(event)
         # A broadcast can have thousands of recipients.
         await (asyncio.sleep(0) if len(by_agent) > STEP else let_others_run(at))
+        # Events come in seq order, so the newest one to each recipient is written last.
         newest |= {name: (event, copies) for name, copies in by_agent.items()}
     found: dict[str, LastSent] = {}
     for at, (name, (event, copies)) in enumerate(newest.items()):
@@ -466,7 +469,7 @@ def _wait_of_copies(services: Services, event: Event, copies: Iterable[str], sta
 
 def _first_wait(services: Services, name: str) -> WaitReason | None:
     """Return why an agent has not seen the first of its waiting messages, including held ones."""
-    # Messages that were answered unread do not wait.
+    # Some of these were answered unread and have no reason to wait, so the first reason is searched.
     copies = islice(_open_copies(services.queries.rows, name), _LIMIT_SEARCHED)
     return next(filter(None, (wait_of(services, seq, mailbox) for mailbox, seq in copies)), None)
 
@@ -516,6 +519,7 @@ async def attention_view(services: Services) -> list[Attention]:
 async def daemon_view(services: Services) -> DaemonView:
     """Return the state of the daemon itself."""
     present = 0
+    # A copy, because agents may join while others run.
     for at, agent in enumerate(tuple(services.broker.directory.all())):
         await let_others_run(at)
         present += services.callers.presence.is_present(agent.name)
@@ -598,6 +602,7 @@ def _open_copies(rows: Rows, name: str) -> Iterator[tuple[str, int]]:
 
 async def terminal_view(services: Services, agent: Agent) -> TerminalView:
     """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
+    # Complete without the holder, which may be busy or reconnecting: a page must not wait for it for long.
     hold = services.agents.holds.get(agent.name)
     view = TerminalView(
         queue=await queue_view(services.queries.rows, agent),
