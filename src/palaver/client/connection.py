@@ -586,7 +586,7 @@ class Stream(Generic[T]):
 # The inbox of one connection: each pushed message once, and the record of acknowledged ones.
 
 _LIMIT_REMEMBERED: Final = 10_000
-"""Acknowledged messages that are remembered. Only one whose ack was lost is pushed again, soon after it."""
+"""Acknowledged messages that are remembered: the next connection pushes those again whose ack was lost."""
 
 
 class Inbox:

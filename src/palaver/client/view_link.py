@@ -245,6 +245,7 @@ class ViewLink:
 
     def _hear(self, line: ReplyLine) -> None:
         if line.push == "view":
+            # A field that is missing in the line has the default, which is the JSON value null.
             is_snapshot = bytes(line.changes) == b"null"
             self._put(_decode_snapshot(line.snapshot) if is_snapshot else _decode_changes(line.changes))
             return

@@ -84,6 +84,7 @@ class Wire(asyncio.Protocol):
 
     def write(self, line: bytes) -> None:
         """Send a line, given without its line end, after all earlier ones. Lost with the connection."""
+        # Written at the end of this round of the loop, so that many requests cost one system call.
         if not self._out and not self._is_blocked:
             self._loop.call_soon(self._flush)
         self._out.append(line)
@@ -184,6 +185,7 @@ async def open_wire(
             if pause_s is None:
                 raise Disconnected(str(error)) from error
         await asyncio.sleep(pause_s)
+    # `start` imports only the C module of sockets, and asyncio needs an object of the module `socket`.
     plain = socket.socket(fileno=found.detach())
     plain.setblocking(False)
     loop = asyncio.get_running_loop()

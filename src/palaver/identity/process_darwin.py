@@ -15,7 +15,7 @@ import psutil  # noqa: E402 - the type checker stops at the assertion: psutil is
 
 _BSD_INFO: Final = 3  # PROC_PIDTBSDINFO
 _BSD_INFO_FORM: Final = struct.Struct("=12I16s32s5Ii2Q")
-"""proc_bsdinfo of <sys/proc_info.h>; the two fields that matter are after the names."""
+"""proc_bsdinfo of <sys/proc_info.h>. The used fields, for group and terminal, are after the two names."""
 _SOL_LOCAL: Final = 0
 _LOCAL_PEERCRED: Final = 1
 _LOCAL_PEERPID: Final = 2

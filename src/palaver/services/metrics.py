@@ -110,6 +110,7 @@ _GATES: Final = frozenset(
     }
 )
 """Reasons of a closed gate. Each is its own label."""
+# The log stores a reason as a sentence with numbers and names, so its label is found by a fixed part.
 _HOPS: Final = " replies between agents without a person in between"
 _RATE: Final = " a minute from "
 """Parts of the reasons of `domain/rights.py`."""
@@ -229,6 +230,7 @@ class Steps:
 
     def _answered(self, event: Event, seq: int, author: str, reply: int) -> Iterator[MessageStep]:
         """Yield the step of a reply, if it is the first one of this author."""
+        # The ledger keeps the first reply only; each later one would count the message as answered again.
         entry = read_entry(self._rows, seq, author)
         if entry is not None and entry.answer == reply and (origin := self.origin_of(seq)) is not None:
             yield MessageStep(origin, author, State.ANSWERED, event.ts, event.seq, entry.lane, entry.grade)
@@ -294,6 +296,7 @@ class Tally:
 
     def add(self, event: Event) -> None:
         """Count one event."""
+        # Programs can choose the types of their envelopes, and each would become another label.
         self._commits[event.type if event.type in BODIES else OTHER] += 1
         if isinstance(event.body, MessageSent) and not event.imported:
             self._messages[event.body.priority or "normal"] += 1
@@ -500,6 +503,7 @@ class Metrics:
         queries = self._sources.queries
         if self._tally is None:
             self._tally = Tally(Steps(queries.rows, queries.event))
+            # The log may have grown since the start, and the first call must stay short.
             self._seq = max(self._seq, queries.last() - LIMIT_COUNTED)
         query = Query(after=self._seq, limit=_AT_ONCE, with_imported=True)
         async for events in queries.pages(query, with_archives=False):

@@ -120,6 +120,7 @@ class SpanMaker:
         return Span(
             id=self._id(origin.seq, name, step.mailbox),
             name=name,
+            # After the clock was set back, a span would otherwise end before it begins.
             start_ms=min(start_ms, step.ts),
             end_ms=step.ts,
             parent=create.span,
@@ -138,6 +139,7 @@ class SpanMaker:
         return step.origin.ts, [create]
 
     def _id(self, seq: int, name: str, mailbox: str = "") -> SpanId:
+        # Computed and not drawn, so that a span can name another one that was sent before a restart.
         trace = blake2b(f"{self._device}/{seq}".encode(), digest_size=16).digest()
         return SpanId(trace, blake2b(f"{name}/{mailbox}".encode(), digest_size=8, key=trace).digest())
 
@@ -280,7 +282,9 @@ class OtlpCodec:
 # One HTTP request.
 
 POST_LIMIT_S: Final = 10.0
+"""Seconds that one request may take, with its connection."""
 LIMIT_ANSWER_BYTES: Final = 64 * 1024
+"""Bytes of a reply that are read at once."""
 _RETRY: Final = frozenset({429, 502, 503, 504})
 """Replies after which the same data is sent again later."""
 
@@ -339,6 +343,7 @@ async def _read_status(connection: "h11.Connection", reader: asyncio.StreamReade
 # The exporter.
 
 EVERY_S: Final = 10.0
+"""Seconds between two exports."""
 LIMIT_EVENTS: Final = 10_000
 """Events that wait to be sent. When they are more, the oldest are dropped."""
 LIMIT_BATCH: Final = 500

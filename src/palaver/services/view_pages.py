@@ -428,6 +428,7 @@ class ViewPages:
         """Return one message with its state for each recipient."""
         body = event.body if isinstance(event.body, MessageSent) else MessageSent()
         text = text_of(event)
+        # A broadcast can have thousands of recipients, and a row shows the state of the first ones only.
         names = self._recipients(event)
         answered = answered_seq(event)
         quoted = self._reader.event(answered) if answered else None
@@ -562,6 +563,7 @@ class ViewPages:
 
     async def _reported(self, event: Event, copies: Sequence["_LedgerCopy"], end: int) -> list[LedgerStep]:
         """Return the steps of some recipients that reports before a seq have recorded."""
+        # A query selects reports by agent; those about other messages are left out below.
         names = {copy.mailbox: copy.readable for copy in copies}
         agents = tuple(dict.fromkeys(name for copy in copies for name in (copy.agent, copy.mailbox)))
         query = Query(types=("delivery",), agents=agents, before=end, limit=_REPORTS_AT_ONCE)

@@ -26,7 +26,8 @@ _ARCHIVE_WINDOW: Final = 2000
 
 async def let_others_run(at: int) -> None:
     """Let other callers run now and then while many rows are built; `at` is the number of this one."""
-    if at and at % STEP == 0:  # A short list is built without a break.
+    # A short list is built without a break, because each one costs a round of the event loop.
+    if at and at % STEP == 0:
         await asyncio.sleep(0)
 
 

@@ -211,6 +211,7 @@ async def agents_view(services: Services, *, is_left: bool | None = None) -> lis
 
 def _family(services: Services, agent: Agent) -> tuple[str, ...]:
     """Return the names from the topmost parent down to an agent."""
+    # Names sorted in this form put each sub-agent directly after its parent.
     names = [agent.name]
     above: Agent | None = agent
     while above is not None and above.parent:
@@ -363,6 +364,7 @@ async def mail_view(services: Services, name: str, limit: int) -> list[FlatMessa
 
 def _without_text(services: Services, event: Event, name: str) -> Event:
     """Return a held message with the reason instead of its text."""
+    # The recipient may not read a held message yet, so no field with its content may stay.
     kept = {key: value for key, value in event.payload.items() if key not in _CONTENT}
     wait = wait_of(services, event.seq, name)
     assert wait is not None  # the state of a held message is not final
