@@ -333,6 +333,7 @@ class Conversation:
             self.typed -= typed_in(news.prompt)
         elif (news.step in (HookStep.START, HookStep.TURN_END) or news.is_failed) and not news.agent_id:
             self.typed.clear()
+        # Only these hooks come while a sub-agent may run; any other one shows that all have ended.
         is_within = news.step in (HookStep.CALL, HookStep.RESULT, HookStep.ASIDE)
         if self.heard == 1:
             self.may_be_delegated = news.is_unmarked
@@ -513,6 +514,7 @@ class Conversations:
         """
         if self._of.get(known.agent) is not known:
             return
+        # Detached before anything is stored, because hooks of the next session may come meanwhile.
         del self._of[known.agent]
         self._reports.turn(is_on=bool(self._of))
         self._over[known] = None
