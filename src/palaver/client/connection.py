@@ -147,6 +147,7 @@ class Handlers:
                 async for message in messages:
                     await self._dispatch(name, role, message, calls)
             except PalaverError as error:
+                # Raised after the group, which would otherwise wrap it in an `ExceptionGroup`.
                 failure = error
             finally:
                 calls.cancel()
@@ -172,6 +173,7 @@ class Handlers:
                 if event.sender != name and matches_recipient(envelope, name, role):
                     await calls.start(self.find(envelope.type), envelope, None)
         except PalaverError as error:
+            # Only logged: an error of this second connection must not end the handlers of messages.
             _logger.warning("no more announcements are handled: %s", error)
 
 
@@ -185,6 +187,7 @@ class _Calls:
 
     async def start(self, handlers: list[Handler], envelope: Draft, message: Message | None) -> None:
         """Start the handlers of an envelope, after waiting while too many envelopes are being handled."""
+        # Acquired before the task exists, so that the reader of messages waits, and not thousands of tasks.
         await self._free.acquire()
         task = self._group.create_task(self._serve(handlers, envelope, message))
         self._running.add(task)
@@ -231,14 +234,16 @@ async def _call(handler: Handler, envelope: Draft) -> bool:
 # Connections that outlive the daemon: with one name, or without.
 
 _TRIES: Final = 5
+"""Connections in a row that may be lost before the join is accepted."""
 _LEAVE_LIMIT_S: Final = 5.0
+"""Seconds that the end of a connection waits for the reply to its leave."""
 
 Answer = asyncio.Future[msgspec.Raw]
 
 
 class RequestConnection:
-    """Requests are sent in the order of the calls; unanswered ones are sent again, in that order, after a
-    loss.
+    """A connection with a name. Requests are sent in the order of the calls; unanswered ones are sent again,
+    in that order, after a loss.
 
     So each request must be safe to repeat: it carries an id, or is idempotent. While the daemon does not read
     or is being restarted, calls wait; nothing is dropped. If the reconnect fails, all waiting calls get the
@@ -305,6 +310,7 @@ class RequestConnection:
 
     async def _connect(self, *, is_returning: bool) -> None:
         tries_left = _TRIES
+        # Limited, because a daemon that crashes at every join would otherwise be started again endlessly.
         while True:
             tries_left -= 1
             wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
@@ -361,6 +367,8 @@ class RequestConnection:
             self._fail(error)
             self._on_broken(error)
         finally:
+            # No await since the connection was made: a loss in between would find this task, and start no
+            # other.
             self._returning = None
 
     def _fail(self, error: PalaverError) -> None:
@@ -380,6 +388,7 @@ class RequestConnection:
         if not self._is_open:
             raise Disconnected("the connection is not open: use it inside its `async with` block")
         number = next(self._numbers)
+        # Encoded before the entry in the table: a request that cannot be encoded must not be repeated later.
         line = op_to_json(number, request)
         answer: Answer = self._loop.create_future()
         self._calls[number] = line, answer
@@ -417,8 +426,7 @@ _PLAIN_TRIES: Final = 20
 
 
 class Plain:
-    """Send requests and wait for their results. Requests unanswered by a lost daemon are sent to the next
-    one.
+    """A connection without a name. Requests that a lost daemon has not answered are sent to the next one.
 
     So each request must be safe to repeat: it changes nothing, or carries a key. Calls may run concurrently.
     """
@@ -454,6 +462,7 @@ class Plain:
             try:
                 return await self._ask(wire, request)
             except ShuttingDown:
+                # Until then `_connected` returns the connection to the daemon that is stopping.
                 await wire.wait_closed()
             except Disconnected:
                 if self._losses >= _PLAIN_TRIES:
@@ -476,11 +485,13 @@ class Plain:
             del self._calls[number]
 
     async def _connected(self) -> Wire:
+        # One connection for all: calls that find none at the same time would otherwise open one each.
         async with self._connecting:
             if self._is_over:
                 raise Disconnected("the connection was closed")
             if self._wire is None:
                 wire = await open_wire(self._home, self._hear, self._lose, is_returning=self._was_connected)
+                # Stored only after the greeting, so that no other request is sent before it.
                 if self._greeting is not None:
                     await self._greet(wire, self._greeting())
                 self._wire = wire
@@ -496,6 +507,7 @@ class Plain:
             wire.close()
             await wire.wait_closed()
             raise
+        # No wait after a cancellation: the caller wants to end now.
         except BaseException:
             wire.close()
             raise
@@ -561,6 +573,7 @@ class Stream(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        # A loop, because another reader that the same event woke may have taken the item.
         while not self._items:
             if self._is_ended:
                 raise self._error or StopAsyncIteration
@@ -573,6 +586,7 @@ class Stream(Generic[T]):
 # The inbox of one connection: each pushed message once, and the record of acknowledged ones.
 
 _LIMIT_REMEMBERED: Final = 10_000
+"""Acknowledged messages that are remembered: the next connection pushes those again whose ack was lost."""
 
 
 class Inbox:
@@ -645,6 +659,7 @@ class MailReader:
         )
         if not self._inbox.put(message):
             again = asyncio.get_running_loop().create_task(self._ack_again(mail.seq))
+            # The event loop keeps only a weak reference to a task, which could disappear before it ends.
             self._again.add(again)
             again.add_done_callback(self._again.discard)
 
@@ -688,6 +703,7 @@ class Follower:
         is_returning = False
         empty = 0
         while not self._is_closed:
+            # A new stream, because the loss of the connection has ended the previous one.
             waiting = self._waiting = Stream()
             wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
             self._wire = wire
@@ -697,8 +713,10 @@ class Follower:
             try:
                 async for event in waiting:
                     empty = 0
+                    # At half of the limit, so that reading does not pause and resume with every event.
                     if len(waiting) == LIMIT_WAITING // 2:
                         wire.resume_reading()
+                    # When it is taken, not when it arrives: waiting events are lost with the connection.
                     self._request = msgspec.structs.replace(self._request, after=event.seq)
                     yield event
             finally:
@@ -737,6 +755,7 @@ class Follower:
                 await self._closing.wait()
 
     def _lose(self, wire: Wire) -> None:
+        # Without an error: the reader takes the remaining events, and then connects again.
         self._waiting.end()
 
 
@@ -874,9 +893,11 @@ class Connection:
         A message is never yielded twice by one connection, whatever happens to the daemon. From the first use
         on, messages are pushed to this connection until it ends; several readers share them.
         """
+        # Set first: a connection that is lost during this request must listen again after its return.
         self._connection.is_listening = True
         with self._until_over():
             await self._connection.ask(ListenOp())
+        # A failed reconnect has ended the stream; this connection works again.
         if not self._is_over:
             self._mail.waiting.reopen()
         async for message in self._mail.waiting:
@@ -1083,6 +1104,7 @@ class Connection:
 
         Continues across restarts of the daemon without gaps or repeats, and ends with the connection.
         """
+        # Asked once here and not by the follower, so that "from now on" is the same after a reconnect.
         if after is None:
             with self._until_over():
                 after = last_from_json(await self._connection.ask(EventsOp(last=1)))
@@ -1127,6 +1149,7 @@ def connect(
         harness=harness,
         runtime="python",
         version=__version__,
+        # A new connection after a loss proves with it that the name is still its own.
         secret=secrets.token_hex(16),
     )
     return Connection(default_home() if home is None else str(Path(home).absolute()), join)

@@ -45,6 +45,7 @@ def spawn(home: str, python: str, look: Callable[[], object] = lambda: None) -> 
     `look` is called several times a second during the wait, and may end it by an error.
     """
     notes = f"{home}/daemon.log"
+    # Only lines after this size can be about this start.
     size = _size_of(notes)
     ready, report = os.pipe()
     try:
@@ -53,6 +54,7 @@ def spawn(home: str, python: str, look: Callable[[], object] = lambda: None) -> 
         return f": {error.strerror}"
     if child == 0:
         _detach(home, python, report)
+    # Otherwise the read below would never see the end of a daemon that exits without a report.
     os.close(report)
     os.waitpid(child, 0)
     try:
@@ -122,6 +124,7 @@ def _detach(home: str, python: str, report: int) -> None:
         if os.fork():
             os._exit(0)
         _shed(report, home)
+        # With -I no module in the working directory or the user's site folder replaces one of the daemon's.
         program = [python, "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", str(_READY_FD)]
         os.execvpe(python, program, _daemon_environment(home))  # noqa: S606 - no shell is involved
     except OSError as error:
@@ -144,6 +147,7 @@ def _shed(report: int, home: str) -> None:
     os.dup2(report, _READY_FD)
     # Another process may wait for the end of an inherited pipe.
     os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
+    # An ignored signal stays ignored after exec, and Python itself ignores the last two.
     for number in (*CAUGHT_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -160,7 +164,10 @@ def _open_notes(home: str) -> int:
 
 
 def _daemon_environment(home: str) -> dict[str, str]:
-    """Return the environment of the daemon, without the variables of this one caller."""
+    """Return the environment of the daemon, without the variables of this one caller.
+
+    A mark of a harness or an agent would make the daemon and each program that it starts look like an agent.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -181,6 +188,7 @@ UPGRADE_LIMIT_S = 600.0
 """How long a client waits while a daemon upgrades the log of an older version."""
 
 _ADDRESS_BYTES = 104 if sys.platform == "darwin" else 108
+"""Size of the path in a socket address, with the null byte at its end."""
 
 
 class StartError(Exception):
@@ -309,6 +317,7 @@ def _lock_start(home: str, lock: int, patience: Patience) -> Socket | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             patience.look()
+            # Polled, because a blocking lock could not see that the other client's daemon listens already.
             time.sleep(_POLL_S)
             if wire := reach(home):
                 return wire
@@ -371,6 +380,7 @@ def await_listening(home: str, patience: Patience | None = None) -> Socket | Non
     while wire is None and is_daemon_alive(home) and time.monotonic() < limit_s:
         if patience is None and upgraded_percent(home) is not None:
             break
+        # An upgrade has its own limit in `look`; this one counts from the end of the upgrade.
         if patience is not None and patience.look():
             limit_s = time.monotonic() + DEAF_LIMIT_S
         time.sleep(_POLL_S)
@@ -451,6 +461,7 @@ def _connect_far(wire: Socket, home: str) -> None:
 
 def _start_alone(home: str, spawned: Callable[[], None] | None, patience: Patience) -> Socket | None:
     """Start the daemon; the caller has the start lock, so no other process does."""
+    # Another client may have started it between the first try and this lock.
     wire = await_listening(home, patience)
     if wire is None:
         if is_daemon_alive(home):

@@ -109,7 +109,7 @@ class _EnvelopeFields(msgspec.Struct, frozen=True, kw_only=True):
     delivered_to: tuple[str, ...] = ()
     sent_ts: int | None = None
     payload: object = None
-    """The content of a foreign envelope, an object. A text has its content in other fields."""
+    """The content of an envelope that is not a text. A text has its content in the other fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

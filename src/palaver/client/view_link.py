@@ -87,10 +87,12 @@ class ViewLink:
                 lost: PalaverError = wire.error or Disconnected("the connection to the daemon was lost")
             except Unavailable as error:
                 lost = error
+            # A closed view ends without a record: its reader asked for the end.
             if not self._closing.is_set():
                 yield BusAway(why=str(lost))
             if failures > 1:  # A daemon that answers nothing is not asked again and again.
                 await self._pause(_PAUSES_S[min(failures, len(_PAUSES_S)) - 1])
+            # A task, so that the progress of an upgrade is read while the connection is awaited.
             returning = asyncio.ensure_future(self._returned(wire))
             try:
                 async for percent in self._upgrades(returning):
@@ -117,6 +119,7 @@ class ViewLink:
         return self._noted(_decode_snapshot(raw))
 
     async def _taken(self, wire: Wire) -> AsyncGenerator[Record, None]:
+        # The seq is that of the last taken record: records that still wait are lost with the connection.
         records = self._records
         async for record in records:
             if isinstance(record, Snapshot):
@@ -125,7 +128,7 @@ class ViewLink:
                 self._seq = record.seq
             if self._is_paused and len(records) <= _LIMIT_WAITING // 2:
                 self._is_paused = False
-                if wire.error is None:
+                if wire.error is None:  # After a loss the remaining records are still taken here.
                     wire.resume_reading()
             yield record
 
@@ -143,6 +146,7 @@ class ViewLink:
         A question about the past of a long log takes a while: `progress` gets the seq that is reached, once a
         second, until it is the seq in question.
         """
+        # Only the first question connects. Later ones fail at once, because `records` connects again.
         wire = self._wire if self._was_connected else await self._connected()
         if wire is None:
             raise Disconnected("the bus is away")
@@ -187,6 +191,7 @@ class ViewLink:
                 is_returning = self._was_connected
                 self._wire = await open_wire(self._home, self._hear, self._lose, is_returning=is_returning)
                 self._was_connected = True
+                # `close` found no connection to close while this one was opened.
                 if self._closing.is_set():
                     self._wire.close()
                     raise Disconnected("the view was closed")
@@ -240,6 +245,7 @@ class ViewLink:
 
     def _hear(self, line: ReplyLine) -> None:
         if line.push == "view":
+            # A field that is missing in the line has the default, which is the JSON value null.
             is_snapshot = bytes(line.changes) == b"null"
             self._put(_decode_snapshot(line.snapshot) if is_snapshot else _decode_changes(line.changes))
             return

@@ -14,6 +14,7 @@ from palaver.client.start import NoHope, Socket, StartError, reach, start
 from palaver.errors import Disconnected, PalaverError, error_from_wire
 
 _PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 2.0, 5.0)
+"""Seconds before each further try to return to a daemon; after the last one the connection gives up."""
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
@@ -83,6 +84,7 @@ class Wire(asyncio.Protocol):
 
     def write(self, line: bytes) -> None:
         """Send a line, given without its line end, after all earlier ones. Lost with the connection."""
+        # Written at the end of this round of the loop, so that many requests cost one system call.
         if not self._out and not self._is_blocked:
             self._loop.call_soon(self._flush)
         self._out.append(line)
@@ -98,7 +100,10 @@ class Wire(asyncio.Protocol):
         self._transport.resume_reading()
 
     def close(self) -> None:
-        """Close the connection after all sent lines."""
+        """Close the connection after the lines that were written out.
+
+        Lines that wait because the daemon does not read are lost.
+        """
         assert self._transport is not None
         self._flush()
         self._transport.close()
@@ -114,6 +119,7 @@ class Wire(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        # A long line arrives in many pieces: copying the whole buffer for each of them would be quadratic.
         if b"\n" not in data:
             self._buffer += data
             return
@@ -135,6 +141,7 @@ class Wire(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # `_give_up` has set the more precise reason.
         self.error = self.error or Disconnected("the connection to the daemon was lost")
         self._out.clear()
         self._closed.set_result(None)
@@ -148,7 +155,7 @@ class Wire(asyncio.Protocol):
     def _flush(self) -> None:
         assert self._transport is not None
         if self._out and not self._is_blocked:
-            self._out.append(b"")
+            self._out.append(b"")  # for the line end of the last line
             data = b"\n".join(self._out)
             self._out.clear()
             self._transport.write(data)
@@ -178,6 +185,7 @@ async def open_wire(
             if pause_s is None:
                 raise Disconnected(str(error)) from error
         await asyncio.sleep(pause_s)
+    # `start` imports only the C module of sockets, and asyncio needs an object of the module `socket`.
     plain = socket.socket(fileno=found.detach())
     plain.setblocking(False)
     loop = asyncio.get_running_loop()
@@ -187,6 +195,7 @@ async def open_wire(
 
 async def _reach_aside(home: str, *, person: bool | None, can_start: bool) -> Socket:
     """Reach the daemon in a separate thread, without blocking the loop."""
+    # A thread cannot be cancelled. Shielded, so that a socket that it still opens is closed and not lost.
     reaching = asyncio.get_running_loop().run_in_executor(None, _reach, home, person, can_start)
     try:
         return await asyncio.shield(reaching)

@@ -1,4 +1,8 @@
-"""Who may come in over TCP: tokens, tickets, webhooks, and the accounts of programs and persons."""
+"""Credentials: tickets, tokens, the runner's secret, webhooks, one-time codes, and accounts made of them.
+
+Secrets are stored as hashes, except those of webhooks. Rights are decided elsewhere; a token can only lower
+them.
+"""
 
 import asyncio
 import hashlib
@@ -96,6 +100,7 @@ class Tickets:
         found = self._open.get(word)
         if found is None:
             raise NotFound("such ticket", "it was already used or has expired; run 'pal run' again")
+        # The whole chain is searched, because the holder that shows the ticket is a child of the asker.
         if found[1].asker not in [(process.pid, process.start) for process in chain]:
             raise NotFound("such ticket", "it belongs to another process; run 'pal run' again")
         del self._open[word]
@@ -117,7 +122,10 @@ _Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
 
 def _read_entries(path: Path, kind: type[_Entry]) -> tuple[_Entry, ...]:
-    """Return the entries of a file; none if there is no file. Raises StorageFailed."""
+    """Return the entries of a file; none if there is no file. Raises StorageFailed.
+
+    An unreadable file must not count as empty: the next write would replace it and lose all its entries.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=tuple[kind, ...])  # type: ignore[valid-type]  # as given
     except FileNotFoundError:
@@ -187,7 +195,10 @@ class TokenBook:
         self._clock = clock
         self._tokens: tuple[Token, ...] | None = None
         self._ended: set[str] = set()
-        """The ids of tokens that have ended and may still be in the file."""
+        """The ids of tokens that have ended and may still be in the file.
+
+        A set apart from the list, because a write that began before the end stores and loads the old list.
+        """
         self._lock = asyncio.Lock()
         self._watchers: list[Callable[[], None]] = []
 
@@ -206,6 +217,7 @@ class TokenBook:
         """Return the token with this secret, or None. Raises StorageFailed."""
         hashed = _hash(secret)
         found = None
+        # No early return, so that the time says nothing about any token.
         for token in self.all():
             if secrets.compare_digest(token.hash, hashed):
                 found = token
@@ -258,6 +270,7 @@ class TokenBook:
             acts_for=acts_for,
             is_kept=is_kept,
         )
+        # The list is read inside the lock: two writes that begin with the same list would lose a token.
         async with self._lock:
             await self._write((*(one for one in self.all() if one.id not in replaces), token))
         if replaces:
@@ -289,6 +302,7 @@ class TokenBook:
             tokens = self.all()
         except StorageFailed:
             return
+        # A token for several agents has no name, and does not end with any of them.
         tokens = tuple(token for token in tokens if token.name)
         if tokens:
             names = tuple({token.name for token in tokens})
@@ -302,6 +316,7 @@ class TokenBook:
             tokens = self.all()
         except StorageFailed:
             return False
+        # A newer token was made for an agent that got the name after the leave, so it stays.
         ended = {
             token.id
             for event in events
@@ -315,6 +330,7 @@ class TokenBook:
         return bool(ended)
 
     def _notify(self) -> None:
+        # A copy, because a watcher may remove itself while it is called.
         for ended in tuple(self._watchers):
             ended()
 
@@ -324,11 +340,14 @@ class TokenBook:
                 await self._write(self.all())
 
     async def _write(self, tokens: tuple[Token, ...]) -> None:
+        # The file comes first: a token that is valid in memory only would end with the daemon.
         await _write_entries(self._path, tokens)
         self._tokens = tokens
 
 
 def _hash(secret: str) -> str:
+    """Return the stored form of a secret. A fast hash is enough, because secrets are long and random."""
+    # A secret with lone surrogates must be a wrong one, not an error of the encoder.
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -395,7 +414,7 @@ class RunnerBook:
             await self._write(msgspec.structs.replace(runner, turns=(*kept, process)))
 
     def _read(self) -> RunnerRecord | None:
-        """Read the file. An unreadable one is as good as none: the runner then cannot register again."""
+        """Read the file. An unreadable one counts as missing: the runner then cannot register again."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=RunnerRecord)
         except (OSError, msgspec.DecodeError):
@@ -424,7 +443,7 @@ _LIMIT_NAME: Final = 64
 _SERVICE: Final = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _NOT_SENDABLE: Final = re.compile(rb"[\x00-\x1f\x7f]|^ | $")
-"""What a header cannot carry. HTTP removes spaces at its ends."""
+"""Bytes that a header cannot carry. HTTP removes spaces at its ends."""
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -433,6 +452,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     service: str
     scheme: Scheme
     secret: bytes
+    """Stored itself and not as a hash, because a signature can be checked only with the secret."""
     by: str
     ts: int
     id_header: str = ""
@@ -527,6 +547,7 @@ def check_id_header(name: str) -> str:
         return ""
     if len(name) > _LIMIT_NAME or not _HEADER_NAME.fullmatch(name):
         raise BadRequest(f"{cut_name(name)!r} cannot be the name of a header")
+    # The id of a delivery is stored in the log, which every agent can read: it must never be a proof.
     if name.lower() in _NOT_IDS:
         raise BadRequest(f"{name} proves the sender and is not stored: name the header with the delivery id")
     return name
@@ -543,6 +564,7 @@ def _check_secret(webhook: Webhook) -> None:
         )
     if size_bytes > LIMIT_SECRET_BYTES:
         raise BadRequest(f"the secret has more than {LIMIT_SECRET_BYTES} bytes; nothing was stored")
+    # The other schemes use the secret as a key only, so it may have any bytes.
     if webhook.scheme == "bearer" and _NOT_SENDABLE.search(webhook.secret):
         raise BadRequest(
             "the secret of the scheme bearer is sent in a header: it must be one line without control "
@@ -553,7 +575,8 @@ def _check_secret(webhook: Webhook) -> None:
 # --------------------
 # Whether a request of a webhook is authentic. Pure: the time is an argument.
 #
-# Signatures cover the body exactly as it was sent. A header that is there twice counts as missing.
+# Signatures cover the body exactly as it was sent. A header that is there twice counts as missing, because a
+# proxy and this check could each use another one of the two.
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 """The headers of a request as they were sent, with names in lower case."""
@@ -593,6 +616,7 @@ def is_authentic(webhook: Webhook, headers: RawHeaders, body: bytes, now_ms: int
             sent = only_header(headers, _SLACK_TIME)
             if sent is None or not _SECONDS.fullmatch(sent):
                 return False
+            # Slack signs the time too, so that an old request cannot be repeated with a new time.
             signature = _without(only_header(headers, _SLACK_SIGNATURE), b"v0=")
             is_recent = abs(now_ms - int(sent) * 1000) <= SLACK_WINDOW_MS
             return is_recent and _is_signed(webhook.secret, b"v0:%s:%s" % (sent, body), signature)
@@ -600,6 +624,7 @@ def is_authentic(webhook: Webhook, headers: RawHeaders, body: bytes, now_ms: int
             names = {name for name, _ in headers}
             used = next((name for name in _HMAC_SIGNATURES if name.encode() in names), _HMAC_SIGNATURES[0])
             signature = only_header(headers, used)
+            # Senders differ: some write the digest with `sha256=` before it, some alone.
             return _is_signed(webhook.secret, body, signature and signature.removeprefix(_SHA_256))
 
 
@@ -610,6 +635,7 @@ def _has_secret(secret: bytes, authorization: bytes | None) -> bool:
 
 
 def _is_signed(secret: bytes, content: bytes, signature: bytes | None) -> bool:
+    # Checked before `fromhex`, which raises ValueError for other characters and ignores spaces.
     if signature is None or not _HEX.fullmatch(signature):
         return False
     return hmac.compare_digest(hmac.digest(secret, content, "sha256"), bytes.fromhex(signature.decode()))
@@ -628,7 +654,8 @@ def _sha_256(value: bytes) -> bytes:
 # One-time codes: the password of `human`. In memory only, as hashes.
 #
 # A code has 59 bits, and at most 20 wrong codes a minute are compared: a guess in its five minutes is right
-# with a probability below 1 in 10 to the 15. A wrong code ends no valid one.
+# with a probability below 1 in 10 to the 15. A wrong code ends no valid one; otherwise any client that can
+# connect could end a person's code.
 
 CODE_MS: Final = 300_000
 """How long a code is valid."""
@@ -713,6 +740,7 @@ def looks_like(name: str) -> str:
     return plain.replace("rn", "m").replace("vv", "w").translate(_SAME)
 
 
+# Cached, because each nick of a guest is compared with the forms of every known agent.
 @lru_cache(maxsize=4096)
 def _forms_of(name: str) -> frozenset[str]:
     """Return what an agent is called: its full name, its name without the device, and its base name."""
@@ -740,7 +768,7 @@ HOW_TO_LOG_IN: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Who a connection is."""
+    """The identity of a connection: a name, and the caller of its requests."""
 
     name: str
     """The full name of an agent, `human`, the name of a registered person, or the nick of a guest."""
@@ -809,7 +837,9 @@ class Accounts:
         parts = split_name(name)
         if parts.device:
             raise BadName(name, "an agent that logs in here has no device suffix")
+        # The token comes last, because there must never be a token for a name that the broker refuses.
         await self._submit(caller, Join(name=parts.base, tag=parts.tag, role=role, has_link=True))
+        # A join makes the agent present, but nothing is connected yet.
         await self._gone(name, REGISTERED)
         standing = min(standing_of_role(role), caller.standing)
         return await self._tokens.create(name, standing=standing.word, by=caller.name, is_kept=True)
@@ -826,6 +856,7 @@ class Accounts:
         agent = self._directory.get(name)
         role = ROLES[0] if agent is None else agent.role
         standing = min(caller.standing, standing_of_role(role))
+        # Otherwise an agent could raise the rights of a token that a person made for less.
         if not caller.is_person:
             standing = min(standing, *(Standing[token.standing.upper()] for token in old))
         return await self._tokens.create(
@@ -884,10 +915,12 @@ class Accounts:
     def is_valid(self, account: Account) -> bool:
         """Return whether an account may stay connected, with the rights that it had when it logged in."""
         if account.is_guest:
+            # Asked again: the setting may have changed, and an agent may have got the nick as its name.
             try:
                 return self.guest(account.name, is_local=True).caller == account.caller
             except WhoAreYou:
                 return False
+        # The person's code was used up by the log-in, so nothing of it can end later.
         if account.token is None:
             return True
         agent = self._directory.get(account.name)
@@ -918,6 +951,7 @@ class Accounts:
 
     def owns(self, nick: str) -> bool:
         """Return whether a nick is, or looks like, the name of an agent or person: no guest may use it."""
+        # `looks_like` knows ASCII only, and other alphabets have letters that look the same.
         if not nick.isascii() or _looks_reserved(nick):
             return True
         # `luna` is also how people write `api-luna` and `luna:BOXE`, and `luna|BOXE` is luna on that machine.
@@ -935,6 +969,7 @@ class Accounts:
         self._presence.link_opened(account.name)
         try:
             agent = self._directory.get(account.name)
+            # For an agent of another device this join would make a second, local agent.
             if agent is not None and not agent.remote:
                 parts = split_name(agent.name)
                 request = Join(name=parts.base, tag=parts.tag, role=agent.role, has_link=True, has_token=True)

@@ -49,6 +49,7 @@ from palaver.protocol.paths import mailbox_of
 
 HUMAN: Final = Caller(name="human", standing=Standing.HUMAN, kind="human")
 _ADOPTERS: Final = frozenset({"systemd", "init", "launchd"})
+"""Names of processes that adopt orphans, because a login's own systemd does so with another pid than 1."""
 SCRIPT: Final = Caller(name=SCRIPT_NAME, standing=Standing.WORKER, kind="external")
 
 
@@ -92,6 +93,7 @@ def who_is_asking(
     if anchored is not None:
         return who_at_anchor(anchored, claim, lambda agent: marks_between)
     if meant := seats.marked(claim.marks):
+        # Any process can set a mark that it has read elsewhere: the lowest of the selected roles limits it.
         lowest = min(meant, key=lambda agent: standing_of_role(agent.role))
         return seated(meant[0], is_lowered=True, limit=standing_of_role(lowest.role), by=SCRIPT.name)
     is_unmarked = not marks_above and not claim.has_mark
@@ -109,6 +111,7 @@ def who_at_anchor(anchored: Anchored, claim: CallerClaim, is_lowered: Callable[[
     if is_stranger(anchored, claim):
         return stranger_at(anchored, claim)
     agent = choose_seat(anchored, claim)
+    # A key in the variable of another harness has come through that harness, so it lowers the rights.
     is_other = _is_other_session(agent, claim) or agent in _marked_by_others(anchored.agents, claim)
     # The caller itself claims which agent it is, so it gets the lowest rights of them.
     limit = min(standing_of_role(one.role) for one in anchored.agents)
@@ -131,6 +134,8 @@ def choose_seat(anchored: Anchored, claim: CallerClaim) -> Agent:
     keys = [_key_for(agent, claim) for agent in agents]
     fitting = [agent for agent, key in zip(agents, keys, strict=True) if key and _key_of(agent) == key]
     fitting = fitting or _marked_by_others(agents, claim)
+    # Only without any key: a key that fits no seat is of a session that has not joined, and that session has
+    # inherited the mark of the process.
     if not fitting and not any(keys) and (mark := claim.marks.get(SEAT_MARK)):
         fitting = [
             agent
@@ -199,7 +204,7 @@ def is_within(anchored: Anchored, owner: Agent, key: str) -> bool:
 
 
 def _marked_by_others(agents: Sequence[Agent], claim: CallerClaim) -> list[Agent]:
-    """Return the seats whose session a mark of another harness names, if there is no better evidence."""
+    """Return the agents whose session a mark of another harness names, if there is no better evidence."""
     if len(agents) == 1 or claim.key or any(_is_named(agent, claim) for agent in agents):
         return []
     named = {claim.marks.get(name, "") for names in SESSION_MARKS.values() for name in names} - {""}
@@ -297,9 +302,9 @@ def is_adopter(process: Process) -> bool:
 def act_as(caller: Caller, target: Agent) -> Caller:
     """Return the caller acting as another agent, or refuse. Its actions are logged with `by`.
 
-    The human may act as any agent. A script may act as a worker, also an offline one. An agent may act as its
-    own children, with at most its own rights; as a sub-agent only until that has ended. Any other caller,
-    above all a guest from a chat, may only act as itself.
+    The human may act as any agent. A script may act as a worker, also an offline one. An agent may act as
+    agents that it started, with at most its own rights; as a sub-agent only until that has ended. Any other
+    caller, above all a guest from a chat, may only act as itself.
     """
     if caller.name == target.name:
         return caller
@@ -364,8 +369,10 @@ def anchor_for_join(
     if not chain:
         raise BadRequest("the calling process is not visible to the daemon, so it cannot join")
     below = [dict(found.marks) for found in surroundings]
+    # The system shows the environment that a program was started with, and the client sends the current one.
     below[0] |= {name: value for name, value in claim.marks.items() if value}
     harness_index = _nearest_harness(chain, surroundings, below)
+    # Index 0 is the client itself, which ends with its command, so without a harness its parent is the seat.
     index = _asked_index(chain, pid) if pid is not None else harness_index or 1
     own = seats.nearest(chain)
     if own is not None and index > own.index:
@@ -380,6 +387,8 @@ def anchor_for_join(
         harness, session = _harness_at(harness_index, surroundings, below, claim)
     if harness_index is not None and index != harness_index:
         session = ""  # a process next to the session, not the session itself
+    # A harness that runs one session at a time begins another one in the same process, as with `/clear`: its
+    # agent stays the same, so its seat has no key.
     key = session if harness in SHARED_HARNESSES or not harness else ""
     _check_free(chain, index, key, seats)
     process = chain[index]
@@ -426,6 +435,7 @@ def _nearest_harness(
 def _introduced(
     index: int, surroundings: Sequence[HarnessEnvironment], below: Sequence[Mapping[str, str]]
 ) -> dict[str, str]:
+    """Return the marks that a process has given to its child, and does not have itself."""
     own = surroundings[index].marks
     return {name: value for name, value in below[index - 1].items() if own.get(name) != value}
 
@@ -483,6 +493,7 @@ class CallerIdentifier:
         if (turn := self.seats.turn_above(chain)) is not None:
             return in_turn(turn)
         anchored = self.seats.nearest(chain)
+        # Only a holder nearer than the anchor counts: the one above the anchor runs that agent itself.
         below = self.holders.above(chain if anchored is None else chain[: anchored.index])
         if below is not None and (left := self._left_behind(chain, claim, below)) is not None:
             return left
@@ -500,8 +511,10 @@ class CallerIdentifier:
             marks_above=below is not None or any(found.can_be_harness for found in around),
             holder_ttys=self.holder_ttys,
         )
+        # The agent could type at this terminal as well as the person: see `AgentTerminals`.
         if caller is HUMAN and self.agent_terminals.has_agent(chain[0].tty):
             return SCRIPT
+        # The human is returned as the object itself, because callers of this method compare with `is HUMAN`.
         return caller if caller is HUMAN else replace(caller, is_orphan=is_orphan(chain, self.seats))
 
     def why_not_person(self, chain: Sequence[Process], claim: CallerClaim) -> str:
@@ -533,6 +546,7 @@ class CallerIdentifier:
         A session may name its own sub-agents; `child` is one that is named in addition to the key.
         """
         anchored = self.seats.nearest(chain)
+        # Without a key the caller names no session. Without an anchor it cannot be taken for another one's.
         if anchored is None or not claim.key:
             return False
         *below, own = (self.environments.look(one).marks for one in chain[: anchored.index + 1])
@@ -565,7 +579,7 @@ class CallerIdentifier:
         return anchor
 
     def _is_persons_shell(self, chain: Sequence[Process], around: Sequence[HarnessEnvironment]) -> bool:
-        """Whether the chain begins with the login shell of a terminal that no agent uses."""
+        """Whether the chain begins with the shell that owns a terminal that no agent uses."""
         shell = chain[0]
         return (
             shell.pid == shell.session
@@ -600,9 +614,11 @@ class CallerIdentifier:
         return seated(agent, is_lowered=True, limit=limit, by=by)
 
     def _is_below(self, agent: Agent, holder: Process) -> bool:
+        """Whether the process of an agent runs below a holder now."""
         seat = agent.seat
         chain = [] if seat is None or seat.boot != self.seats.boot else ancestors(seat.pid)
         found = [(process.pid, process.start) for process in chain]
+        # The first process is compared too, because the pid of the seat may belong to another process by now.
         return (
             seat is not None and found[:1] == [(seat.pid, seat.start)] and (holder.pid, holder.start) in found
         )

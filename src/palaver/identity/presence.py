@@ -85,6 +85,7 @@ class Presence:
                 self._watch.add(seat, lambda: self._seat_ended(agent.name, seat, is_held=is_held))
         if agent.left:
             self._stop_timer(agent.name)
+        # After a start of the daemon no connection is open yet: the agent has the grace period to come back.
         elif agent.link and agent.name not in self._links and agent.name not in self._timers:
             self._start_timer(agent.name)
 
@@ -111,6 +112,7 @@ class Presence:
             self._stop_timer(name)
 
     def _seat_ended(self, name: str, seat: Seat, *, is_held: bool) -> None:
+        # The agent may have joined with another process since, which is then its seat.
         if self._seats.get(name) == seat:
             del self._seats[name]
             self.changed(name)
@@ -173,6 +175,8 @@ class AgentIndex:
     def start(self) -> None:
         """Read the state, and from then on every change, before its commit returns."""
         self._unsubscribe = self._log.subscribe(self._follow, AGENT_TYPES)
+        # Also the seats of agents that have left: a process that was an agent never becomes the human, not
+        # even after a restart of the daemon.
         for seat in read_seats(self._log.rows, self.seats.boot):
             self.seats.remember(seat)
         for agent in read_agents(self._log.rows):
@@ -231,6 +235,7 @@ class ShownMessages:
         new = dict.fromkeys(seqs)
         if not new:
             return
+        # Removed and added again, so that both dictionaries keep the order in which the limits forget.
         known = self._readers.pop((name, room), {})
         for seq in new:
             known.pop(seq, None)
@@ -294,6 +299,7 @@ class _LastSigns:
         self._at: dict[str, int] = {}
 
     def put(self, name: str, now_ms: int) -> None:
+        # Removed first: an assignment alone would keep its old position, and the first one is forgotten.
         self._at.pop(name, None)
         self._at[name] = now_ms
         if len(self._at) > LIMIT_NAMES:
@@ -374,6 +380,7 @@ class MemberPresenceBook:
             with self._calling(name):
                 yield
         finally:
+            # Recorded again, because its grace period runs from the end of the call.
             self.spoke(name)
             self.fell_silent(name)
 
@@ -396,7 +403,7 @@ class MemberPresenceBook:
     def waiting(self, room: str, name: str, *, is_parked: bool = False) -> Iterator[None]:
         """Record that a member waits for its turn while the block runs; its newest call decides how it waits.
 
-        A call that is refused changes nothing.
+        A call that is refused does not change how it waits.
         """
         wait = self._touch(room, name)
         was_parked, wait.is_parked = wait.is_parked, is_parked
@@ -531,6 +538,7 @@ class MemberPresenceBook:
                 for name in event.to:
                     self.forget(room, name)
             elif event.type == "close":
+                # A list, because `forget` changes these tables.
                 for where, name in [*self._waits, *self._beats, *self._told]:
                     if where == room:
                         self.forget(room, name)

@@ -47,7 +47,7 @@ class Process:
     foreground: int
     """The process group in the foreground of that terminal; -1 without one."""
     start: int
-    """Ticks from boot to its start."""
+    """Ticks from boot to its start; on macOS microseconds since 1970. Only compared with other starts."""
     name: str
     """The command's short name, which the process can choose itself."""
     state: str = "S"
@@ -86,6 +86,7 @@ def parse_stat(stat: bytes) -> Process | None:
     closing parenthesis, because no field after it can contain one.
     """
     opening, closing = stat.find(b" ("), stat.rfind(b") ")
+    # The page proc(5) numbers the fields from 1, and the first one here is its third.
     fields = stat[closing + 2 :].split()
     try:
         return Process(
@@ -233,6 +234,7 @@ def peer_of(connection: socket.socket, *, peer_pidfd_option: int = SO_PEERPIDFD)
     try:
         return Peer(pid, uid, gid, os.pidfd_open(pid))
     except OSError:
+        # Without a pidfd the pid could be another process's by the time its parents are read.
         return Peer(0, uid, gid)
 
 
@@ -306,6 +308,7 @@ class Environments:
             _harness_named(process.name, arguments),
             is_holder=_is_holder(arguments),
         )
+        # Read again: arguments and marks come from two files, and an exec in between would mix two programs.
         again = read_process(process.pid)
         if again is None or again.start != process.start or again.is_zombie:
             return _GONE
@@ -347,6 +350,7 @@ def read_arguments(pid: int) -> list[str]:
     """Read the first arguments a process was started with; empty if they may not be read."""
     if sys.platform == "darwin":  # pragma: no cover - macOS
         return process_darwin.read_arguments(pid)[:_LIMIT_ARGUMENTS]
+    # A limit of the split, because a command line can have megabytes and only its first words matter.
     parts = _read_all(b"/proc/%d/cmdline" % pid).split(b"\0", _LIMIT_ARGUMENTS)
     return [os.fsdecode(part) for part in parts[:_LIMIT_ARGUMENTS]]
 
@@ -363,6 +367,7 @@ def _is_holder(arguments: Sequence[str]) -> bool:
 def _harness_named(name: str, arguments: Sequence[str]) -> str | None:
     """Return the harness that a command line runs: directly, or as the script of an interpreter."""
     program = PurePath(next(iter(arguments), "")).name
+    # Both names: a process can change either of them, and the kernel cuts the short one to 15 bytes.
     words = [name, program]
     if _INTERPRETER.fullmatch(program):
         script = PurePath(next((part for part in arguments[1:] if part[:1] != "-"), ""))
@@ -452,5 +457,7 @@ class ProcessWatch:
         self._stops[seat] = self._loop.call_later(self._poll_s, self._poll, seat, callback).cancel
 
     def _ended(self, seat: Seat, callback: Callable[[], None]) -> None:
+        # Removed first: the pidfd of an ended process stays readable, so the loop would call this again, and
+        # the callback may watch the seat again.
         self.remove(seat)
         callback()

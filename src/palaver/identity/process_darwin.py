@@ -15,7 +15,7 @@ import psutil  # noqa: E402 - the type checker stops at the assertion: psutil is
 
 _BSD_INFO: Final = 3  # PROC_PIDTBSDINFO
 _BSD_INFO_FORM: Final = struct.Struct("=12I16s32s5Ii2Q")
-"""proc_bsdinfo of <sys/proc_info.h>; the two fields that matter are after the names."""
+"""proc_bsdinfo of <sys/proc_info.h>. The used fields, for group and terminal, are after the two names."""
 _SOL_LOCAL: Final = 0
 _LOCAL_PEERCRED: Final = 1
 _LOCAL_PEERPID: Final = 2
@@ -72,7 +72,7 @@ def read_arguments(pid: int) -> list[str]:
 
 
 def boot_id() -> str:
-    """Return the id of this boot."""
+    """Return the id of this boot; its time if an old system has no id."""
     room = ctypes.create_string_buffer(64)
     size = ctypes.c_size_t(len(room))
     failed = _system.sysctlbyname(b"kern.bootsessionuuid", room, ctypes.byref(size), None, ctypes.c_size_t(0))

@@ -21,6 +21,7 @@ def seat_mark(seat: Seat, name: str, secret: bytes = b"") -> str:
 
     It cannot be computed without the secret.
     """
+    # `repr` quotes the parts, so that no two different seats make the same text.
     parts = repr((seat.boot, seat.pid, seat.start, seat.key, name))
     return hmac.new(secret, parts.encode(), "sha256").hexdigest()[:32]
 
@@ -82,13 +83,17 @@ class SeatIndex:
             table.setdefault(key, {})[agent.name] = agent
 
     def remember(self, seat: Seat) -> None:
-        """Record that an agent has, or had, its seat at a process. It is never forgotten."""
+        """Record that an agent has, or had, its seat at a process.
+
+        It is never forgotten, because this process and those below it must never become the human.
+        """
         if seat.boot == self.boot:
             self._former.add((seat.pid, seat.start))
             self._first_start = min(seat.start, self._first_start or seat.start)
 
     def begin_turn(self, seat: Seat, turn: TurnSeat) -> None:
         """Record the process of an automatic turn."""
+        # A process that the turn leaves running must not become the human when the turn has ended.
         self.remember(seat)
         self._turns[seat.pid, seat.start] = turn
 
@@ -231,6 +236,7 @@ class Holders:
         seat = agent.seat if agent.holder else None
         if seat is None or seat.boot != self._boot or self._looked_at.get(agent.name) == seat:
             return
+        # Looked at once for each seat, because this is called for every event that changes the agent.
         self._looked_at[agent.name] = seat
         child = self._read(seat.pid)
         parent = self._read(child.ppid) if child is not None and child.start == seat.start else None
@@ -249,6 +255,7 @@ class Holders:
         """Return the nearest holder above the caller (the first process of the chain), or None."""
         for index, process in enumerate(chain):
             seats = self._known.get((process.pid, process.start))
+            # The holder itself, at index 0, is not below itself.
             if seats is not None and index:
                 return HolderAbove(index, tuple(seats))
         return None
@@ -284,6 +291,7 @@ class HolderTerminals:
         An earlier process of its holder counts until it has ended.
         """
         if agent.holder and agent.seat is not None and agent.seat.boot == self._boot:
+            # The process is part of the key, so that a new seat of the agent does not replace the old one.
             self._seats[f"{agent.name} {agent.seat.pid} {agent.seat.start}"] = agent.seat
 
     def __contains__(self, tty: object) -> bool:
@@ -329,6 +337,7 @@ class AgentTerminals:
             process = self._read(pid)
             if process is None or process.start != start or process.is_zombie or process.tty != tty:
                 seats.discard((pid, start))
+            # A stopped one can neither type nor start a process, so the person may use the terminal.
             elif process.state not in _STOPPED:
                 return True
         if not seats:

@@ -82,7 +82,7 @@ class SignIn:
         return await asyncio.shield(self._ended)  # A caller that is cancelled must not cancel the result.
 
     async def granted(self) -> Grant | None:
-        """Wait for the person's reply, in the name of the browser; None if it is no."""
+        """Wait for the person's reply, on behalf of the browser; None if the person refuses."""
         self.is_browser_there = True
         try:
             return await asyncio.shield(self._granted)
@@ -129,6 +129,7 @@ class SignIns:
                 raise WhoAreYou("the code is wrong: type the one that 'pal web' shows at its terminal")
             self.close(code, CodeEnd.GUESSED)
             raise WhoAreYou("too many wrong codes: this code has ended, and 'pal web' shows a new one")
+        # Closed before the person has replied, so that a second browser cannot use the same code.
         self.close(code, CodeEnd.ENTERED)
         return code
 
@@ -219,6 +220,7 @@ class WebSessions:
     async def use(self, session: WebSession) -> None:
         """Record that a session is used now. This is stored every few minutes, if it can be."""
         now_ms = self._clock.now_ms()
+        # In memory first: a write to the file for each request would be too much.
         self._used[session.id] = now_ms
         stored = next((one.used_ms for one in self._sessions or () if one.id == session.id), now_ms)
         if abs(now_ms - stored) >= _SAVE_MS:
@@ -261,6 +263,7 @@ class WebSessions:
             await asyncio.to_thread(replace_file, self._path, content)
         except OSError as error:
             raise StorageFailed(f"{self._path} cannot be written: {error.strerror}") from error
+        # After the file: a session that could not be revoked in the file must stay visible as valid.
         self._sessions = sessions
 
 
@@ -269,5 +272,6 @@ def _read(path: Path) -> tuple[WebSession, ...]:
         return msgspec.json.decode(path.read_bytes(), type=tuple[WebSession, ...])
     except FileNotFoundError:
         return ()
+    # Any other file is an error and not an empty list, which the next write would store instead of it.
     except (OSError, msgspec.DecodeError) as error:
         raise StorageFailed(f"{path} cannot be read: {error}") from error

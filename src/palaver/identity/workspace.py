@@ -100,6 +100,7 @@ def find_workspace(path: str, homes: Sequence[str], *, is_exact: bool = False, h
     only exactly that directory is refused, because it may be set to a directory inside the work.
     """
     folder = _folder(path)
+    # A room at one of these would contain every project of the user.
     taboo = {Path("/"), *(one for known in homes for one in (Path(known), *Path(known).parents))}
     if home.startswith("/"):
         taboo.add(_real(Path(home)))
@@ -188,6 +189,7 @@ def _folder(path: str) -> Path:
     """Return the real directory of a path, or of the file it names."""
     if not path.startswith("/") or "\0" in path:
         raise NotAPlace(path, "write the absolute path of a folder")
+    # The real path, so that a directory has the same room under all its names and links.
     try:
         real = Path(os.path.realpath(path, strict=True))
         is_folder = stat.S_ISDIR(real.stat().st_mode)
@@ -265,4 +267,5 @@ def _read_line(path: Path) -> str:
     except OSError:
         return ""
     line = os.fsdecode(content).split("\n", 1)[0].rstrip("\r")
+    # A path with a null byte makes every call of the system raise ValueError.
     return "" if "\0" in line else line

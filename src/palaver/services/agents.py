@@ -1,4 +1,7 @@
-"""What the daemon knows about agents besides the log: holders, sub-agents, transcripts, consumers."""
+"""Facts about agents besides the log: holders, sub-agents, transcripts, consumers, companions, raw keys.
+
+Most end with the daemon or a connection. Only the cursors of consumers are stored, one small file each.
+"""
 
 import asyncio
 import base64
@@ -74,6 +77,7 @@ class Cursor:
     def begin(self, seq: int) -> None:
         """Store a seq durably, whatever was stored before, and prepare for `keep`. May wait for the disk."""
         try:
+            # A sync can take long, so a seq that is stored already is not stored again.
             if not self._holds(seq):
                 self._make(seq)
             self.close()
@@ -104,6 +108,7 @@ class Cursor:
     def _make(self, seq: int) -> None:
         folder = self._path.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # No consumer can have this name: `_NAME` allows no tilde.
         made = folder / f"{self._path.name}~"
         file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -182,11 +187,13 @@ class Consumers:
             raise BadName(name, "a consumer name has up to 64 letters, digits, and the characters _ . -")
         try:
             async with asyncio.timeout(self._grace_s):
+                # A loop, because another reader that waited too may have taken it first.
                 while (held := self._held.get((owner, name))) is not None:
                     await held.released.wait()
         except TimeoutError:
             assert held is not None
             raise DuplicateListener(name, owner, held.pid) from None
+        # Names of owners can contain a slash, which must not lead into another folder.
         path = self._folder / quote(owner, safe="") / name
         taken = self._held[owner, name] = Consumer(self, owner, name, pid, Cursor(path))
         return taken
@@ -254,6 +261,7 @@ class Subagents:
             request = BeginSubagent(parent=parent, key=key, type=type)
             joined = await self._broker.submit(SYSTEM_CALLER, request)
         except RequestError:
+            # Not an error here, because each caller reports it in its own way; a hook stays silent.
             return None
         assert isinstance(joined, Joined)
         return joined.agent
@@ -273,6 +281,7 @@ class Subagents:
 
     def calls(self, call: str, key: str) -> None:
         """Record that a sub-agent makes a tool call. A caller with the id of that call is this sub-agent."""
+        # Removed first, so that a repeated call becomes the newest one.
         self._calls.pop(call, None)
         self._calls[call] = key
         if len(self._calls) > _LIMIT_CALLS:
@@ -411,6 +420,7 @@ class HeldAgents:
         """Remove a holder and end its open requests without a reply. Repeats have no effect."""
         if self._holds.get(hold.name) is hold:
             del self._holds[hold.name]
+        # Without this, `ask` would wait indefinitely for a holder that is no longer connected.
         for answers in hold.questions.values():
             answers.put_nowait(None)
 
@@ -469,6 +479,7 @@ class CompanionBook:
         known = self._beside.get((harness, session))
         if known not in (None, seat) and is_alive(known):
             raise BadRequest(f"the session {session} already has a companion: process {known.pid}")
+        # No end of a companion is reported, so the ended ones are forgotten here.
         self._beside = {key: one for key, one in self._beside.items() if is_alive(one)}
         self._beside[harness, session] = seat
 
@@ -502,7 +513,9 @@ async def hide_keys(holds: HeldAgents, request: Send) -> Send:
     if not is_hidden:
         return request
     raw_to_text(request.raw)  # It refuses keys that are empty or too large.
+    # In a thread, because the hash is slow on purpose.
     digest = await asyncio.to_thread(secret_hash, request.raw)
+    # Kept before the message is stored, because a lane may offer it at once.
     holds.hidden[digest] = request.raw
     kept_s = (request.expires_in_ms or RAW_EXPIRES_MS) / 1000 + _GRACE_S
     asyncio.get_running_loop().call_later(kept_s, holds.hidden.pop, digest, None)

@@ -191,6 +191,7 @@ class Natives:
             if news.step is HookStep.BATCH or (news.step is HookStep.TURN_END and step is not HookStep.START):
                 self.left[lane] = news.step
             lane.is_spent = lane.is_spent or news.step is HookStep.TURN_END
+        # The end of a turn that a hook has prolonged is not counted, because it does not end a whole turn.
         if news.step is HookStep.TURN_END and not news.stop_active:
             on_their_way = [
                 (lane, number)
@@ -332,6 +333,7 @@ class Conversation:
             self.typed -= typed_in(news.prompt)
         elif (news.step in (HookStep.START, HookStep.TURN_END) or news.is_failed) and not news.agent_id:
             self.typed.clear()
+        # Only these hooks come while a sub-agent may run; any other one shows that all have ended.
         is_within = news.step in (HookStep.CALL, HookStep.RESULT, HookStep.ASIDE)
         if self.heard == 1:
             self.may_be_delegated = news.is_unmarked
@@ -389,8 +391,10 @@ class Conversation:
         self._proven |= seqs
         loose = set(seqs)
         for lane in (self.lane, *self.natives.lanes):
+            # A copy, because an answer removes the offer.
             for number, offer in list(lane.offers.items()):
                 loose.difference_update(offer.seqs)
+                # An offer has one outcome for all its messages, so it waits until all are proven.
                 if self._proven.issuperset(offer.seqs):
                     self._proven.difference_update(offer.seqs)
                     self.cut.difference_update(offer.seqs)
@@ -406,6 +410,7 @@ class Conversation:
             for number, offer in list(lane.offers.items()):
                 if seqs.isdisjoint(offer.seqs):
                     continue
+                # The outcome below is for the whole offer, so the proven messages are reported before it.
                 if seen := sorted(self._proven.intersection(offer.seqs)):
                     await self.delivery.recover(lane, seen, OfferOutcome.SEEN, grade=Grade.CONTEXT)
                 self._proven.difference_update(offer.seqs)
@@ -436,6 +441,7 @@ class Conversations:
         self._over: dict[Conversation, None] = {}
         """Ended sessions whose open messages are not all settled."""
         self._unsubscribe = queries.subscribe(self._follow_ends, (BYE,))
+        # Reports of delivery are frequent, so they are followed only while there is a conversation.
         self._reports = HandlerSwitch(queries, self._follow_reports, (DELIVERY,))
 
     def close(self) -> None:
@@ -460,7 +466,7 @@ class Conversations:
         return self._of.get(agent)
 
     def open(self, agent: str) -> Conversation:
-        """Return the conversation of an agent, a new one if it has none."""
+        """Return the conversation of an agent; begin one if there is no conversation yet."""
         known = self._of.get(agent)
         if known is not None:
             return known
@@ -508,6 +514,7 @@ class Conversations:
         """
         if self._of.get(known.agent) is not known:
             return
+        # Detached before anything is stored, because hooks of the next session may come meanwhile.
         del self._of[known.agent]
         self._reports.turn(is_on=bool(self._of))
         self._over[known] = None
@@ -575,6 +582,7 @@ class HookOutcomes:
 
     async def start(self, now_s: float) -> None:
         """Create the folder, remove old files, and queue the messages of replies that were never written."""
+        # Without the folder hooks still work; only the outcome of their replies is unknown after a crash.
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
             for path in self._folder.iterdir():
@@ -598,6 +606,7 @@ class HookOutcomes:
         if not left and not request.is_repeat:
             return
         rows, agent = self._queries.rows, conversation.agent
+        # Offers of this daemon have a hook that will report their outcome itself.
         in_hand = {seq for offer in conversation.lane.offers.values() for seq in offer.seqs}
         open_now = [
             seq for seq in (*carried_by_lanes(rows, agent), *read_unsure(rows, agent)) if seq not in in_hand
@@ -638,6 +647,7 @@ class HookOutcomes:
     def _left(self) -> dict[str, str]:
         """Return the files by request key. `.said` replaces `.lost`: a written reply was not lost."""
         try:
+            # Sorted, so that of two files with one key `.said` comes last and counts.
             names = sorted(path.name for path in self._folder.iterdir())
         except OSError:
             return {}
@@ -671,6 +681,7 @@ class HookOutcomes:
                 state=State.QUEUED,
                 lane=_HOOK,
                 reason="the hook ended before it received the reply",
+                # An unconfirmed message has left its mailbox, so its place there needs the priority again.
                 priority=format_priority(deliverable(event).priority) if entry.unconfirmed else "",
             )
             await self._broker.submit(SYSTEM_CALLER, ReportDelivery(report=again))

@@ -47,13 +47,16 @@ class LiveViews:
         The epoch begins with the id of the home: a seq of another home is ignored.
         """
         hub = self._hub
+        # A hub that is over still cleans up in its task and can take no view.
         if hub is None or hub.is_over:
             hub = self._hub = ViewHub(self._sources, self.facts, self._call_later)
             self._spawn(hub.run())
+        # The same seq in another home is another event, so a view that continued from it would miss events.
         device = self._sources.queries.device
         is_ours = not epoch or epoch.startswith(f"{device}-")
         view = OpenView(hub, me, after if is_ours else 0, epoch if is_ours else "")
         hub.views.add(view)
+        # A view that is opened while the daemon stops ends at once; no record would ever come.
         if self._is_closed:
             view.close()
         return view

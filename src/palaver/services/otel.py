@@ -120,6 +120,7 @@ class SpanMaker:
         return Span(
             id=self._id(origin.seq, name, step.mailbox),
             name=name,
+            # After the clock was set back, a span would otherwise end before it begins.
             start_ms=min(start_ms, step.ts),
             end_ms=step.ts,
             parent=create.span,
@@ -138,11 +139,13 @@ class SpanMaker:
         return step.origin.ts, [create]
 
     def _id(self, seq: int, name: str, mailbox: str = "") -> SpanId:
+        # Computed and not drawn, so that a span can name another one that was sent before a restart.
         trace = blake2b(f"{self._device}/{seq}".encode(), digest_size=16).digest()
         return SpanId(trace, blake2b(f"{name}/{mailbox}".encode(), digest_size=8, key=trace).digest())
 
 
 def _name_of(step: MessageStep) -> str | None:
+    """Return the name of the span that ends with a step; None if no span does."""
     if step.state in (State.SEEN, State.ANSWERED):
         return SEEN if step.state == State.SEEN else ANSWERED
     return DELIVER if step.state == State.SUBMITTED or step.state in ENDS else None
@@ -279,7 +282,9 @@ class OtlpCodec:
 # One HTTP request.
 
 POST_LIMIT_S: Final = 10.0
+"""Seconds that one request may take, with its connection."""
 LIMIT_ANSWER_BYTES: Final = 64 * 1024
+"""Bytes of a reply that are read at once."""
 _RETRY: Final = frozenset({429, 502, 503, 504})
 """Replies after which the same data is sent again later."""
 
@@ -338,6 +343,7 @@ async def _read_status(connection: "h11.Connection", reader: asyncio.StreamReade
 # The exporter.
 
 EVERY_S: Final = 10.0
+"""Seconds between two exports."""
 LIMIT_EVENTS: Final = 10_000
 """Events that wait to be sent. When they are more, the oldest are dropped."""
 LIMIT_BATCH: Final = 500
@@ -403,7 +409,9 @@ class OtelExport:
     def _change(self, settings: Settings) -> None:
         is_on = bool(settings.otel_endpoint)
         if is_on and self._stop is None:
+            # The handler only collects: it runs before a commit returns, and spans take longer to make.
             self._stop = self._queries.subscribe(self._events.extend, _TYPES_HEARD)
+            # A new event: the task of an earlier setting may still be sending, and must end after that.
             self._end = asyncio.Event()
             self._create_task(self._run(self._end))
         elif not is_on:
@@ -437,6 +445,7 @@ class OtelExport:
             while self._spans:
                 batch = [self._spans.popleft() for _ in range(min(LIMIT_BATCH, len(self._spans)))]
                 if not await self._sent("/v1/traces", await self._codec.encode_spans(batch)):
+                    # `extendleft` adds one by one, which reverses the order.
                     self._spans.extendleft(reversed(batch))
                     return
             await self._sent("/v1/metrics", self._codec.encode_numbers(await self._metrics.read()))
@@ -462,6 +471,7 @@ class OtelExport:
             return False
         if status >= 300:
             self._tell(f"the collector at {url} refuses the data with status {status}")
+            # Other refusals are permanent: the same data would be refused again and keep back the rest.
             return status not in _RETRY
         if self.trouble:
             _logger.info("the collector answers again")

@@ -30,6 +30,7 @@ SILENT_S: Final = 120.0
 """Seconds without progress until a process is killed. It may wait long for a processor: see its priority."""
 
 _LIMIT_LINE_BYTES: Final = 64 * 1024 * 1024
+"""An answer is one line, and asyncio allows only 64 KiB by default."""
 _START_STEPS: Final = 5_000
 """The start of a process takes about as long as folding this many events."""
 _TRIES: Final = 2
@@ -144,6 +145,7 @@ class PastProcess:
         if len(self._waiting) >= LIMIT_WAITING:
             raise TooSlow("too many questions about the past are waiting; try again")
         self._last_id += 1
+        # Set before the answer: the choice of a process for the next question counts on it.
         number, self.at = self._last_id, ask.at
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if not self._waiting:
@@ -168,6 +170,7 @@ class PastProcess:
                 env={},
                 limit=_LIMIT_LINE_BYTES,
             )
+            # `end` may have been called while the process was started, and had nothing to kill then.
             if not self._is_over:
                 await self._listen(self._process)
         except (OSError, ValueError, msgspec.MsgspecError) as error:
@@ -181,6 +184,7 @@ class PastProcess:
 
     def end(self, trouble: Exception | None = None) -> None:
         """Kill the process. Open questions fail with this error, or ProcessEndedError."""
+        # Also at a repeat: the first call may have come before the process existed.
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -188,6 +192,7 @@ class PastProcess:
             return
         self._is_over = True
         self._timer.cancel()
+        # Emptied first, so that `answer` does not report each question to the process as given up.
         waiting, self._waiting = self._waiting, {}
         for one in waiting.values():
             if not one.reply.done():
@@ -205,6 +210,7 @@ class PastProcess:
 
     def _hear(self, reply: PastReply) -> None:
         self.seq, self.kept = reply.seq, reply.kept
+        # Each line is a sign of life. Without a question the timer is the one that ends an idle process.
         if self._waiting:
             self._set_timer(SILENT_S, self._on_silence)
         if reply.trace:
@@ -236,6 +242,7 @@ class PastProcess:
         self._timer = self._call_later(seconds, ring)
 
     def _send(self, line: PastLine) -> None:
+        # Not drained: the questions are small, and `LIMIT_WAITING` bounds their number.
         encoded = encode_past(line) + b"\n"
         if self._process is None or self._process.stdin is None:
             self._unsent.append(encoded)
@@ -297,6 +304,7 @@ class PastViews:
         for _ in range(_TRIES):
             if self._is_closed:
                 break
+            # A killed process has lost nothing but its state, so the question goes to another one.
             with suppress(ProcessEndedError):
                 return await self._process_for(question.at).answer(question, report)
         if self._is_closed:

@@ -1,6 +1,6 @@
 """Messages by path: route, receive, history, subscriptions, sessions and dead letters. Shared by all doors.
 
-A caller writes and takes only in its own name. Everybody may read: routing is not privacy.
+A caller writes and takes only in its own name. Every caller may read: routing is not privacy.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -174,7 +174,7 @@ class PathService:
         await self._broker.submit(caller, ClearDeadLetters(), key=key)
 
     async def migrate(self, caller: Caller, request: Migrate) -> MigrationResult:
-        """Store a part of what another path broker had stored; see `Migrate`. Only for a person."""
+        """Store a part of the data of another path broker; see `Migrate`. Only for a person."""
         done = await self._broker.submit(caller, request)
         assert isinstance(done, MigrationResult)
         return done
@@ -197,6 +197,7 @@ class PathService:
         """
         self._check_own(caller, agent)
         mailbox = mailbox_of(agent, session)
+        # The reader claims the messages that it hands out, so that no lane delivers them too.
         reader = self._delivery.take(mailbox, passes=wanted.has)
         try:
             waiting = _fitting(reader.poll(wanted.limit)) if wanted.limit else []
@@ -232,6 +233,7 @@ class PathService:
         """Mark messages of a mailbox as seen, by their ids. Raises NotFound, and then marks none."""
         self._check_own(caller, agent)
         mailbox = mailbox_of(agent, session)
+        # All ids are resolved before the request, so that one wrong id marks no message.
         seqs = tuple(self._seq_in(mailbox, id_) for id_ in ids)
         if seqs:
             request = Acknowledge(messages=seqs, session=session, lane="ack", grade=Grade.ACKED)
@@ -322,6 +324,7 @@ class PathService:
                 yield NewMail(seq=event.seq, event=event, mailboxes=_mailboxes_of(event))
         elif report.state == State.QUEUED and report.reason.startswith(RELEASED):
             for seq in report.messages:
+                # Only one that a brake held when it was sent: all others were reported then.
                 message = self._queries.event(seq)
                 if message is not None and _held_by(message):
                     yield NewMail(seq=event.seq, event=message, mailboxes=(report.agent,))
@@ -345,6 +348,7 @@ def _fitting(events: Sequence[Event]) -> list[Event]:
     size_bytes = 0
     for count, event in enumerate(events):
         size_bytes += len(encode_event(event))
+        # Also a first event above the limit is returned; otherwise it would block the mailbox.
         if count and size_bytes > _LIMIT_BYTES:
             return list(events[:count])
     return list(events)
@@ -359,6 +363,7 @@ def as_path(path: str) -> str:
     """Return the canonical spelling of a path, in a form that is read as a path. Raises BadRequest."""
     if not path.strip("/"):
         raise BadRequest("path is required")
+    # With the slash, so that no path is read as an address of another kind, such as a plain name.
     return f"/{check_path(path)}"
 
 

@@ -1,4 +1,4 @@
-"""What a person is asked and told: permission requests of agents, and notices."""
+"""Permission requests of agents, which a person decides, and notices to the person."""
 
 import asyncio
 import secrets
@@ -40,7 +40,9 @@ from palaver.services.queries import Queries
 LIMIT_WAIT_S: Final = 3600
 """Upper limit of the setting, in seconds: a harness stops waiting for its hook soon after."""
 _LIMIT_OVER: Final = 200
+"""Closed requests whose reason is remembered."""
 _LIMIT_OPEN: Final = 500
+"""Open requests of all agents."""
 _LIMIT_OF_AGENT: Final = 20
 """Open requests of one agent. It keeps one agent from filling the limit of all."""
 
@@ -69,7 +71,7 @@ class Pending:
     is_taken: bool = False
     """True while a decision is being stored."""
     answer: str = ""
-    """Who decided it, how and where, as a part of a sentence."""
+    """The decision, with its author and place, as a part of a sentence."""
 
     @property
     def agent(self) -> str:
@@ -196,6 +198,7 @@ async def decide_permission(
     """
     one = book.take(id)
     if digest and digest != one.digest:
+        # Nothing was stored, so the request can still be decided.
         one.is_taken = False
         raise BadRequest(
             f"the request {id} is not the one that you were shown; nothing was decided. Look at it again"
@@ -207,9 +210,11 @@ async def decide_permission(
         one.is_taken = False
         one.leave()  # the harness then shows its own dialog
         raise
+    # Set before the future, because the waiting hook reads it as soon as it continues.
     one.answer = f"human {'allowed' if is_allowed else 'denied'} it {where}"
     if not one.decided.done():
         one.decided.set_result(is_allowed)
+    # `wait` and not `wait_for`, which would cancel the future at the timeout.
     await asyncio.wait({one.arrived}, timeout=ARRIVE_S)
     if not one.arrived.done() or not one.arrived.result():
         raise Unavailable(
@@ -273,8 +278,9 @@ class PermissionService:
         try:
             wait_s = (pending.until_ms - pending.since_ms) / 1000
             await asyncio.wait({pending.decided}, timeout=wait_s)
+            # A decision is being stored: a timeout now would deny a request that the log says was allowed.
             while pending.is_taken and not pending.decided.done():
-                await asyncio.wait({pending.decided})  # a decision is being stored
+                await asyncio.wait({pending.decided})
             return await self._closed(pending, is_told=is_told)
         finally:
             unsubscribe()
@@ -303,6 +309,7 @@ class PermissionService:
         """Store that the agent is no longer blocked; its next hook reports the exact state."""
         detail = one_line(pending.text) if is_allowed else THINKING
         status = SetStatus(state=AgentState.ACTIVE, detail=detail)
+        # A hook may have reported a newer state meanwhile, which must stay.
         await self._broker.submit_status(
             pending.caller, status, only_if=lambda known: known.state == AgentState.BLOCKED
         )
@@ -319,10 +326,10 @@ def _too_many(limit: int, whose: str = "") -> BadRequest:
 
 
 # --------------------
-# Decide which view tells the person of something. There is one notice for each event, and not too often.
+# Decide which view notifies the person. There is one notice for each event, at most one every few seconds.
 #
 # Every open view asks about each event. The book waits a moment for all of them, because one may have the
-# entry in view. Then the first one that asked gets the word, for all events that have come meanwhile.
+# entry in view. Then the first one that asked may notify the person, of all events that have come meanwhile.
 
 SETTLE_S: Final = 0.3
 """Seconds that the book waits for other views."""
@@ -366,6 +373,7 @@ class NoticeBook:
                 return _NO
             waiting = self._waiting[key] = _UndecidedNotice()
             self._wait()
+        # The person sees the entry already, so no view sends a notice of it.
         if is_in_view:
             waiting.is_in_view = True
             return _NO
@@ -389,6 +397,7 @@ class NoticeBook:
         self._remember(waiting)
         told = {key: one for key, one in waiting.items() if not one.is_in_view}
         answers = [answer for one in told.values() for answer in one.asking if not answer.done()]
+        # Only a notice that is sent begins a pause: events without a view to tell them must not delay others.
         if answers:
             self._sent_s = self._clock.monotonic_s()
             answers[0].set_result(self._reply(tuple(told)))

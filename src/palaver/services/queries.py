@@ -75,6 +75,7 @@ class ExportProcess:
 
     async def write(self, events: Sequence[Event]) -> AsyncGenerator[bytes, None]:
         """Yield the output of each event, in order. Raises Unavailable if the process has ended."""
+        # At the same time: if all were written first, both processes could wait for the other to read.
         feeding = asyncio.create_task(self._feed(events))
         try:
             for _ in events:
@@ -141,6 +142,7 @@ def write_events(source: BinaryIO, target: BinaryIO) -> None:
             # An import sets this mark again: an export is the same wherever its events were stored.
             made = encode_event(replace(shown, imported=0)) + b"\n"
         target.write(len(made).to_bytes(_HEAD_BYTES, "big") + made)
+        # The daemon waits for this reply before it takes the next one.
         target.flush()
 
 
@@ -213,17 +215,20 @@ class _ExportPage(NamedTuple):
 
 def _exported_event(line: bytes) -> Event:
     """Decode a line, and refuse everything that the log would refuse later."""
+    # `readline` cuts at the limit, and the rest would be read as the next line.
     if len(line) == _LIMIT_LINE_BYTES:
         raise BadRequest("the line is too long")
     event = decode_event(line)
     if event.seq < 1:
         raise BadRequest("the field `seq` must be 1 or more")
+    # Only for its refusal: an import should fail at its first line and not when half of it is stored.
     encode_payload(event.payload)
     return event
 
 
 if __name__ == "__main__":  # pragma: no cover - runs in the other process
     os.nice(_LOWEST_PRIORITY)
+    # A large event must end this process and not take the memory of the machine.
     resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_MEMORY_BYTES, _LIMIT_MEMORY_BYTES))
     write_events(sys.stdin.buffer, sys.stdout.buffer)
 
@@ -303,7 +308,7 @@ class Queries:
         return await self._log.read_shown(query)
 
     async def seq_at(self, ts: int) -> int:
-        """Return the seq of the first event from a time on; that after the last one if there is none.
+        """Return the seq of the first event from a time on, or the next seq of the log if all are older.
 
         Found by bisection: times rise with the seqs of a log, except in imported events.
         """
@@ -314,6 +319,7 @@ class Queries:
             if event is None or event.ts >= ts:
                 high = middle
             else:
+                # Not `middle + 1`: seqs without an event are between the two, and need no look.
                 low = event.seq + 1
         return low
 

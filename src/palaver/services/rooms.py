@@ -285,6 +285,7 @@ class RoomNotifier:
                 del self._waiting[room]
 
     def _hear(self, events: Sequence[Event]) -> None:
+        # This is called for every event of a room or agent, and most of the time no caller waits.
         if not self._waiting:
             return
         for event in events:
@@ -378,6 +379,7 @@ class Waits:
         if room.member(caller.name) is None:
             return await self._ask(caller, request, key)  # It is refused, or the room is closed.
         end_s = self._end(limit_ms)
+        # In this order: a refused second wait must not count as a wait in the presence book.
         with (
             self._only_wait(caller, room, key) if limit_ms != 0 else nullcontext(),
             self.member_presence.waiting(room.id, caller.name, is_parked=request.is_parked),
@@ -448,6 +450,7 @@ class Waits:
 
         Archived events are included: they are part of the room's history and may be unread messages.
         """
+        # Without an end, `follow` would wait for new events and never return.
         last = self.log.last()
         query = Query(rooms=(room.id,), before=last + 1)
         found: list[Event] = []
@@ -456,6 +459,7 @@ class Waits:
                 found += filter(is_wanted, events)
                 if len(found) >= limit:
                     break
+        # Never below the given seq: a cursor of the caller may be above the end of the log.
         return found[:limit], max(seq, last)
 
     def cursor(self, caller: Caller, room: Room) -> int:
@@ -485,6 +489,7 @@ class Waits:
         if seqs:
             request = Acknowledge(messages=tuple(sorted(seqs)), lane=LANE, grade=Grade.ACKED)
             await self.broker.submit(caller, request)
+            # Only after the commit: a refused request must be possible again with the same cursor.
             for way in ways:
                 shown.forget(caller.name, way, seqs)
 
@@ -506,12 +511,14 @@ class Waits:
 
 
 def _is_answer(turn: Turn) -> bool:
+    """Return whether a result ends a wait. An idle owner alone does not, although it could be replaced."""
     if turn.status in _ENDS or turn.reason in _SETTLED:
         return True
     return turn.status == "takeover_available" and turn.reason != Cause.OWNER_IDLE
 
 
 def _sooner(left_ms: int | None, look_again_ms: int | None) -> int | None:
+    """Return how long to sleep: until the end of the wait, or until time alone can change the result."""
     if look_again_ms is None:
         return left_ms
     again_ms = max(look_again_ms, _SHORTEST_MS)
@@ -706,6 +713,7 @@ class RoomTools(RoomToolBase):
         key: bytes | None = None,
     ) -> RoomChange:
         """Remove a member. `status` is `kicked`, with `target_was_owner` and `room_state`."""
+        # Read before the request: afterwards the removed member owns nothing.
         before = find_room(self.log.rows, room_id)
         request = KickMember(room=before.id, target=target_agent_id, is_forced=force, reason=reason)
         event = await self.written(caller, request, key)
@@ -833,12 +841,14 @@ class StickTools(RoomToolBase):
         if not events and after_event_seq is None:
             turn = await self.waits.turn(caller, room, request, wait_ms, key)
             return turn_view(turn, self.facts(turn.room), self.policy)
+        # Fixed before the wait: otherwise "the next event" would move with every event that arrives.
         after = self.start_after(caller, room, after_event_seq, since_event_seq)
 
         async def has_news(turn: Turn) -> bool:
             return is_woken_by_events and bool(await self._events_for(caller, turn.room, after, limit=1))
 
         turn = await self.waits.turn(caller, room, request, wait_ms, key, has_news)
+        # The events are read again below, because more may have come since the one that ended the wait.
         view = turn_view(turn, self.facts(turn.room), self.policy)
         page = self.page_of(
             caller, turn.room, await self._events_for(caller, turn.room, after, limit=_PAGE), after
@@ -941,6 +951,7 @@ class StickTools(RoomToolBase):
 
 
 def _is_old_claim(event: Event, room: Room) -> bool:
+    """Return whether an event reports an owner that has been replaced since, so that it is not news."""
     return isinstance(event.body, Granted) and event.body.turn_id != room.turn
 
 
@@ -962,6 +973,7 @@ class TalkTools(RoomToolBase):
         key: bytes | None = None,
     ) -> RoomSent:
         """Send to members or the whole room. Returns `event_seq event_id created_at delivered_to`."""
+        # For `Send` an empty room means no room, so the message would leave the room's conversation.
         if not room_id:
             raise BadRequest("room_id is empty: name a room; nothing was sent")
         to = () if to_agent_id is None else (to_agent_id,) if isinstance(to_agent_id, str) else to_agent_id
@@ -1074,6 +1086,7 @@ class TalkTools(RoomToolBase):
         try:
             return find_member(room, word, self.member_presence.is_present).name
         except UnknownMember:
+            # Events of a former member are still in the room, so a filter may name it.
             return word
 
     def _note(self, room: str, id: str) -> NoteView:
@@ -1087,8 +1100,8 @@ def _page(limit: int) -> int:
 # --------------------
 # The one implementation of rooms, the stick and notes for every door.
 #
-# Parameters and results are those of the room tools; a refused request raises an error. A
-# door may change the wire but never the meaning. Paths must be absolute; the door completes relative ones.
+# Parameters and results are those of the room tools; a refused request raises an error. A door may change the
+# wire format but never the meaning. Paths must be absolute; the door completes relative ones.
 
 
 class RoomService(RoomTools, StickTools, TalkTools):
@@ -1108,6 +1121,7 @@ class RoomService(RoomTools, StickTools, TalkTools):
             raise WhoAreYou("you have no mailbox: join first with 'pal join'")
         self.member_presence.saw(caller.name)
         messages = await self.show_inbox(caller.name, max(1, min(limit, LIMIT_EVENTS)))
+        # Only these count as shown: a cursor must not acknowledge a text that the caller could not read.
         seqs = (message.seq for message in messages)
         self.member_presence.shown.add(
             caller.name, INBOX, (seq for seq in seqs if self._is_open(caller.name, seq))

@@ -144,6 +144,7 @@ class TurnService:
 
     def start(self) -> None:
         """Recognize the runner of the last daemon and the processes of its turns; else its turns failed."""
+        # Also a runner that has ended: processes that it left running must not become the human.
         if (last := self._runners.last) is not None:
             self._seats.remember(last.seat)
         runner = self._runners.current()
@@ -225,6 +226,7 @@ class TurnService:
         types = tuple(sorted(TURN_TYPES))
         found: list[Event] = []
         before: int | None = None
+        # In pages, because a query cannot select events by their session.
         while len(found) < wanted.limit:
             query = Query(types=types, senders=(agent,), before=before, last=_AT_ONCE)
             events = await self._queries.read(query)
@@ -274,6 +276,7 @@ class TurnService:
         if self._runners.current() is None:
             raise Unavailable("no runner is running: a person can start it with 'pal turn start'")
         id_ = derived_id(key.hex(), "turn") if key is not None else ""
+        # A client repeats the request after a restart of the daemon: the turn must not run twice.
         if id_ and (known := await self._outcome_of(id_, *target)) is not None:
             return known
         outcome = await self._turns.run(target, batch, text, by=caller.name, id_=id_)
@@ -365,6 +368,7 @@ class TurnService:
             raise AlreadyRunning(other.seat.pid)
         used = self._tickets.take(ticket, chain)
         if used.harness != RUNNER_TICKET:
+            # It was only shown at the wrong place, and its holder still needs it.
             self._tickets.give_back(ticket, used)
             raise NotFound("such ticket", "it is for an agent, not for the runner; run 'pal turn start'")
         seat = Seat(pid=process.pid, start=process.start, boot=self._seats.boot)
@@ -381,6 +385,7 @@ class TurnService:
 
     def _end_runner(self) -> None:
         self._connection = None
+        # A copy, because `_leave` removes entries.
         for job, turn in list(self._processes):
             self._leave(job, turn)
         self._spawn(self._turns.lose_runner())
@@ -397,6 +402,7 @@ class TurnService:
     async def begin_process(self, runner: Process, pid: int, *, job: int = 0, turn: int = 0) -> None:
         """Let the process of a job, a child of the runner, act as the agent of that job."""
         name, session = self._turns.target_of(job=job, turn=turn)
+        # The pid is the runner's claim, so a process that is not below the runner is refused here.
         seat = anchor_for_child(runner, ancestors(pid), self._seats)
         if not job:
             process = TurnProcess(seat=seat, agent=name, session=session, turn=turn)
@@ -408,16 +414,18 @@ class TurnService:
         self._seats.begin_turn(seat, turn_seat)
 
     def _leave(self, job: int, turn: int) -> None:
-        """End the seat of a job, so that processes that it left running are no agent any more."""
+        """End the seat of a job, so that processes that it left running no longer act as the agent."""
         if (seat := self._processes.pop((job, turn), None)) is not None:
             self._seats.end_turn(seat)
 
     async def triaged(self, job: int, output: str, error: str) -> None:
         """Store the outcome of a triage."""
+        # First, because a process that the job left running must not act during the commit.
         self._leave(job, 0)
         await self._turns.triaged(job, output, error)
 
     async def ended(self, turn: int, output: str, error: str, harness_session: str) -> None:
         """Store the outcome of a turn."""
+        # First, for the same reason.
         self._leave(0, turn)
         await self._turns.ended(turn, output, error, harness_session)

@@ -1,4 +1,4 @@
-"""What views of the present read in addition to the rows: presence, permissions, lanes and times."""
+"""Facts of the present that views show in addition to the rows: presence, permissions, lanes and times."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -96,6 +96,7 @@ class LiveFacts:
         book = self._sources.permissions
         found = book.get(id)
         if found is None:
+            # This daemon has closed it and knows why. The caller reports any other missing request.
             if why := book.ending(id):
                 raise NotFound(f"request {id} for a permission", why)
             return None

@@ -130,6 +130,7 @@ class OpenView:
         if self._is_closed:
             return
         size = len(record.data)
+        # A single record is kept whatever its size: otherwise a large bus could never send its snapshot.
         if self._waiting_bytes and self._waiting_bytes + size > LIMIT_WAITING_BYTES:
             self.fall_behind()
             self._hub.count_slow()
@@ -147,6 +148,7 @@ class OpenView:
 
     def fail(self, error: PalaverError) -> None:
         """End the view with an error."""
+        # Set before the close, which wakes the reader.
         self._error = error
         self.close()
 
@@ -289,6 +291,7 @@ class _Entries:
         self._groups.setdefault(_group(entry.key), set()).add(entry.key)
         if self._kinds[entry.kind] <= LIMIT_KIND:
             return []
+        # A search through all is enough, because this happens only above the limit.
         oldest = min((one for one in self._entries.values() if one.kind == entry.kind), key=_age)
         self._forget(oldest)
         return [oldest.key]
@@ -398,6 +401,7 @@ class ViewHub:
 
     def end(self) -> None:
         """Close all views."""
+        # A copy, because each close removes the view.
         for view in list(self.views):
             view.close()
 
@@ -418,6 +422,7 @@ class ViewHub:
 
     def _level_changed(self, name: str) -> None:
         """Note the first waiting messages of an agent: the reason why they wait may be another one."""
+        # Limited, because gates change often and a mailbox can be long.
         waiting = islice(read_mail(self._queries.rows, name), _LIMIT_WAITING)
         if moved := {mail.seq: None for mail in waiting}:
             self._changed.counted[name] = None
@@ -456,6 +461,7 @@ class ViewHub:
             _logger.error("all open views have ended: %s: %s", error.code, error)
             self._fail(error)
         except Exception:
+            # The views get an error for people; the exception itself goes to the log of the daemon.
             self._fail(Unavailable("an internal error in the daemon; see daemon.log in its home"))
             raise
         finally:
@@ -489,6 +495,7 @@ class ViewHub:
         """Wait for something to do, and do it."""
         self._sleep_until_due()
         await self._wake.wait()
+        # Cleared before anything is read: a signal from now on leads to another round.
         self._wake.clear()
         if self._asking:
             await self._send_snapshots()
@@ -500,6 +507,7 @@ class ViewHub:
             self._wake_after(wait_s)
             self._is_paced = True
             return
+        # Counted from the begin, so that the time to make a record does not slow the pace.
         self._next_s = self._flood_s = begin_s + 1 / MOST_A_SECOND
         try:
             if await self._send_changes() >= _MANY_EVENTS:
@@ -555,6 +563,7 @@ class ViewHub:
     def _note_removed(self, seq: int, order: int) -> None:
         """Read a message again whose text is being removed, until that is done; `order` is its seq."""
         self._changed.note_removed(seq, self._queries)
+        # Any agent's newest message may be the removed one.
         self._last.clear()
         if order > self._queries.redacted():
             self._due.put(self._clock.now_ms() + _REMOVAL_MS, "text", f"{seq}/{order}")
@@ -577,6 +586,7 @@ class ViewHub:
     async def _send_snapshots(self) -> None:
         asking = sorted(self._asking, key=lambda view: (view.me, view.is_continuing, view.after))
         self._asking.clear()
+        # Views that continue at the same seq share a snapshot: after a loss many ask at the same time.
         made: dict[tuple[str, bool, int], ViewRecord] = {}
         bare: dict[str, Snapshot] = {}
         for view in asking:
@@ -603,6 +613,7 @@ class ViewHub:
                 events = tuple(await in_steps(missed, event_row))
                 snapshot = msgspec.structs.replace(snapshot, events=events, is_continued=True)
                 data = _encode(snapshot)
+                # The missed events must not make it larger than the records that may wait for a view.
                 if len(data) <= LIMIT_WAITING_BYTES:
                     return ViewRecord(seq=snapshot.seq, is_snapshot=True, data=data)
                 newest = snapshot.events[-_LIMIT_SNAPSHOT:]
@@ -669,6 +680,7 @@ class ViewHub:
         attention, settled = await self._attention_entries()
         moved = _take(self._changed.moved, _LIMIT_EVENTS)
         rooms = await self._room_ids()
+        # The last of all, because the numbers include entries of attention that were changed above.
         counts = self._current_counts()
         is_new = counts != self._counts
         self._counts = counts
@@ -691,6 +703,7 @@ class ViewHub:
         rows = []
         for at, name in enumerate(dict.fromkeys(names)):
             await let_others_run(at)
+            # Senders and recipients are not always agents: people, webhooks and parts of the bus have no row.
             if self._sources.directory.get(name) is None:
                 continue
             if name not in self._last:
@@ -726,6 +739,7 @@ class ViewHub:
             elif self._attention.get(key) != entry:
                 settled += self._attention.put(entry)
                 found.append(entry)
+        # Of each kind only the newest are known. After one has ended, an older one takes its place.
         if self._attention.is_incomplete:
             found += self._attention.replace(await self._pages.attention())
         return found, settled
@@ -796,6 +810,7 @@ class _DueTimes:
         found = []
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, kind, key = heappop(self._heap)
+            # A key that got an earlier time later is in the heap twice; only the earlier one counts.
             if self._times.get((kind, key)) == at_ms:
                 del self._times[kind, key]
                 found.append((kind, key))

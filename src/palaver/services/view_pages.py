@@ -172,6 +172,8 @@ class ViewPages:
     async def snapshot(self, me: str, *, seq: int = 0) -> Snapshot:
         """Return the bus as it is now, with the newest events up to a seq, by default the last one."""
         seq = seq or self._reader.last()
+        # The rows may become newer during the awaits below. That is harmless, because a view gets everything
+        # that has changed after `seq` once more.
         page = await self.agents("", _SNAPSHOT_AGENTS)
         attention = await self.attention()
         events = await self.newest_events(seq)
@@ -302,6 +304,7 @@ class ViewPages:
         """Return the newest message that each of these agents wrote."""
         seq = self._reader.last()
         query = Query(types=(MESSAGE,), before=seq + 1, last=_NEWEST_MESSAGES)
+        # One read finds the message of nearly every active agent; only the others need a read for each.
         found = {event.sender: last_message(event) for event in await self._reader.recent(query)}
         for name in names:
             if name not in found and (last := await self.last_message(name)) is not None:
@@ -379,6 +382,7 @@ class ViewPages:
         rows: list[ConversationRow] = []
         wanted, has_more = find.casefold(), True
         while has_more and len(rows) < limit:
+            # With a rare title in `find` this reads all conversations, so it is done in steps.
             await asyncio.sleep(0)
             found = read_conversations(self._rows, before=before, limit=min(limit - len(rows), STEP))
             rows.extend(row for row in found if wanted in f"{row.title} {row.key}".casefold())
@@ -396,6 +400,7 @@ class ViewPages:
         before = min(asked.before or self._reader.last() + 1, self._reader.last() + 1)
         members = self._members_of(asked.conversation) if asked.beside else frozenset()
         places = (asked.conversation, *sorted(map(agent_place, members)))
+        # One more than asked for shows whether there are more.
         query = Query(shown=places, before=before, limit=asked.limit + 1, with_imported=True)
         ends = {"after": asked.after} if asked.after else {"last": asked.limit + 1}
         events = await self._reader.shown(replace(query, **ends))
@@ -423,6 +428,7 @@ class ViewPages:
         """Return one message with its state for each recipient."""
         body = event.body if isinstance(event.body, MessageSent) else MessageSent()
         text = text_of(event)
+        # A broadcast can have thousands of recipients, and a row shows the state of the first ones only.
         names = self._recipients(event)
         answered = answered_seq(event)
         quoted = self._reader.event(answered) if answered else None
@@ -475,6 +481,7 @@ class ViewPages:
         event = self._reader.message(asked.message)
         if event.seq > self._reader.last():
             raise NotFound(f"message {beginning_of(asked.message)}", "it was sent later")
+        # The steps are paged and the receipts are not: steps need a search of the log, receipts only rows.
         copies = self._copies(event)
         page = copies[asked.first : asked.first + LIMIT_LEDGER]
         if asked.recipient:
@@ -536,7 +543,8 @@ class ViewPages:
         names = {copy.readable for copy in copies}
         shown = [one for one in receipts.receipts if _readable_name(one) in names]
         end = self._reader.last() + 1
-        if all(one.state in _FINAL for one in shown):  # Then nothing follows.
+        # After a final state no report follows, so the search through a long log can end there.
+        if all(one.state in _FINAL for one in shown):
             end = min(end, await self._reader.seq_at(max(one.ts for one in shown) + 1))
         steps = await self._reported(event, copies, end)
         answers = [
@@ -555,11 +563,13 @@ class ViewPages:
 
     async def _reported(self, event: Event, copies: Sequence["_LedgerCopy"], end: int) -> list[LedgerStep]:
         """Return the steps of some recipients that reports before a seq have recorded."""
+        # A query selects reports by agent; those about other messages are left out below.
         names = {copy.mailbox: copy.readable for copy in copies}
         agents = tuple(dict.fromkeys(name for copy in copies for name in (copy.agent, copy.mailbox)))
         query = Query(types=("delivery",), agents=agents, before=end, limit=_REPORTS_AT_ONCE)
         steps: list[LedgerStep] = []
         after, searched = event.seq, 0
+        # Bounded: for a busy recipient this search could otherwise read most of the log.
         while searched < _LIMIT_REPORTS and (found := await self._reader.read(replace(query, after=after))):
             for at, one in enumerate(found):
                 await let_others_run(at)
@@ -771,12 +781,14 @@ def _reported_step(event: Event, report: DeliveryReport, name: str) -> LedgerSte
         lane=report.lane,
         grade=report.grade,
         reason="unconfirmed" if report.unconfirmed and not report.reason else report.reason,
+        # A sender in brackets is a part of the bus, which is not shown as an author.
         by=event.by or ("" if event.sender.startswith("[") else event.sender),
     )
 
 
 async def encode_receipts(receipts: MessageReceipts) -> bytes:
     """Return the receipts of a message as the JSON object that `pal receipts` prints."""
+    # In steps, because thousands of receipts take long to encode.
     found: list[dict[str, object]] = []
     for at, one in enumerate(receipts.receipts):
         await let_others_run(at)

@@ -26,7 +26,8 @@ _ARCHIVE_WINDOW: Final = 2000
 
 async def let_others_run(at: int) -> None:
     """Let other callers run now and then while many rows are built; `at` is the number of this one."""
-    if at and at % STEP == 0:  # A short list is built without a break.
+    # A short list is built without a break, because each one costs a round of the event loop.
+    if at and at % STEP == 0:
         await asyncio.sleep(0)
 
 
@@ -166,6 +167,7 @@ class LogReader:
 
         The archives are read once for all senders, and again when more events were archived.
         """
+        # Read once for all senders: a search for each of hundreds of agents would read the archives as often.
         end = self._archived_end
         if end != self._archived_at:
             part = Query(types=(MESSAGE,), after=self.searched_from, before=end + 1, limit=_ARCHIVE_WINDOW)
@@ -185,6 +187,7 @@ class LogReader:
             found.extend(page)
             if len(found) >= query.limit:
                 break
+        # After a `break` the generator is still open, and holds its resources until the collector finds it.
         await pages.aclose()
         return found[: query.limit]
 
@@ -197,5 +200,6 @@ class LogReader:
             begin = max(query.after, end - 1 - window)
             part = replace(query, after=begin, before=end, last=None, limit=_ARCHIVE_WINDOW)
             found = [*[event async for page in self._queries.pages(part) for event in page], *found]
+            # Doubled, so that a rare match far back does not take thousands of small steps.
             end, window = begin + 1, window * 2
         return found[-count:]

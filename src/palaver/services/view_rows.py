@@ -84,7 +84,8 @@ def _with_hits(text: str, phrases: Sequence[Phrase]) -> tuple[str, tuple[tuple[i
 
 
 def _find_hits(text: str, phrases: Sequence[Phrase]) -> Iterator[tuple[int, int]]:
-    # One character for each, so that positions stay: without accents, in lower case.
+    # Without accents and in lower case, as the search compares; one character for each, so that the positions
+    # of the hits are also those in the text.
     plain = "".join(map(_plain, text))
     for phrase in phrases:
         words = r"\W+".join(map(re.escape, words_of(phrase.text)))
@@ -94,4 +95,5 @@ def _find_hits(text: str, phrases: Sequence[Phrase]) -> Iterator[tuple[int, int]
 
 
 def _plain(character: str) -> str:
+    # The cut at the end is for the rare letters whose lower case has two characters.
     return unicodedata.normalize("NFD", character)[0].lower()[:1]

@@ -197,8 +197,10 @@ async def agents_view(services: Services, *, is_left: bool | None = None) -> lis
         for one in services.broker.directory.all()
         if is_left in (None, one.left) and not (one.parent and one.left and one.since < since)
     )
+    # Read once for all: a read for each of thousands of agents would keep the event loop busy.
     known = _Rows.of_all(services.queries.rows)
     families = [(_family(services, agent), agent) for agent in shown]
+    # By the presence of the topmost parent, so that a family stays together.
     families.sort(key=lambda one: (not services.callers.presence.is_present(one[0][0]), one[0]))
     views = []
     for at, (_, agent) in enumerate(families):
@@ -209,6 +211,7 @@ async def agents_view(services: Services, *, is_left: bool | None = None) -> lis
 
 def _family(services: Services, agent: Agent) -> tuple[str, ...]:
     """Return the names from the topmost parent down to an agent."""
+    # Names sorted in this form put each sub-agent directly after its parent.
     names = [agent.name]
     above: Agent | None = agent
     while above is not None and above.parent:
@@ -253,8 +256,8 @@ async def receipts_of(
 ) -> list[RecipientReceipt]:
     """Return the receipts of one message, one for each recipient, in the order of sending.
 
-    An imported message has none: it was delivered from the log that it comes from. With reasons, each says
-    why it waits.
+    An imported message has no receipts here: it was delivered from the log that it comes from. With reasons,
+    each says why it waits.
     """
     found = []
     for at, (name, is_path) in enumerate(_copies_of(services.queries.rows, event)):
@@ -320,7 +323,7 @@ def carried_lines(queries: Queries, events: Iterable[Event], agent: str) -> list
 
 
 async def files_view(services: Services, event: Event) -> dict[str, str]:
-    """Return the files of a message for its recipients in terminals, by recipient; many have none."""
+    """Return the files of a message for its recipients in terminals, by recipient: only those that exist."""
     if event.type != MESSAGE or is_lost(event):
         return {}
     home, content = str(services.daemon.home), format_message_file(readable_text(event))
@@ -330,6 +333,7 @@ async def files_view(services: Services, event: Event) -> dict[str, str]:
         found = {name: find_message(home, name, event.id, event.ts, content) for name in names}
         return {name: path for name, path in found.items() if path}
 
+    # In a thread, because each file is looked up on disk, and a broadcast can have thousands.
     return await asyncio.to_thread(find)
 
 
@@ -360,9 +364,10 @@ async def mail_view(services: Services, name: str, limit: int) -> list[FlatMessa
 
 def _without_text(services: Services, event: Event, name: str) -> Event:
     """Return a held message with the reason instead of its text."""
+    # The recipient may not read a held message yet, so no field with its content may stay.
     kept = {key: value for key, value in event.payload.items() if key not in _CONTENT}
     wait = wait_of(services, event.seq, name)
-    assert wait is not None  # it is held
+    assert wait is not None  # the state of a held message is not final
     return msgspec.structs.replace(event, payload=kept | {"text": f"(held: {wait.text})"})
 
 
@@ -386,7 +391,9 @@ def open_mail(
 def _archived_mail(services: Services, name: str, newer: Sequence[Event], limit: int) -> list[Event]:
     """Return the newest open archived messages before the newer ones, up to `limit` together with them."""
     before = min(services.queries.archived() + 1, newer[0].seq if newer else sys.maxsize)
-    if before == 1 or len(newer) == limit:  # Seqs begin with 1, so there is nothing before it.
+    # Seqs begin with 1, so there is nothing before it. With a full list the slice below would begin at 0 and
+    # return all instead of none.
+    if before == 1 or len(newer) == limit:
         return []
     seqs = sorted({mail.seq for mail in read_mail(services.queries.rows, name) if mail.seq < before})
     return list(filter(None, map(services.queries.event, seqs[len(newer) - limit :])))
@@ -400,6 +407,7 @@ async def last_sent(services: Services, sender: str) -> dict[str, LastSent]:
         by_agent = _copies_by_agent(event)
         # A broadcast can have thousands of recipients.
         await (asyncio.sleep(0) if len(by_agent) > STEP else let_others_run(at))
+        # Events come in seq order, so the newest one to each recipient is written last.
         newest |= {name: (event, copies) for name, copies in by_agent.items()}
     found: dict[str, LastSent] = {}
     for at, (name, (event, copies)) in enumerate(newest.items()):
@@ -463,7 +471,7 @@ def _wait_of_copies(services: Services, event: Event, copies: Iterable[str], sta
 
 def _first_wait(services: Services, name: str) -> WaitReason | None:
     """Return why an agent has not seen the first of its waiting messages, including held ones."""
-    # Messages that were answered unread do not wait.
+    # Some of these were answered unread and have no reason to wait, so the first reason is searched.
     copies = islice(_open_copies(services.queries.rows, name), _LIMIT_SEARCHED)
     return next(filter(None, (wait_of(services, seq, mailbox) for mailbox, seq in copies)), None)
 
@@ -517,6 +525,7 @@ def _open_doors(services: Services) -> dict[str, str]:
 async def daemon_view(services: Services) -> DaemonView:
     """Return the state of the daemon itself."""
     present = 0
+    # A copy, because agents may join while others run.
     for at, agent in enumerate(tuple(services.broker.directory.all())):
         await let_others_run(at)
         present += services.callers.presence.is_present(agent.name)
@@ -595,6 +604,7 @@ def _open_copies(rows: Rows, name: str) -> Iterator[tuple[str, int]]:
 
 async def terminal_view(services: Services, agent: Agent) -> TerminalView:
     """Return the details of an agent's page. If its holder does not reply in time, its part is left out."""
+    # Complete without the holder, which may be busy or reconnecting: a page must not wait for it for long.
     hold = services.agents.holds.get(agent.name)
     view = TerminalView(
         queue=await queue_view(services.queries.rows, agent),
@@ -612,6 +622,7 @@ async def terminal_view(services: Services, agent: Agent) -> TerminalView:
         told = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
     except (Unavailable, NotFound):
         return view
+    # Checked, because a holder of an older or newer version may send other fields or types.
     fields = {key: told.ok[key] for key in _HOLDER_FIELDS if isinstance(told.ok.get(key), int)}
     return msgspec.structs.replace(view, **fields)
 
@@ -661,7 +672,7 @@ def holder_of_session(services: Services, harness: str, session: str) -> Agent |
 def only_session(services: Services, harness: str, among: Iterable[str]) -> str:
     """Return the current session of the only agent that ever had one of these sessions; else "".
 
-    Then the result does not depend on which of them the user chooses.
+    The user chooses one of them later, in the harness. With only one agent that choice does not matter here.
     """
     names = {name for session in among if (name := read_session(services.queries.rows, harness, session))}
     known = services.broker.directory.get(next(iter(names))) if len(names) == 1 else None
