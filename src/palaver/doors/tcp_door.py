@@ -1,4 +1,4 @@
-"""What the TCP doors share: addresses and host names, and how a door opens, moves and closes."""
+"""The common parts of the TCP doors: addresses and host names, and how a door opens, moves and closes."""
 
 import asyncio
 import errno

@@ -410,6 +410,7 @@ _WANTED: Final[Mapping[Kind, str]] = {
     "value": "a JSON value",
 }
 _LIMIT_NUMBER: Final = 2**53
+"""Many programs read JSON numbers as doubles, in which larger whole numbers are not exact."""
 
 
 def checked_arguments(tool: Tool, given: Mapping[str, object] | None) -> dict[str, object]:
@@ -443,6 +444,7 @@ def _fits(kind: Kind, value: object) -> bool:
         # The implementation checks an empty list: its meaning depends on the parameter.
         return _is_text(value) or (isinstance(value, list) and all(map(_is_text, value)))
     if kind == "number":
+        # Not `isinstance`: a bool is an int too.
         return type(value) is int and -_LIMIT_NUMBER < value < _LIMIT_NUMBER
     if kind == "flag":
         return isinstance(value, bool)
