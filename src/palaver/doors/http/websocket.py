@@ -215,7 +215,7 @@ def _whole(name: str, value: object) -> int | None:
 def sender_for(services: Services, token: Token, written: str) -> Caller:
     """Return the caller that writes in a name. Raises NotYou, and WhoAreYou if its agent has left.
 
-    A token for several names may also send in a name that is no agent, such as that of a bridge: it is an
+    A token for several names may also send in a name without an agent, such as that of a bridge: this is an
     external sender, without a mailbox. None of this makes an agent present.
     """
     name = _own_name(token, written)
@@ -508,12 +508,13 @@ _TOO_MANY_HEADERS: Final = (
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """A connection that can always be closed, also while its client does not read.
 
-    The close frame is sent at once. What the client still sends is read and dropped until it closes too:
+    The close frame is sent at once. Later frames of the client are read and dropped until it closes too:
     otherwise the system would reset the connection, and the client might never see why.
     """
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        # The library sends no reply if it cannot parse the handshake, so the client would wait.
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
             self.transport.write(_TOO_MANY_HEADERS)
             self.transport.close()
@@ -542,7 +543,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()
 
     def handle_cont(self, event: Frame) -> None:
-        if self.close_sent:
+        if self.close_sent:  # nothing collects the message any more, so its fragments would add up
             self.frames = []
         elif len(self.frames) >= _LIMIT_FRAGMENTS:
             self._end(_TOO_BIG, f"a message has at most {_LIMIT_FRAGMENTS} fragments")
@@ -617,6 +618,7 @@ class WebSocketDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # the request to connect
         secret = bearer_token(scope)
+        # A client with a token in its header is identified at once, so it is not part of this limit.
         if secret is None and self.unidentified >= self.limits.unidentified:
             sentence = "too many connections wait here for a token: try again"
             await answer(send, error_reply(503, Unavailable.code, sentence), kind="websocket.http")
@@ -802,7 +804,7 @@ class _Connection:
 
     async def _answer_all(self, token: Token, check: Callable[[], None]) -> None:
         while True:
-            await self._has_room.wait()
+            await self._has_room.wait()  # a client that does not read gets no further replies to queue
             try:
                 frame = await self._next_frame()
             except BadFrame as error:
@@ -811,6 +813,7 @@ class _Connection:
             check()
             if frame is None or self._is_ended:
                 return
+            # `check` has come first: the token may have ended while the frame was awaited.
             try:
                 reply, answer = await answer_frame(self.door.services, token, frame)
                 listen = answer.listen
@@ -949,6 +952,8 @@ class _Connection:
             self.door.listeners.remove(mailbox, self)
         self._cursors.clear()
         self._writer.cancel()
+        # In a task, because handlers of the log and of tokens call this and cannot wait. It is kept here,
+        # because the loop itself keeps only a weak reference.
         self._closing = asyncio.ensure_future(
             self.send({"type": "websocket.close", "code": code, "reason": reason})
         )

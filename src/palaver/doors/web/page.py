@@ -232,9 +232,11 @@ class Page:
             entered = self._sessions.sign_ins.enter(code.code)
         except PalaverError as error:
             return _error(403, error)
+        # `pal web` waits CODE_S for the reply. A little longer, so that the browser still gets its outcome.
         grant = await self._unless_gone(entered.granted(), receive, CODE_S + 5)
         if grant is None:
             return _error(403, NotPerson("the sign-in was not allowed at the terminal of 'pal web'"))
+        # A proxy may encrypt. Without one the cookie must not be `Secure`: the browser would not send it.
         is_secure = Headers(scope=scope).get("origin", "").startswith("https:")
         return _Made(
             _encode({"key": grant.key}),
@@ -276,7 +278,7 @@ class Page:
     async def _screen(self, session: WebSession, asked: _ScreenBody, receive: Receive) -> "_Made":
         """Return the screen of an agent as text, once it is another one than is known, or after a while.
 
-        The daemon keeps nothing and asks nobody while no page waits here.
+        While no page waits here, the daemon asks no holder and keeps no screen.
         """
         holds = self._services.agents.holds
         hold = holds.get(asked.name)
@@ -288,6 +290,7 @@ class Page:
         self._looking += 1
         try:
             question = holds.ask_once(asked.name, PEEK, limit_s=_SCREEN_S, lines=0, digest=asked.known)
+            # The question ends before, with an error that says what is wrong.
             reply = await self._unless_gone(question, receive, _SCREEN_S + 5)
         finally:
             self._looking -= 1
@@ -526,6 +529,7 @@ async def _follow(
     try:
         await asyncio.wait({gone, over, writing}, return_when=asyncio.FIRST_COMPLETED)
         if over.done() and not gone.done():
+            # The last `send` ends the response, so no other one may be in progress.
             writing.cancel()
             await asyncio.wait({writing})
             await send({"type": "http.response.body", "body": b""})
@@ -539,6 +543,7 @@ async def _write_records(view: OpenView, send: Send, check: Callable[[], None]) 
     following = asyncio.ensure_future(anext(view))
     try:
         while True:
+            # Not `wait_for`, which cancels `anext` at its timeout: a record could be lost.
             done, _ = await asyncio.wait({following}, timeout=_BEAT_S)
             check()  # the session may have ended by its time
             body = b": beat\n\n"
