@@ -231,7 +231,7 @@ def group_report(results: Sequence[tuple[str, Result]]) -> str:
 
 
 class AgentActions(BusScreen):
-    """Base of the two screens about agents: what a key does to the chosen agents."""
+    """Base of the two screens about agents: the actions of keys on the chosen agents."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         letter_key("a", "attach"),
@@ -247,7 +247,7 @@ class AgentActions(BusScreen):
         return []
 
     def action_attach(self) -> None:
-        """Give the terminal to the agent until the person detaches."""
+        """Attach the terminal to the agent until the person detaches."""
         names = self.chosen()
         if len(names) != 1:
             self.say("attach works for one agent", is_error=True)
@@ -287,7 +287,7 @@ class AgentActions(BusScreen):
         line = pal_line(commands[0]) + (f"  and {len(names) - 1} more" if len(names) > 1 else "")
         if not await self.ui.confirm(f"{word}?", group_text(word, names), line):
             return
-        gate = asyncio.Semaphore(_LIMIT_AT_ONCE)
+        gate = asyncio.Semaphore(_LIMIT_AT_ONCE)  # each command is a process
 
         async def run(argv: Sequence[str]) -> Result:
             async with gate:
@@ -583,7 +583,7 @@ class AgentScreen(AgentActions):
         self._draw_head()
         if self._page is None and not self._is_asking:
             self._is_asking = True
-            self._ask()
+            self._ask()  # at once: the screen is empty until then
         elif not isinstance(record, Changes) or self._concerns(record):
             self._ask_soon()
 
@@ -626,6 +626,7 @@ class AgentScreen(AgentActions):
         messages = self.query_one("#messages", RowList)
         source = MessageLines(look)
         source.replace(page.messages, has_older=False, has_newer=False)
+        # A cursor at the end follows new messages; elsewhere the person reads, so it stays.
         messages.show(source, "" if messages.cursor >= messages.total - 1 else messages.cursor_key)
 
     @property
@@ -643,6 +644,7 @@ class AgentScreen(AgentActions):
         self.query_one("#head", Static).update(text)
 
     def _peek_again(self) -> None:
+        # The worker is exclusive: one that starts would end a slow `pal peek` before it has a result.
         if self.is_current and not self._is_peeking and not self.store.at and not self.store.is_away:
             self._peek()
 

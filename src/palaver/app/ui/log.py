@@ -237,7 +237,7 @@ class WholeLog:
         for number in range(max(low, self.first // CHUNK), high + 1):
             if number in self._chunks and not self._is_open(number):
                 self._chunks[number] = self._chunks.pop(number)  # used last
-            elif number not in self._asked and self._needs(number):
+            elif number not in self._asked and self._needs(number):  # drawing calls this often
                 self._asked.add(number)
                 self._ask(AskLog(before=(number + 1) * CHUNK, limit=CHUNK))
 
@@ -360,9 +360,10 @@ class FoundEvents:
             if len(self.rows) > LIMIT_FOUND:
                 del self.rows[LIMIT_FOUND:]
                 self.has_newer = True
+        # Only an answer that reaches the end of the log shows that nothing newer passes the filters.
         if not self.has_newer:
             self.seq = max(self.seq, page.seq) if question.after or not question.before else self.seq
-        if self._is_behind:
+        if self._is_behind:  # events came during the question, which may not have them
             self._is_behind = False
             self.grow()
 
@@ -451,7 +452,7 @@ class EventRows(RowList):
             source.fail(question)
             self.say_if_empty(f"cannot be read: {safe(str(error))}")
             return
-        if source is self.source:
+        if source is self.source:  # otherwise the person has changed the filters meanwhile
             source.take(question, page)
             self.say_if_empty("no events")
             self.refresh_rows()

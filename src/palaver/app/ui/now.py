@@ -144,7 +144,7 @@ class EntryWindow(Window):
 
 
 class NowScreen(BusScreen):
-    """What waits for the person."""
+    """The open entries that need the person."""
 
     KEY = "1"
     KEYS_LINE = "Enter open  a approve  x deny  r reply  l release  ? keys  : command  q quit"
@@ -223,7 +223,7 @@ class NowScreen(BusScreen):
 
     def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Open the entry: the whole request, message or agent."""
-        if (entry := self.store.attention.get(event.key)) is not None:
+        if (entry := self.store.attention.get(event.key)) is not None:  # it may have ended since the key
             self._open(entry)
 
     def _redraw_times(self) -> None:
@@ -349,7 +349,7 @@ class NowScreen(BusScreen):
         self.say(await self._ending(entry), is_error=True)
 
     def action_attach(self) -> None:
-        """Give the terminal to the agent of the entry."""
+        """Attach the terminal to the agent of the entry."""
         if (action := self._action("attach")) is not None and self.ui.may_act():
             self.ui.run_in_terminal(action.command)
 
@@ -384,6 +384,7 @@ class NowScreen(BusScreen):
         if not is_agreed:
             return
         result = await self.ui.run_pal(argv)
+        # Another view may have settled it after the question. Its outcome explains the refusal.
         if not result.is_done and entry.seq and self._has_ended(entry):
             why = f"{result.sentence.partition(';')[0]}: {await self._ending(entry)}"
             self.say(f"{pal_line(argv[:3])}: {why}", is_error=True)

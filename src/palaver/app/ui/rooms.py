@@ -82,7 +82,7 @@ def room_line(row: RoomRow, look: Look, width: int, now_ms: int) -> Content:
 
 
 def member_line(member: RoomMember, look: Look, width: int) -> Content:
-    """Return a member in one line: what it does in the room, and its state."""
+    """Return a member in one line: its part in the room, and its state."""
     notes = [(member.state or "here") if member.is_present else "away"]
     if member.is_owner:
         notes.insert(0, "has the stick")
@@ -115,7 +115,7 @@ class RoomLines:
 
     def row(self, index: int, width: int) -> Content | None:
         """Return a line."""
-        if index == 1:
+        if index == 1:  # not with the other lines: its time runs down
             turn = f", turn {self.page.turn}" if self.page.turn else ""
             return Content(f"{stick_text(self.page.row, self._look, self._now_ms())}{turn}").truncate(width)
         if index < len(self._head):
@@ -330,7 +330,7 @@ class RoomsScreen(BusScreen):
         self.set_class(event.size.width < NARROW, "-narrow")
 
     def _tick(self) -> None:
-        """Draw the times that run down. Nothing is drawn if there are none."""
+        """Draw the times that run down. Without such a time nothing is drawn."""
         if not self.store.at and any(map(is_running, self.room_rows.rooms)):
             self.rooms.refresh()
             self.query_one("#room", RowList).refresh()
@@ -341,6 +341,7 @@ class RoomsScreen(BusScreen):
             page = await self.ui.ask(AskRooms(), RoomsPage)
             self.room_rows.replace(page.rows)
             self.rooms.refresh_rows()
+            # In the past the opened room may not exist yet.
             if self._room not in {row.id for row in page.rows}:
                 self._room = self.rooms.cursor_key
             if self._room:

@@ -139,6 +139,7 @@ class AgentOrder:
     def depth(self, name: str) -> int:
         """Return how many levels below a listed agent this one is."""
         depth, row = 0, self._agents.get(name)
+        # With a limit, so that parents in a circle do no harm.
         while row is not None and row.parent and depth < _DEEPEST and not self.words:
             row = self._agents.get(row.parent)
             depth += row is not None
@@ -278,7 +279,7 @@ class Store:
             self.is_away, self.upgraded = True, record.upgraded
 
     def add_agents(self, page: AgentsPage) -> None:
-        """Add a page of agents that the snapshot left out. The last page removes agents that are no more."""
+        """Add a page of agents that the snapshot left out. The last page removes agents that no page had."""
         for row in page.rows:
             self._put_agent(row)
             self._unsure.discard(row.name)
@@ -341,6 +342,8 @@ class Store:
         self.seq, self.epoch, self.me, self.now = snapshot.seq, snapshot.epoch, snapshot.me, snapshot.now
         self.counts, self.agents_total = snapshot.counts, snapshot.agents_total
         self.is_away, self.has_snapshot = False, True
+        # A snapshot has only some of many agents. The others stay until the last page, so that the list does
+        # not become short for a moment after each reconnect.
         self._unsure = set(self.agents)
         for row in snapshot.agents:
             # After a restart these rows count, whatever the seq of the rows before.
@@ -377,6 +380,7 @@ class Store:
 
     def _put_agent(self, row: AgentRow) -> None:
         before = self.agents.get(row.name)
+        # A page may be older than a change that came during the question.
         if before is not None and before.seq > row.seq:
             return
         self.agents[row.name] = row

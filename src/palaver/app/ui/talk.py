@@ -104,7 +104,7 @@ class TalkRows:
 
     def take(self, question: AskConversations, page: ConversationsPage) -> None:
         """Add a page."""
-        if question.find != self.find_text:
+        if question.find != self.find_text:  # the answer to an earlier search
             return
         self._is_asking = False
         self._has_more = page.has_more and bool(page.rows)
@@ -133,10 +133,11 @@ def draft_for(row: ConversationRow, me: str) -> OutgoingText:
 
 
 def reply_to(row: MessageRow, me: str) -> OutgoingText:
-    """Return a reply to a message: to its sender, or to the recipients of one's own message."""
+    """Return a reply to a message: to its sender, or if the person wrote it, to its recipients."""
     if row.sender == me:
         targets = row.to
     else:
+        # A message of the bus itself has no sender that could read a reply.
         targets = () if is_system_name(row.sender) else (f"@{row.sender.removeprefix('@')}",)
     quote = row.text.strip().partition("\n")[0]
     return OutgoingText(targets=targets, room=row.room, thread=row.thread, reply_to=row.seq, quote=quote)
@@ -146,7 +147,7 @@ class TargetSuggester(Suggester):
     """Completes the last word of a line to the name of an agent, a group or a room."""
 
     def __init__(self, words: Callable[[], Iterable[str]]) -> None:
-        super().__init__(use_cache=False)
+        super().__init__(use_cache=False)  # agents join and leave
         self._words = words
 
     async def get_suggestion(self, value: str) -> str | None:
