@@ -92,6 +92,7 @@ class OutLine:
 def targets_of(event: Event, order: BridgeOrder, now_ms: int) -> list[str]:
     """Return the channels and nicks that an event is for, each once; empty for most events."""
     message = event.body
+    # Lines of any network stay here: two bridges could pass them to each other without end.
     if not isinstance(message, MessageSent) or event.sender.startswith(f"{IRC}/"):
         return []
     is_hidden = message.sender_kind == SYSTEM or message.held or message.raw is not None or message.bare
@@ -400,6 +401,7 @@ class IrcLink:
         except (OSError, UnicodeError) as error:
             raise LinkLost(f"cannot connect: {error}") from error
         self._reading = self._loop.create_task(self._read(reader))
+        # First: it keeps the server from finishing the login before CAP END, which follows SASL.
         if self._sasl is not None:
             self._write("CAP", "REQ", "sasl")
         self._write("NICK", self._choice.nick)
@@ -701,7 +703,7 @@ class IrcBridge:
                 await link.open()
                 backoff.reset()
                 self._main = link
-                self._closed.clear()
+                self._closed.clear()  # the network may accept their connections by now
                 self._is_up.set()
                 channels = ", ".join(self._order.channels)
                 self._say_so(
@@ -768,6 +770,7 @@ class IrcBridge:
                 at += 1
                 if at <= done:
                     continue
+                # A refused line counts as sent: it would be refused again, and would stop all later ones.
                 refusal = await self._say(event, line) or refusal
                 count += 1
                 before = self._position.seq
@@ -786,7 +789,7 @@ class IrcBridge:
         if is_channel_name(target):
             is_here = target in map(fold, self._order.channels)
             return "" if is_here else f"the bridge is not in {target}; start it with --channel {target}"
-        if is_service(target):
+        if is_service(target):  # an agent must not use the account of the bridge
             return "it belongs to the services of the network"
         if target not in self._known:
             path = external_sender(self._order.network, target)
@@ -850,6 +853,7 @@ class IrcBridge:
         try:
             self._incoming.put_nowait((link, op))
         except asyncio.QueueFull:
+            # Waiting here would also delay PING and PONG, and the server would end the connection.
             self._dropped += 1
             if self._dropped == 1 or self._dropped % _LIMIT_INCOMING == 0:
                 self._say_so(

@@ -324,6 +324,7 @@ class HookHandler:
         if status is not None:
             conversation.newest = status  # before the lock: hooks that wait for it then skip older ones
         async with conversation.writing:
+            # Before everything else: until then these messages can go over no other lane.
             if answer.offer is not None and not has_left:
                 await conversation.not_given(answer.offer)
             if not has_left:

@@ -500,6 +500,7 @@ class Companions:
         if len(chain) < 2:
             raise BadRequest("the calling process is not visible to the daemon, so it cannot be a companion")
         _check_own(chain, op)
+        # Before the session joins: a second companion is refused, and must change nothing.
         self._services.agents.companions.take(op.harness, op.session, chain[0])
         agent = self._seated(op) or await self._join_session(op)
         assert agent.seat is not None  # both branches set a seat

@@ -100,6 +100,7 @@ class ToolCalls:
             return caller
 
         asked = ToolRequest(tool=op.tool, arguments=op.arguments, who=who, cwd=op.cwd, key=_key_of(op))
+        # Not cancelled with the connection: a call that changes something is finished once it has begun.
         if op.tool not in _WAITING:
             return await run_tool(self._services, TOOLS, asked)
         return await self._waiting.run(lambda: run_tool(self._services, TOOLS, asked))
@@ -725,6 +726,7 @@ class LinesConnection(asyncio.Protocol):
         try:
             await self._session.serve(ops, self._answer)
         finally:
+            # Also after a bug: otherwise the later requests would wait without an end.
             self._running -= len(ops)
             if isinstance(ops[0], _IN_ORDER):
                 self._is_held_up = False

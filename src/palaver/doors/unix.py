@@ -361,7 +361,8 @@ class UnixDoor:
     def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""
         self._listener = SocketListener(bind_socket(self._path), _BACKLOG, self._accepted)
-        self._file = file_id(self._path)  # Last: if this fails, `look_after` tries again.
+        # Last, so that `look_after` tries again if this fails.
+        self._file = file_id(self._path)
 
     def look_after(self) -> None:
         """Listen on a new socket file if ours was removed or replaced. Open connections stay."""
@@ -395,6 +396,7 @@ class UnixDoor:
         programs do.
         """
         self._nobody_left.clear()
+        # First a request to all of them, then one wait: the grace is not spent on each.
         for connection in list(self._connections):
             if isinstance(connection, LinesConnection):
                 connection.finish()

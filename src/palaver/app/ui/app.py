@@ -713,7 +713,7 @@ class PalaverApp(App[int]):
     def run_in_terminal(self, argv: Sequence[str], cwd: str | None = None) -> None:
         """Let a command use the terminal, wait for its end, and draw the screen again.
 
-        Nothing else runs in the meantime, because the command is awaited in this thread. Changes of the bus are
+        Nothing else runs in the meantime, because this thread waits for the command. Changes of the bus are
         drawn afterwards.
         """
         if not self.may_act():

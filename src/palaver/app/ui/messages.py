@@ -398,7 +398,7 @@ class MessageLines:
         self.rows[:0] = new
         self._lines[:0] = [self._laid(row) for row in new]
         self.has_older = has_older
-        if len(self.rows) > LIMIT_LOADED:
+        if len(self.rows) > LIMIT_LOADED:  # the person reads at the other end
             del self.rows[LIMIT_LOADED:], self._lines[LIMIT_LOADED:]
             self.has_newer = True
         self._count()

@@ -219,6 +219,7 @@ def main(home: str, words: list[str], environ: MutableMapping[str, str]) -> int:
     if "--plain" in words or not _has_screen(environ):
         return _run_in_lines(home, room, environ)
     gc.disable()
+    # Before the imports below: Textual reads these variables once, when it is imported.
     environ["TEXTUAL_FPS"] = _FRAMES
     environ["TEXTUAL_ANIMATIONS"] = "none"
     if environ.get("NO_COLOR") == "":
@@ -270,7 +271,10 @@ def _has_screen(environ: Mapping[str, str]) -> bool:
 
 
 def _draw_on_the_terminal() -> int | None:
-    """Textual draws on standard error. If that is not the terminal, put standard output there for now."""
+    """Put standard output in the place of standard error, on which Textual draws, if only it is the terminal.
+
+    Return a copy of standard error to restore later, or None if nothing was changed.
+    """
     if sys.stderr is not None and sys.stderr.isatty():
         return None
     with suppress(OSError):

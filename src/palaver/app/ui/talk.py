@@ -413,6 +413,7 @@ class ChatComposer(MessageComposer):
 
     TYPING_KEYS = ""
     DEFAULT_CSS = "ChatComposer { display: block; padding: 0; }"
+    # With priority: the editor of the text uses these keys itself.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "earlier(-1)", show=False, priority=True),
         Binding("down", "earlier(1)", show=False, priority=True),

@@ -799,6 +799,7 @@ class _Connection:
         clock = self.door.services.clock
         if time_ms:
             while (left_ms := time_ms - clock.now_ms()) > 0:  # noqa: ASYNC110 - it waits for a time
+                # Looked at each hour, because the clock can be set while this sleeps.
                 await asyncio.sleep(min(left_ms / 1000, 3600))
             check()
 
@@ -852,6 +853,7 @@ class _Connection:
         if self._is_ended or (listen.after is None and listen.mailbox in self._cursors):
             return
         last = self.door.services.queries.last()
+        # With a seq of the future, new messages would be skipped until the log has reached it.
         cursor = _Cursor(last if listen.after is None else min(listen.after, last))
         self._cursors[listen.mailbox] = cursor
         self.door.listeners.add(listen.mailbox, self)
@@ -894,6 +896,7 @@ class _Connection:
     def _put(self, frame: _Outgoing) -> None:
         if self._is_ended:
             return
+        # Accepted first and judged later, so that even the largest frame can be sent alone.
         self._waiting.append(frame)
         self._waiting_bytes += frame.size_bytes
         self._has_frames.set()

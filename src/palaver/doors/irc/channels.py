@@ -221,7 +221,7 @@ class Hub:
         was_there = self.user(client.nick) is not None
         self._at.setdefault(folded, []).append(client)
         if is_first:
-            self._begin()
+            self._begin()  # before `greet`, which counts the users
         greet()
         for channel in others[0].joined.values() if others else ():
             self._enter(client, channel)
@@ -413,6 +413,7 @@ class Hub:
 
     def _read_bus(self) -> None:
         rows = self.services.queries.rows
+        # A registered person is not listed as an agent, only by a connected client.
         agents = (one for one in read_agents(rows) if not one.left and one.role != GUEST_ROLE)
         self._agents = {fold(nick_of(one.name)): one for one in agents}
         self._rooms = {}

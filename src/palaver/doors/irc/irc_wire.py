@@ -193,6 +193,7 @@ def fit_line(line: Line) -> Line:
         return line
     params = list(line.params)
     at = max(range(len(params)), key=lambda index: len(params[index].encode()))
+    # One cut is enough: a reply repeats at most one parameter that can be long.
     params[at] = cut_text(params[at], len(params[at].encode()) - over_bytes)
     return replace(line, params=tuple(params))
 

@@ -498,7 +498,7 @@ class Shown:
         for event in events:
             try:
                 self._show(event)
-            except Exception:  # one event must not stop the others, nor the log
+            except Exception:  # one event must not stop the others, nor the log, which calls this
                 _logger.exception("#%d could not be shown on IRC", event.seq)
 
     def _show(self, event: Event) -> None:
@@ -674,6 +674,7 @@ class _IrcMailbox:
             for event in events:
                 self._shown.deliver(event, clients)
             seqs = tuple(event.seq for event in events)
+            # One PING after all messages. Any connection of the account may confirm them: it is one mailbox.
             for client in clients:
                 client.ping(lambda client=client, seqs=seqs: self._read(client, seqs))  # type: ignore[misc]
 

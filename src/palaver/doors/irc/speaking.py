@@ -106,6 +106,7 @@ def _leading_names(text: str, directory: Directory) -> Iterator[str]:
         name = name_of(word.removeprefix("@"))
         if not _is_name(name, directory):
             near = directory.nearest(name.lower())
+            # Most likely a typing error: as a mere text the line would wake no agent.
             if separator == ":" and near and not word.startswith("@"):
                 raise UnknownRecipient({word: near})
             return
@@ -238,7 +239,7 @@ def _request(
     is_exact = at != HUMAN and "/" not in at
     return Send(
         text=text,
-        id=system_ulid(),
+        id=system_ulid(),  # chosen here: by it `Shown` finds the `Writing` of the event
         recipient=at if is_exact else "",
         to=() if is_exact else (at,),
         reply_to=reply_to,

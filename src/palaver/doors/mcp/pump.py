@@ -85,6 +85,7 @@ def quietly(load: Callable[[], _Loaded]) -> _Loaded:
         return load()
     finally:
         sys.setswitchinterval(before)
+        # Not after each call: freezing also keeps garbage in cycles that is not collected yet.
         if len(sys.modules) != known:
             gc.freeze()
         if was_collecting:
