@@ -85,7 +85,7 @@ def column_widths(width: int) -> list[int]:
     widths: list[int] = []
     room = width
     for column in COLUMNS:
-        if widths and room < column.least:
+        if widths and room < column.least:  # the name is shown in the narrowest terminal too
             break
         widths.append(min(column.least, max(room, 1)))
         room -= column.least + 1
@@ -201,7 +201,7 @@ class ColumnTitles(Widget):
 
     def on_click(self, event: events.Click) -> None:
         """Sort by the clicked column."""
-        at = 2
+        at = 2  # as in `render_line`: the list has the cursor and the mark there
         for column, wide in zip(COLUMNS, column_widths(self.size.width - 2), strict=False):
             at += wide + 1
             if event.x < at:
@@ -368,6 +368,7 @@ class AgentsScreen(AgentActions):
 
     def changed(self, record: "Record") -> None:
         """Draw the agents again."""
+        # An agent that the store has dropped must not be part of the next action.
         self._selected &= self.store.agents.keys()
         self._draw()
 
@@ -598,6 +599,7 @@ class AgentScreen(AgentActions):
         return any(self.agent in (event.sender, *event.to) for event in changes.events)
 
     def _ask_soon(self) -> None:
+        # Changes come in groups, such as a message and its receipts: one question is enough for a group.
         self._is_old = self._is_asking
         if not self._is_asking:
             self._is_asking = True
@@ -664,7 +666,7 @@ class AgentScreen(AgentActions):
         self._show_screen(result.out.rstrip("\n") if result.is_done else result.sentence)
 
     def _show_screen(self, text: str) -> None:
-        if text != self._shown_screen:
+        if text != self._shown_screen:  # read each second, but wrapped only when it has changed
             self._shown_screen = text
             self.query_one("#screen", TextRows).show_text(text, keep=True)
 
@@ -678,7 +680,7 @@ class AgentScreen(AgentActions):
 
     def action_part(self, step: int) -> None:
         """Go to the next part."""
-        if self.query_one(MessageComposer).is_open:
+        if self.query_one(MessageComposer).is_open:  # Tab completes a name there
             return
         self._show_part((self._part + step) % len(_PARTS))
 

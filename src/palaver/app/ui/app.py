@@ -445,6 +445,7 @@ class PalaverApp(App[int]):
             return None
         if key not in self._screens:
             module, name, _ = SCREENS[key]
+            # Installed below, because Textual removes any other screen as soon as it is not shown.
             self._screens[key] = getattr(importlib.import_module(f"palaver.app.ui.{module}"), name)()
             self.install_screen(self._screens[key], f"screen-{key}")
         screen = self._screens[key]
@@ -703,7 +704,7 @@ class PalaverApp(App[int]):
         self.push_screen(window, end)
         try:
             result = await running
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # of the command, by `end`
             self.say(f"ended: {pal_line(argv)}")
             return
         if window.is_attached:

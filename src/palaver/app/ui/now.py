@@ -138,7 +138,7 @@ class EntryWindow(Window):
         """Close the window and do what the key does."""
         if event.character is not None and event.character in _KEYS_OF.values():
             event.stop()
-            self.dismiss(False)
+            self.dismiss(False)  # first: the action may open a question or the composer
             screen = next(one for one in self.app.screen_stack if isinstance(one, NowScreen))
             screen.act_on(self._entry, event.character)
 
@@ -234,7 +234,7 @@ class NowScreen(BusScreen):
         detail, entry = self.query_one("#detail", TextRows), self.entry
         self.set_class(self.store.is_empty and not self.store.attention, "-hint")
         text = detail_text(entry) if entry is not None else _HINT if self.store.is_empty else ""
-        if detail.text != text:
+        if detail.text != text:  # showing it again would scroll it back to its start
             detail.show_text(text)
 
     # Actions
@@ -304,6 +304,7 @@ class NowScreen(BusScreen):
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
+        # No request ever gets this id again, so the command can only be about the shown one.
         argv = ["pal", word, page.id]
         title = f"{word} this request of {page.agent}?"
         await self._ask_and_run(entry, title, permission_text(page), argv)

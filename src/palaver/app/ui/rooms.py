@@ -45,6 +45,7 @@ _INDENT: Final = 2
 
 def time_left(until_ms: int, now_ms: int) -> str:
     """Return the time until a moment, in whole seconds: `4:58`, `1:02:03`; or for how long it is over."""
+    # Rounded up: `0:00` would be shown for a second before it is over.
     seconds = -(-(until_ms - now_ms) // 1000)
     minutes, second = divmod(abs(seconds), 60)
     hours, minute = divmod(minutes, 60)
@@ -140,7 +141,7 @@ class RoomLines:
     def update(self, page: RoomPage) -> None:
         """Show a newer state of the room."""
         self.page = page
-        width, self._width = self._width, 0
+        width, self._width = self._width, 0  # `fit` lays nothing out for the same width
         self.fit(width)
 
     def fit(self, width: int) -> None:
@@ -331,6 +332,7 @@ class RoomsScreen(BusScreen):
 
     def _tick(self) -> None:
         """Draw the times that run down. Without such a time nothing is drawn."""
+        # In the past no time runs.
         if not self.store.at and any(map(is_running, self.room_rows.rooms)):
             self.rooms.refresh()
             self.query_one("#room", RowList).refresh()

@@ -250,7 +250,7 @@ class RowList(Widget, can_focus=True):
         """Go one page up or down."""
         page = max(self.size.height - 1, 1)
         if self._has_cursor:
-            self._top += direction * page
+            self._top += direction * page  # the cursor keeps its place on the screen
             self.move_to(self._cursor + direction * page)
         else:
             self.scroll_rows(direction * page)
@@ -326,6 +326,7 @@ class RowList(Widget, can_focus=True):
         total, height = self.total, max(self.size.height, 1)
         self._cursor = max(0, min(self._cursor, total - 1))
         self._top = max(0, min(self._top, total - height))
+        # Without a cursor the person scrolls freely, except in a list that follows its end.
         if self._has_cursor or self._is_at_end:
             self._top = max(min(self._top, self._cursor), self._cursor - height + 1, 0)
         if self._source is not None and total:

@@ -54,7 +54,7 @@ class SortedKeys:
 
     def put(self, key: str, value: SortKey) -> None:
         """Add a key, or move it to where its new value belongs."""
-        placed = (value, key)
+        placed = (value, key)  # the key makes it unique, so a bisection finds exactly this entry
         known = self._values.get(key)
         if known == placed:
             return
@@ -88,6 +88,7 @@ def _state_rank(row: AgentRow) -> tuple[int, str]:
 
 
 def _room(row: AgentRow) -> str:
+    # After all names of rooms, so that agents without a room come last.
     return row.rooms[0] if row.rooms else "\uffff"
 
 
@@ -186,6 +187,7 @@ class AgentOrder:
         if row.parent:
             self._children.setdefault(row.parent, set()).add(row.name)
         self._place(row.name)
+        # The sort value of a sub-agent begins with those of its parents, so it moves with them.
         has_moved = before is None or SORTS[self.sort](before) != SORTS[self.sort](row)
         if has_moved or (before is not None and before.has_left != row.has_left):
             for name in self._below(row.name):
@@ -222,6 +224,7 @@ class AgentOrder:
         row = self._agents.get(name)
         if row is None or (row.has_left and not self.has_departed):
             return False
+        # A filter finds sub-agents also below a folded parent, which itself may not match.
         if self.words:
             return all(word in _searched(row) for word in self.words)
         depth = 0

@@ -94,6 +94,7 @@ class TalkRows:
         self.find_text = text.strip()
         self._found.clear()
         self._found_order.fill(())
+        # Without a text no question is open: `want` asks for more of the conversations that are known.
         self._has_more, self._is_asking = True, bool(self.find_text)
         if self.find_text:
             self._ask(AskConversations(find=self.find_text))
@@ -263,6 +264,7 @@ class TalkScreen(MessagesScreen):
 
     def _reopen(self) -> None:
         row = self.message
+        # After a new snapshot a reader at the end sees the newest messages; any other stays at its message.
         is_at_end = row is None or not self._lines.rows or row.seq == self._lines.rows[-1].seq
         self.show_conversation(self._opened, 0 if is_at_end or row is None else row.seq)
 
@@ -302,7 +304,7 @@ class TalkScreen(MessagesScreen):
         """Show the conversation on which the cursor rests."""
         if event.rows is not self.talks or self.has_class("-narrow") or event.key in ("", self._opened):
             return
-        if self._resting is not None:
+        if self._resting is not None:  # the cursor has moved on: the time begins again
             self._resting.stop()
         self._resting = self.set_timer(self.REST_S, self._rest)
 

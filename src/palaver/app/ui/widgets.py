@@ -415,6 +415,7 @@ class Window(ModalScreen[bool]):
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
+        # The lines of the window that are not the text: frame, title, command, keys and margins.
         edges = (2 if is_small else 8) + bool(self._line)
         for rows in self.query(TextRows):
             rows.styles.max_height = max(event.size.height - edges, 1)
@@ -788,7 +789,7 @@ class MessageComposer(Widget):
         event.stop()
         text = self.area.text.strip("\n")
         if text.strip() and not self.is_sending:
-            self.is_sending = True
+            self.is_sending = True  # until the result is known, a second Enter must not send it again
             self.post_message(self.Ready(self, self._draft.argv(text)))
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:

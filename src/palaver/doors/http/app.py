@@ -181,7 +181,7 @@ class HttpGate:
             return error_reply(403, "who_are_you", sentence)
         if token.is_persons:
             return error_reply(403, "who_are_you", FOR_IRC_ONLY)
-        scope[TOKEN] = token
+        scope[TOKEN] = token  # so that the path finds it without a second search
         if scope["method"] == "POST":
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":

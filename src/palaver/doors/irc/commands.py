@@ -741,7 +741,7 @@ class IrcSession:
             channel = self.hub.written(target)
             client.send_text("324", channel, text="+n")
             client.numeric("329", channel, str(self.hub.services.daemon.started_ms // 1000))
-        elif modes in (("b",), ("+b",)):
+        elif modes in (("b",), ("+b",)):  # a client that asks for the list of bans changes nothing
             client.numeric("368", self.hub.written(target))
         else:
             client.numeric("482", target, text="Modes are set by the bus and can only be read")
@@ -812,7 +812,7 @@ class IrcSession:
 
     def whois(self, line: Line) -> None:
         client = self.client
-        written = line.params[-1].split(",")[0]
+        written = line.params[-1].split(",")[0]  # `WHOIS SERVER NICK` is valid too
         nick = safe(written) or "*"
         user = self.hub.user(written)
         if user is None:
@@ -837,6 +837,8 @@ class IrcSession:
         self.client.numeric("306" if text else "305")
 
     def setname(self, line: Line) -> None:
+        # Not cut, although a control character becomes several visible ones: a name that is too long is
+        # refused instead.
         realname = _shown(line.params[0], len(line.params[0].encode()) * 8)
         if not realname or len(realname.encode()) > _LIMIT_REALNAME_BYTES:
             text = f"A real name has 1 to {_LIMIT_REALNAME_BYTES} bytes"

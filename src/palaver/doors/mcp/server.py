@@ -193,7 +193,7 @@ class McpSession:
         if isinstance(message, JSONRPCRequest):
             self._pass_on(self._inward(is_modern=_is_modern(message)), message)
             return
-        for inward, _ in self._loops.values():  # a notification does not name its loop
+        for inward, _ in self._loops.values():  # a notification does not say for which loop it is
             self._pass_on(inward, message)
 
     def close(self) -> None:

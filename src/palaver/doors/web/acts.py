@@ -220,6 +220,7 @@ class Acts:
             except PalaverError as error:
                 return NamedResult(name=name, is_done=False, text=str(error))
 
+        # Each name once: the second request of the same agent would have the same key.
         results = tuple(await asyncio.gather(*map(one, dict.fromkeys(names))))
         done = sum(one.is_done for one in results)
         return ActResult(text=f"{done} of {len(results)} done", results=results)

@@ -202,7 +202,8 @@ class Page:
         session: WebSession = scope[_SESSION]
         if IDLE_HEADER not in Headers(scope=scope):
             await self._sessions.use(session)
-        if not self._sessions.is_valid(session):  # It has ended while the body was read.
+        # It may have ended while the body was read, or during the await.
+        if not self._sessions.is_valid(session):
             await _send(send, _error(401, WhoAreYou(NOT_SIGNED_IN)))
             return
         if path == EVENTS:
@@ -383,6 +384,7 @@ def _refused_peer(scope: Scope) -> HttpReply | None:
 
 def _refused_fetch(headers: Headers, *, is_file: bool) -> HttpReply | None:
     """Refuse requests that a page of another site has caused, and frames."""
+    # All current browsers send these headers. For a client without them the other checks decide.
     site = headers.get("sec-fetch-site", "same-origin")
     is_frame = headers.get("sec-fetch-dest", "") in ("iframe", "frame", "embed", "object")
     if (site == "same-origin" or (site == "none" and is_file)) and not is_frame:
@@ -475,6 +477,7 @@ async def _send_file(scope: Scope, send: Send, file: _File) -> None:
     content = b"" if is_known or scope["method"] == "HEAD" else file.content
     headers = [
         (b"etag", file.tag.encode()),
+        # The browser asks each time, so that it never uses the files of an earlier version of the daemon.
         (b"cache-control", b"no-cache"),
         *SAFETY,
         *(
