@@ -92,6 +92,7 @@ class OutLine:
 def targets_of(event: Event, order: BridgeOrder, now_ms: int) -> list[str]:
     """Return the channels and nicks that an event is for, each once; empty for most events."""
     message = event.body
+    # Lines of any network stay here: two bridges could pass them to each other without end.
     if not isinstance(message, MessageSent) or event.sender.startswith(f"{IRC}/"):
         return []
     is_hidden = message.sender_kind == SYSTEM or message.held or message.raw is not None or message.bare
@@ -111,6 +112,8 @@ def _target_of(token: str, network: str) -> str:
 
 def lines_for(event: Event, target: str) -> list[OutLine]:
     """Return the lines of a message. None of them contains a control character, so none is a command."""
+    # Room for the prefix is kept also where the sender has its own connection: which one speaks can change
+    # in the middle of a message, and the stored position counts these lines.
     prefix = f"<{_one_line(event.sender)}> "
     text = _CONTROLS.sub("", clean_text(_LINE_ENDS.sub("\n", _text_of(event))).replace("\t", " "))
     room = room_for_text(_SOURCE, "PRIVMSG", target) - len(prefix.encode())
@@ -228,6 +231,7 @@ class PositionFile:
     def locked(self, network: str) -> Iterator[None]:
         """Hold the lock for the length of a block. Raises BadRequest if another process has it."""
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        # A separate file, because each write replaces that of the position: a lock would stay on the old one.
         file = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -278,6 +282,8 @@ class SaslAccount:
 def read_sasl_file(path: str) -> SaslAccount:
     """Read `ACCOUNT:PASSWORD` from a file that only its owner can read. Raises BadRequest."""
     try:
+        # Opening a named pipe would wait for its writer. The file is checked once it is open, so that no
+        # other file can take its name in between.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
@@ -395,6 +401,7 @@ class IrcLink:
         except (OSError, UnicodeError) as error:
             raise LinkLost(f"cannot connect: {error}") from error
         self._reading = self._loop.create_task(self._read(reader))
+        # First: it keeps the server from finishing the login before CAP END, which follows SASL.
         if self._sasl is not None:
             self._write("CAP", "REQ", "sasl")
         self._write("NICK", self._choice.nick)
@@ -537,6 +544,7 @@ class IrcLink:
     def _take_numeric(self, code: str, params: Sequence[str]) -> None:
         text = params[-1] if params else ""
         if code == "001" and params and not self._is_registered:
+            # A server without capabilities ignores CAP, and would let the bridge in without its account.
             if not self._has_logged_in:
                 raise WhoAreYou(_NO_SASL)
             self._is_registered = True
@@ -547,6 +555,7 @@ class IrcLink:
             self._has_logged_in = True
             self._write("CAP", "END")
         elif code in _NO_LOGIN and self._sasl is not None and not self._is_registered:
+            # Not a lost connection: further attempts with a wrong password would lock the account.
             raise WhoAreYou(f"the network refuses the account {self._sasl.account}: {text}")
         elif code in _NICK_REFUSED and not self._is_registered:
             self._choice = self._choice.after(code)
@@ -651,6 +660,7 @@ class IrcBridge:
         with self._file.locked(self._order.network):
             async with self._bus:
                 stored, last = self._file.read(), await self._last()
+                # A seq above the last one is from another log, such as the one before a restore.
                 self._position = stored if stored is not None and stored.seq <= last else Position(seq=last)
                 self._file.write(self._position)
                 try:
@@ -693,13 +703,14 @@ class IrcBridge:
                 await link.open()
                 backoff.reset()
                 self._main = link
-                self._closed.clear()
+                self._closed.clear()  # the network may accept their connections by now
                 self._is_up.set()
                 channels = ", ".join(self._order.channels)
                 self._say_so(
                     f"connected to {where} as {link.nick}, in {channels}",
                     {"event": "connected", "server": where, "nick": link.nick},
                 )
+                # Shielded: a cancelled wait would cancel the future, which `_lose` still sets.
                 reason = await asyncio.shield(link.lost)
             except LinkLost as lost:
                 reason = str(lost)
@@ -729,6 +740,7 @@ class IrcBridge:
                     await self._send(event, targets)
                     self._keep(Position(seq=event.seq))
                 else:
+                    # Not written at once: after a crash such events are only skipped again.
                     self._position = Position(seq=event.seq)
 
     async def _events(self) -> AsyncGenerator[Event, None]:
@@ -758,6 +770,7 @@ class IrcBridge:
                 at += 1
                 if at <= done:
                     continue
+                # A refused line counts as sent: it would be refused again, and would stop all later ones.
                 refusal = await self._say(event, line) or refusal
                 count += 1
                 before = self._position.seq
@@ -776,7 +789,7 @@ class IrcBridge:
         if is_channel_name(target):
             is_here = target in map(fold, self._order.channels)
             return "" if is_here else f"the bridge is not in {target}; start it with --channel {target}"
-        if is_service(target):
+        if is_service(target):  # an agent must not use the account of the bridge
             return "it belongs to the services of the network"
         if target not in self._known:
             path = external_sender(self._order.network, target)
@@ -840,6 +853,7 @@ class IrcBridge:
         try:
             self._incoming.put_nowait((link, op))
         except asyncio.QueueFull:
+            # Waiting here would also delay PING and PONG, and the server would end the connection.
             self._dropped += 1
             if self._dropped == 1 or self._dropped % _LIMIT_INCOMING == 0:
                 self._say_so(
@@ -859,6 +873,7 @@ class IrcBridge:
         if fold(nick) in own or not text:
             return None
         target = fold(line.params[0].lstrip("@+%~"))
+        # The id is chosen here, once: a request that is repeated after a lost reply is stored once.
         op = RelayOp(network=self._order.network, nick=nick, text=text, id=self._ids.next())
         if target in map(fold, self._order.channels):
             # Each connection hears the channel. One of them is enough.

@@ -38,11 +38,14 @@ class WaitingCalls:
             raise ShuttingDown(STOPS)
         asking = asyncio.current_task()
         assert asking is not None  # a coroutine runs in a task
+        # A separate task, so that `end` can cancel the wait alone: its caller continues, and still replies.
         work = asyncio.ensure_future(call())
         self._waiting.add(work)
         try:
             return await work
         except asyncio.CancelledError:
+            # Only a wait that `end` has cancelled becomes an error for the peer. A caller that was cancelled
+            # itself must not continue.
             if asking.cancelling() or not self._is_over:
                 raise
             raise ShuttingDown(STOPS) from None
@@ -87,6 +90,7 @@ class Outbox:
         self._limit_lines = limit_lines
         self._limit_bytes = limit_bytes
         self._lines: deque[bytes] = deque()
+        # Unlike `_lines`, these count the batch that `drain` is writing: it still uses memory.
         self._lines_held = 0
         self._bytes_held = 0
         self._is_closed = False
@@ -172,6 +176,7 @@ class Outbox:
             if not count:
                 if self._is_ended:
                     self.close()
+                # No await since `_lines` was read: otherwise this could hide a line that came meanwhile.
                 self._something.clear()
                 continue
             try:
@@ -183,7 +188,7 @@ class Outbox:
                 self._written(count, len(batch))
 
     def _written(self, count: int, size: int) -> None:
-        if self._is_closed:
+        if self._is_closed:  # `close` has set the counts to 0 already
             return
         self._lines_held -= count
         self._bytes_held -= size
@@ -299,6 +304,7 @@ class Names:
         raise WhoAreYou(f"this connection has not opened the name {name}: join first")
 
     def _own(self) -> Caller:
+        # Identified again for each request, because the process may have joined or left the bus since.
         self._link.caller = self._look()
         return self._link.caller
 
@@ -312,6 +318,7 @@ class Names:
         """Open a name, at most with the standing of the caller."""
         own = self._own()
         secret = op.secret or secrets.token_hex(16)
+        # Only the hash, because every agent can read the event.
         session = hashlib.sha256(secret.encode()).hexdigest()
         request = Join(
             name=op.name,
@@ -328,6 +335,7 @@ class Names:
         assert isinstance(joined, Joined)
         agent = joined.agent
         self.take(agent)
+        # Once for each name, however often it joins here: `close` counts it down once.
         if agent.name not in self._linked:
             self._linked.add(agent.name)
             self._services.callers.presence.link_opened(agent.name)
@@ -366,7 +374,7 @@ class Names:
         """Record the end of a sub-agent and return its name; empty if there was no such sub-agent."""
         check_text(op.reason, "the reason", _LIMIT_REASON_BYTES)
         parent, subagents = self._parent(op.name), self._services.agents.subagents
-        known = subagents.find(parent, op.key)
+        known = subagents.find(parent, op.key)  # before its end: an ended sub-agent is not found
         await subagents.ended(parent, op.key, op.reason)
         return "" if known is None else known.name
 

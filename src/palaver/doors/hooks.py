@@ -101,6 +101,8 @@ class Speakers:
             known = await self._subagents.begun(caller.name, key, news.agent_type)
             if known is None:
                 return None
+        # An MCP server serves the whole session, and gets only this id from the harness. It shows later
+        # which sub-agent has called a tool.
         if news.step is HookStep.CALL and news.call:
             self._subagents.calls(news.call, key)
         step = HookStep.ASIDE if news.step is HookStep.START and was_here else news.step
@@ -197,6 +199,7 @@ class HookHandler:
             dropped = conversation.context_evidence.take_dropped() if news.is_failed else frozenset()
             if is_first and conversation.may_be_delegated:
                 has_delegated = await self._has_delegated(caller.name)
+                # Another hook may have cleared it during the await. It must stay cleared.
                 conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
             if news.step is HookStep.END and not news.agent_id:
                 self._conversations.part(conversation)  # at once: the next may begin before this is stored
@@ -260,6 +263,7 @@ class HookHandler:
         queries = self._queries
         entries = [(seq, read_lane_entry(queries.rows, seq, conversation.agent)) for seq in sorted(seqs)]
         ours = [seq for seq, entry in entries if entry is not None and entry.state == State.SUBMITTED]
+        # A prompt can also quote notices to other agents, or old ones: these prove nothing.
         conversation.arrived(ours)
         cut = [event for seq in ours if seq in conversation.cut and (event := queries.event(seq))]
         return self._text(conversation.agent, cut)
@@ -281,12 +285,14 @@ class HookHandler:
     async def _mail(self, conversation: Conversation, news: HookNews, request: HookRequest) -> Offer | None:
         if news.agent_id or news.is_deaf or news.step not in _CARRIERS:
             return None
+        # This hook may be of a sub-agent that looks like the session: its model would get the messages.
         if conversation.delegated or conversation.may_be_delegated:
             return None
         if conversation.may_overlap(news):
             return None
         delivery, lane = self._delivery, conversation.lane
         if news.step is HookStep.TURN_END:
+            # Each reply with messages keeps the turn from ending. Without a limit it might never end.
             if news.stop_active or conversation.blocks >= LIMIT_BLOCKS:
                 return None
             state = AgentState.IDLE
@@ -316,8 +322,9 @@ class HookHandler:
         conversation, news = answer.conversation, answer.news
         status = _status(answer)
         if status is not None:
-            conversation.newest = status
+            conversation.newest = status  # before the lock: hooks that wait for it then skip older ones
         async with conversation.writing:
+            # Before everything else: until then these messages can go over no other lane.
             if answer.offer is not None and not has_left:
                 await conversation.not_given(answer.offer)
             if not has_left:
@@ -336,22 +343,25 @@ class HookHandler:
             self.outcomes.forget(conversation.agent, answer.proven | answer.doubtful | answer.dropped)
             if status is not None:
                 await self._say(answer.caller, conversation, status)
+            # Texts of a failed turn may be lost, so no later hook can prove them: they become unconfirmed.
             is_lost = news.is_failed and conversation.context_evidence.has_open
             if (news.step is HookStep.END or is_lost) and not news.agent_id:
                 self._conversations.part(conversation)
                 await self._conversations.finish(conversation.agent)
+            # A sub-agent that got messages with this reply continues.
             if not (news.is_over and answer.content and has_left):
                 await self.speakers.ended(answer.caller, news)
 
     async def _say(self, caller: Caller, conversation: Conversation, status: SetStatus) -> None:
         """Store the status of the agent, unless it is known already or a newer hook has replaced it."""
+        # A status with a changed file is stored even if it is old, because each edit must be in the log.
         if (status is not conversation.newest or self._is_past(conversation)) and not status.file:
             return
         # Set before it is stored: a status from the screen that follows is compared with it.
         before, conversation.reported = conversation.reported, status
         report = StatusReport(status, before, has_dialog=self._has_dialog(conversation.agent))
         written = await self._broker.submit_status(caller, status, only_if=report.is_news)
-        if written.event is None and not report.is_known:
+        if written.event is None and not report.is_known:  # late: it never became the agent's state
             conversation.reported = before
 
     def _is_past(self, conversation: Conversation) -> bool:
@@ -467,6 +477,7 @@ def hook_input(arguments: Mapping[str, object]) -> dict[str, object]:
     if of_tool:
         known = data.get("tool_input")
         data["tool_input"] = {**(known if isinstance(known, Mapping) else {}), **of_tool}
+    # A harness that fills in single values writes each of them as a text.
     if isinstance(value := given.get("stop_hook_active"), str):
         given["stop_hook_active"] = value.lower() == "true"
     return {**data, **given}
@@ -681,7 +692,7 @@ class HookAsking:
 
 MAGIC: Final = b"PALH"
 KEEP_S: Final = 5.0
-"""Seconds between two W frames while a person is asked."""
+"""Seconds between two W frames while a person is asked. Several of them may be late within `_LIMIT_S`."""
 _LIMIT_S: Final = 20
 """Seconds in a W frame: a client that receives nothing for this time ends."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -760,7 +771,7 @@ class HookConnection(asyncio.Protocol):
         if pending is None:
             return b""
         self._pending = pending
-        if self._is_lost:
+        if self._is_lost:  # during `open`, when `connection_lost` did not know the request yet
             pending.leave()
         blocked = self._settle(has_left=True)  # Report at once that the agent is blocked.
         keeping = self._tasks.create_task(self._keep_waiting())

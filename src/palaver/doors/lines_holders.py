@@ -160,6 +160,7 @@ class ScreenReports:
 
     async def _say(self, known: Agent, status: SetStatus, drawn_ms: int) -> None:
         rest_ms = drawn_ms - self._services.clock.now_ms()
+        # At most the whole time, because the clock may have been set back meanwhile.
         await asyncio.sleep(min(max(rest_ms, 0), _DRAWING_MS) / 1000)
         if self._has_dialog(known.name):
             return
@@ -237,6 +238,7 @@ class Lanes:
             wakes_idle=op.wakes_idle,
             remembers=op.remembers,
         )
+        # Parsed before the lane is opened, because a refused request must leave no open lane.
         recovered = [(outcome, _parse_answer(outcome.answer)) for outcome in op.outcomes]
         number = next(self._numbers)
 
@@ -347,6 +349,8 @@ class Holding:
         chain = self._see()
         if not chain:
             raise BadRequest("the calling process is not visible to the daemon, so it cannot hold an agent")
+        # A holder chooses the secret itself and sends it with its ticket. So it can repeat a request whose
+        # reply was lost: the ticket is used up then, but the secret shows that it holds the agent.
         secret = op.secret or secrets.token_hex(16)
         holder = hashlib.sha256(secret.encode()).hexdigest()
         known = self._known(op, holder) if op.secret else None
@@ -397,7 +401,7 @@ class Holding:
         )
         try:
             return await self._join(ticket.by, request)
-        except PalaverError:
+        except PalaverError:  # the holder may try again, for example when the disk has room again
             self._services.callers.tickets.give_back(op.ticket, ticket)
             raise
 
@@ -496,6 +500,7 @@ class Companions:
         if len(chain) < 2:
             raise BadRequest("the calling process is not visible to the daemon, so it cannot be a companion")
         _check_own(chain, op)
+        # Before the session joins: a second companion is refused, and must change nothing.
         self._services.agents.companions.take(op.harness, op.session, chain[0])
         agent = self._seated(op) or await self._join_session(op)
         assert agent.seat is not None  # both branches set a seat
@@ -637,7 +642,7 @@ async def take_up_reports(services: Services) -> None:
         try:
             report = msgspec.json.decode(_read_report(path), type=ExitReport)
             await _take_up(services, report)
-        except Unavailable:
+        except Unavailable:  # such as a full disk: the next start takes it up
             continue
         except (PalaverError, OSError, ValueError) as error:  # msgspec raises a ValueError
             _logger.info("the report %s is invalid: %s", path.name, error)
@@ -646,6 +651,7 @@ async def take_up_reports(services: Services) -> None:
 
 def _read_report(path: Path) -> bytes:
     with path.open("rb") as file:
+        # A longer file is cut, and then is no valid JSON. It must not fill the memory.
         return file.read(_LIMIT_REPORT_BYTES)
 
 

@@ -100,6 +100,7 @@ class ToolCalls:
             return caller
 
         asked = ToolRequest(tool=op.tool, arguments=op.arguments, who=who, cwd=op.cwd, key=_key_of(op))
+        # Not cancelled with the connection: a call that changes something is finished once it has begun.
         if op.tool not in _WAITING:
             return await run_tool(self._services, TOOLS, asked)
         return await self._waiting.run(lambda: run_tool(self._services, TOOLS, asked))
@@ -269,6 +270,7 @@ class LineSession:
 
     async def _sent_all(self, ops: Sequence[program.SendOp | program.RouteOp]) -> Sequence[object]:
         """Submit messages that arrived together. They share one commit; each has its own outcome."""
+        # A caller that cannot be identified must not keep the others from sending.
         callers = {name: self._find_caller(name) for name in {op.name for op in ops}}
         requests = [_request_of(callers[op.name], op) for op in ops]
         good = [one for one in requests if not isinstance(one, PalaverError)]
@@ -328,7 +330,7 @@ class LineSession:
         """Put a line into the outbox, and wait while it is full. A slow peer delays only its own pushes."""
         while not self._link.outbox.offer(line):
             if not await self._link.outbox.wait_for_room():
-                raise asyncio.CancelledError
+                raise asyncio.CancelledError  # the peer has disconnected: end this task without an error
 
     async def _events(self, op: program.EventsOp) -> object:
         query = Query(
@@ -341,7 +343,7 @@ class LineSession:
             last=op.last,
             search=op.search,
             limit=max(1, min(op.limit, _LIMIT_EVENTS)),
-            with_imported=not op.follow,
+            with_imported=not op.follow,  # a follower may act on events, and these are only history
         )
         if op.follow:
             if op.search:
@@ -350,6 +352,7 @@ class LineSession:
             return {"following": op.req}
         events = await self._services.queries.read(query)
         is_backwards = op.last is not None
+        # From the end that was asked for: if not all events fit into the reply, the others are left out.
         lines = await asyncio.to_thread(_fitting, events[::-1] if is_backwards else events)
         if is_backwards:
             lines.reverse()
@@ -395,6 +398,7 @@ class LineSession:
         try:
             return await task
         except asyncio.CancelledError:
+            # Only the inner task was cancelled, so this request still gets a reply.
             if self._past is not task:
                 raise TooSlow("a newer question about the past has replaced this one") from None
             task.cancel()
@@ -673,7 +677,7 @@ class LinesConnection(asyncio.Protocol):
         if self._has_hung_up():
             self._session.hang_up()
         self._advance()
-        return True
+        return True  # keep the connection: the replies are still to be written
 
     def _has_hung_up(self) -> bool:
         """Return whether the peer has closed both directions; the end of its input looks the same."""
@@ -722,6 +726,7 @@ class LinesConnection(asyncio.Protocol):
         try:
             await self._session.serve(ops, self._answer)
         finally:
+            # Also after a bug: otherwise the later requests would wait without an end.
             self._running -= len(ops)
             if isinstance(ops[0], _IN_ORDER):
                 self._is_held_up = False
@@ -740,6 +745,7 @@ class LinesConnection(asyncio.Protocol):
 
     def _answer(self, line: bytes) -> None:
         """Queue a reply. Replies are never dropped: while the outbox is full, nothing more is read."""
+        # Not directly while others are in the overflow: a reply must not overtake them.
         if self._overflow or not self._link.outbox.offer(line):
             self._overflow.append(line)
             if len(self._overflow) == 1:
@@ -750,7 +756,7 @@ class LinesConnection(asyncio.Protocol):
         while self._overflow and await self._link.outbox.wait_for_room():
             while self._overflow and self._link.outbox.offer(self._overflow[0]):
                 self._overflow.popleft()
-        self._overflow.clear()
+        self._overflow.clear()  # something is left only if the peer has disconnected
         self._advance()
 
     async def _write_out(self) -> None:

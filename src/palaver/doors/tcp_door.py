@@ -1,4 +1,4 @@
-"""What the TCP doors share: addresses and host names, and how a door opens, moves and closes."""
+"""The common parts of the TCP doors: addresses and host names, and how a door opens, moves and closes."""
 
 import asyncio
 import errno
@@ -108,13 +108,14 @@ def is_allowed_host(header: str, names: Iterable[str]) -> bool:
 def is_allowed_origin(header: str, host: str, names: Iterable[str]) -> bool:
     """Return whether an Origin header names this door: the same host and port as the Host header."""
     scheme, _, endpoint = header.partition("://")
+    # With the port, because another program on this machine can serve a page too.
     return scheme in ("http", "https") and endpoint.lower() == host.lower() and _name_of(header) in names
 
 
 def _name_of(url: str) -> str:
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
+        host, _ = parts.hostname or "", parts.port  # `port` raises ValueError if it is not a number
     except ValueError:
         return ""
     if parts.path or parts.query or parts.fragment or "@" in parts.netloc:
@@ -210,6 +211,7 @@ class TcpDoor(ABC):
             await self._shut()
 
     async def _listen(self, services: "Services", settings: Settings, wanted: Address) -> None:
+        # Before the old server stops, so that a failure leaves it open.
         start = await self._prepare(wanted, settings)
         try:
             listener = await asyncio.to_thread(_bind, wanted)
@@ -217,7 +219,8 @@ class TcpDoor(ABC):
             is_own = self._address is not None and wanted.port == self._address.port
             if not is_own or error.errno != errno.EADDRINUSE:
                 raise
-            await self._shut()  # its own listener may be in the way
+            # Only the host changes, such as to 0.0.0.0: the door's own listener is in the way.
+            await self._shut()
             listener = await asyncio.to_thread(_bind, wanted)
         await self._shut()
         address = Address(wanted.host, listener.getsockname()[1])

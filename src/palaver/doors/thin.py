@@ -76,6 +76,7 @@ class Output:
         if self._writes <= self._writes_flushed_before:
             return
         token = token or b"+%d" % self._writes
+        # Without data there is one empty frame, which carries the token.
         for start in range(0, len(data), _LIMIT_PIECE_BYTES) or (0,):
             end = start + _LIMIT_PIECE_BYTES
             is_last = end >= len(data)
@@ -102,6 +103,7 @@ class Output:
         self._go = _ignore
 
     async def _put(self, data: bytes, token: bytes, flushed: Callable[[], None] | None) -> None:
+        # A frame over the window goes out alone; otherwise it could never be sent.
         while self._bytes_in_flight and self._bytes_in_flight + len(data) > WINDOW_BYTES:
             await self._change()
         self._number += 1
@@ -111,7 +113,7 @@ class Output:
 
     async def _change(self) -> None:
         self._changed.clear()
-        self._go()
+        self._go()  # the client acknowledges only frames that have left
         await self._changed.wait()
 
 
@@ -143,7 +145,7 @@ class _Incoming:
 
     @property
     def label(self) -> str:
-        """What could not be read, for an error."""
+        """The name of the content, for an error."""
         return self.what if self.what == _STDIN else f"file {self.what}"
 
     def end(self, refusal: RequestError | None = None) -> None:
@@ -201,7 +203,7 @@ class ArgvConnection(asyncio.Protocol):
             self.exit(1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
+        self.is_lost = True  # before the task is cancelled: `_serve` looks at it
         self.output.end()
         self.peer.close()
         self._ended(self)
@@ -239,6 +241,7 @@ class ArgvConnection(asyncio.Protocol):
             if status is not None:
                 self.exit(status)
             elif not self.is_lost and not self._is_let_go:
+                # Also after a bug: a client without an end would wait for more frames.
                 self.write_error("pal: an internal error in the daemon; see daemon.log in its home\n")
                 self.exit(1)
 
@@ -302,6 +305,7 @@ class ArgvConnection(asyncio.Protocol):
         except asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None
+            # The cancellation by the signal is taken back. One for another reason still counts.
             if not self.is_asked_to_end or task.uncancel() > 0:
                 raise  # the client has disconnected, or the daemon stops
         finally:
@@ -323,7 +327,7 @@ class ArgvConnection(asyncio.Protocol):
         if self._can_be_patient:
             self._can_be_patient = False  # The frame is sent once.
             self._send(frame(b"W"))
-        if self._part is not None:
+        if self._part is not None:  # the daemon stops already, and has waited for this
             self._part()
         try:
             yield
@@ -381,6 +385,7 @@ class ArgvConnection(asyncio.Protocol):
 
     def _on_content(self, incoming: _Incoming, kind: bytes, data: bytes) -> None:
         if kind == b"D":
+            # Checked before the piece is added: the last piece may exceed the limit, so that this is known.
             if len(incoming.content) > incoming.limit_bytes:
                 raise BadRequest("the client sent more than was requested")
             incoming.content += data
@@ -416,6 +421,6 @@ class ArgvConnection(asyncio.Protocol):
             os.sched_yield()
 
     def _close(self) -> None:
-        self._go()
+        self._go()  # a closing transport accepts nothing more
         if self._transport is not None:
             self._transport.close()

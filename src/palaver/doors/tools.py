@@ -410,6 +410,7 @@ _WANTED: Final[Mapping[Kind, str]] = {
     "value": "a JSON value",
 }
 _LIMIT_NUMBER: Final = 2**53
+"""Many programs read JSON numbers as doubles, in which larger whole numbers are not exact."""
 
 
 def checked_arguments(tool: Tool, given: Mapping[str, object] | None) -> dict[str, object]:
@@ -443,6 +444,7 @@ def _fits(kind: Kind, value: object) -> bool:
         # The implementation checks an empty list: its meaning depends on the parameter.
         return _is_text(value) or (isinstance(value, list) and all(map(_is_text, value)))
     if kind == "number":
+        # Not `isinstance`: a bool is an int too.
         return type(value) is int and -_LIMIT_NUMBER < value < _LIMIT_NUMBER
     if kind == "flag":
         return isinstance(value, bool)
@@ -625,6 +627,7 @@ async def run_tool(services: Services, offered: tuple[Tool, ...], asked: ToolReq
 
 async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, object]:
     arguments = checked_arguments(tool, asked.arguments)
+    # Here, because only the door knows the caller's directory.
     if "context_path" in arguments:
         arguments["context_path"] = _absolute(str(arguments["context_path"]), asked.cwd)
     if tool.name == "join_path":
@@ -659,7 +662,7 @@ def _waiting(services: Services, asked: ToolRequest, arguments: Mapping[str, obj
     """Return how long a call may wait and, for a repeated one, the last seq when it first started."""
     wait_ms = arguments.get("max_wait_ms", WAIT_MS)
     assert isinstance(wait_ms, int)  # its parameter is a number
-    if asked.on_wait is None:
+    if asked.on_wait is None:  # this call ends with its daemon, so its wait is not recorded
         return {"max_wait_ms": wait_ms}
     now_ms, limit_ms = services.clock.now_ms(), min(wait_ms, LIMIT_WAIT_MS)
     wait = asked.waited or ToolWait(until_ms=now_ms + limit_ms, place=services.queries.last())
@@ -678,6 +681,7 @@ async def _send(
     to = arguments.get("to", [])
     words = [to] if isinstance(to, str) else to
     assert isinstance(words, list)
+    # An empty value would count as a missing one, and the message would go to others than the model meant.
     for name in ("to", "thread"):
         if name in arguments and not arguments[name]:
             raise BadRequest(f"{name} is empty: leave it out, or give it a value. Nothing was sent")

@@ -53,6 +53,7 @@ from palaver.services.services import Services
 _READ_BYTES: Final = 256 * 1024
 _HIGH_WATER_BYTES: Final = 64 * 1024
 _TURNS_BEFORE_READ: Final = 1
+"""Turns of the loop from `begin`, which has the reason, to the first read, in addition to its own turn."""
 _MOST_AT_ONCE: Final = 64
 """Connections that are accepted in one turn of the loop. Other callers wait for about a millisecond then."""
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -181,6 +182,7 @@ class SocketTransport(asyncio.Transport):
             if data:
                 self._protocol.data_received(data)
             elif self._protocol.eof_received():
+                # The protocol still writes. A socket at its end stays readable, so the loop would spin.
                 self._has_ended = True
                 self._read_or_not()
             else:
@@ -212,7 +214,7 @@ class SocketTransport(asyncio.Transport):
         """Write now what the socket takes, and the rest later; nothing after the connection was lost."""
         if self._is_lost or not data:
             return
-        if not self._unwritten:
+        if not self._unwritten:  # otherwise these bytes would overtake those that wait
             try:
                 data = data[self._socket.send(data) :]
             except (BlockingIOError, InterruptedError):
@@ -236,9 +238,11 @@ class SocketTransport(asyncio.Transport):
         except OSError as error:
             self._lose(error)
             return
+        # Well below the limit, so that a protocol is not paused again by its next write.
         if self._is_write_paused and len(self._unwritten) <= self._high_bytes // 4:
             self._is_write_paused = False
-            self._protocol.resume_writing()  # May write more.
+            self._protocol.resume_writing()
+        # Looked at again, because the protocol may have written more in this call.
         if not self._unwritten:
             self._loop.remove_writer(self._descriptor)
             if self._is_closing:
@@ -268,7 +272,7 @@ class SocketTransport(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Read nothing more, write what waits, then close."""
+        """Read nothing more, write the waiting bytes, then close."""
         if not self._is_closing:
             self._is_closing = True
             self._read_or_not()
@@ -276,7 +280,7 @@ class SocketTransport(asyncio.Transport):
                 self._lose(None)
 
     def abort(self) -> None:
-        """Close now, and drop what waits to be written."""
+        """Close now, and drop the bytes that are not written yet."""
         self._lose(None)
 
     def _fail(self, error: Exception) -> None:
@@ -359,7 +363,8 @@ class UnixDoor:
     def open(self) -> None:
         """Start to listen. Replace a socket file that a crashed daemon left."""
         self._listener = SocketListener(bind_socket(self._path), _BACKLOG, self._accepted)
-        self._file = file_id(self._path)  # Last: if this fails, `look_after` tries again.
+        # Last, so that `look_after` tries again if this fails.
+        self._file = file_id(self._path)
 
     def look_after(self) -> None:
         """Listen on a new socket file if ours was removed or replaced. Open connections stay."""
@@ -393,6 +398,7 @@ class UnixDoor:
         programs do.
         """
         self._nobody_left.clear()
+        # First a request to all of them, then one wait: the grace is not spent on each.
         for connection in list(self._connections):
             if isinstance(connection, LinesConnection):
                 connection.finish()
@@ -448,6 +454,7 @@ class UnixDoor:
             if known is None or known.turn or seen != self._seats_changed:
                 seen = self._seats_changed
                 chain = peer.chain(self._services.callers.seats.is_anchor)
+                # Otherwise the empty chain of a closed peer would make this caller a script.
                 if peer.is_closed:
                     raise WhoAreYou("the calling connection has ended")
                 marks = self._identifier.environments.look(chain[0]).marks if chain else {}
@@ -589,7 +596,7 @@ def bind_socket(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         at_short_path(path, listener.bind)
-        path.chmod(0o600)
+        path.chmod(0o600)  # in time: no client can connect before `listen`
     except OSError:
         listener.close()
         raise
@@ -690,11 +697,12 @@ class AdoptedDoor:
             with peer_of(passed) as peer:
                 peer.check_user()
                 line = await _read_request(passed)
+                # The peer was pinned before the read, so its pid cannot be that of another process by now.
                 caller = self._who(peer)
             if not line:
                 return ok_line(replied=True)  # the client hung up without a request
             request = forwarded_request_from_json(line)
-            if request.type != "send":
+            if request.type != "send":  # The holder serves the others itself, on the same connection.
                 who = {"name": caller.name, "standing": caller.standing.word, "kind": caller.kind}
                 return ok_line(**who, request=msgspec.Raw(line))
             reply = await self._sent(caller, asked.name, request)
@@ -752,6 +760,7 @@ class _Received:
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 found = array.array("i")
+                # Data that the system has cut may end in the middle of a number.
                 found.frombytes(data[: len(data) - len(data) % found.itemsize])
                 self._descriptors.extend(found)
         self.is_cut = self.is_cut or bool(flags & socket.MSG_CTRUNC)
@@ -797,7 +806,10 @@ async def _read_request(passed: socket.socket) -> bytes:
         async with asyncio.timeout(_LIMIT_S):
             while True:
                 await _readable(passed)
+                # MSG_DONTWAIT instead of `setblocking`: the mode belongs to the connection, so the holder,
+                # which has it open too, would get it as well.
                 with suppress(BlockingIOError):
+                    # First without taking anything: the bytes after an `attach` request are the holder's.
                     data = passed.recv(_PIECE_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
                     found = reader.feed(data)
                     rest = b"" if found is None else found[1]
@@ -838,6 +850,7 @@ async def _readable(connection: socket.socket) -> None:
 def _socket_of(descriptor: int) -> socket.socket:
     """Return a Unix stream socket for a copy of the descriptor, or refuse it. The caller closes the copy."""
     try:
+        # A socket object owns its descriptor, and `_Received` closes the received one.
         copy = os.dup(descriptor)
     except OSError as error:
         raise Unavailable("there are no descriptors left") from error

@@ -85,7 +85,7 @@ def column_widths(width: int) -> list[int]:
     widths: list[int] = []
     room = width
     for column in COLUMNS:
-        if widths and room < column.least:
+        if widths and room < column.least:  # the name is shown in the narrowest terminal too
             break
         widths.append(min(column.least, max(room, 1)))
         room -= column.least + 1
@@ -201,7 +201,7 @@ class ColumnTitles(Widget):
 
     def on_click(self, event: events.Click) -> None:
         """Sort by the clicked column."""
-        at = 2
+        at = 2  # as in `render_line`: the list has the cursor and the mark there
         for column, wide in zip(COLUMNS, column_widths(self.size.width - 2), strict=False):
             at += wide + 1
             if event.x < at:
@@ -231,7 +231,7 @@ def group_report(results: Sequence[tuple[str, Result]]) -> str:
 
 
 class AgentActions(BusScreen):
-    """Base of the two screens about agents: what a key does to the chosen agents."""
+    """Base of the two screens about agents: the actions of keys on the chosen agents."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         letter_key("a", "attach"),
@@ -247,7 +247,7 @@ class AgentActions(BusScreen):
         return []
 
     def action_attach(self) -> None:
-        """Give the terminal to the agent until the person detaches."""
+        """Attach the terminal to the agent until the person detaches."""
         names = self.chosen()
         if len(names) != 1:
             self.say("attach works for one agent", is_error=True)
@@ -287,7 +287,7 @@ class AgentActions(BusScreen):
         line = pal_line(commands[0]) + (f"  and {len(names) - 1} more" if len(names) > 1 else "")
         if not await self.ui.confirm(f"{word}?", group_text(word, names), line):
             return
-        gate = asyncio.Semaphore(_LIMIT_AT_ONCE)
+        gate = asyncio.Semaphore(_LIMIT_AT_ONCE)  # each command is a process
 
         async def run(argv: Sequence[str]) -> Result:
             async with gate:
@@ -368,6 +368,7 @@ class AgentsScreen(AgentActions):
 
     def changed(self, record: "Record") -> None:
         """Draw the agents again."""
+        # An agent that the store has dropped must not be part of the next action.
         self._selected &= self.store.agents.keys()
         self._draw()
 
@@ -583,7 +584,7 @@ class AgentScreen(AgentActions):
         self._draw_head()
         if self._page is None and not self._is_asking:
             self._is_asking = True
-            self._ask()
+            self._ask()  # at once: the screen is empty until then
         elif not isinstance(record, Changes) or self._concerns(record):
             self._ask_soon()
 
@@ -598,6 +599,7 @@ class AgentScreen(AgentActions):
         return any(self.agent in (event.sender, *event.to) for event in changes.events)
 
     def _ask_soon(self) -> None:
+        # Changes come in groups, such as a message and its receipts: one question is enough for a group.
         self._is_old = self._is_asking
         if not self._is_asking:
             self._is_asking = True
@@ -626,6 +628,7 @@ class AgentScreen(AgentActions):
         messages = self.query_one("#messages", RowList)
         source = MessageLines(look)
         source.replace(page.messages, has_older=False, has_newer=False)
+        # A cursor at the end follows new messages; elsewhere the person reads, so it stays.
         messages.show(source, "" if messages.cursor >= messages.total - 1 else messages.cursor_key)
 
     @property
@@ -643,6 +646,7 @@ class AgentScreen(AgentActions):
         self.query_one("#head", Static).update(text)
 
     def _peek_again(self) -> None:
+        # The worker is exclusive: one that starts would end a slow `pal peek` before it has a result.
         if self.is_current and not self._is_peeking and not self.store.at and not self.store.is_away:
             self._peek()
 
@@ -662,7 +666,7 @@ class AgentScreen(AgentActions):
         self._show_screen(result.out.rstrip("\n") if result.is_done else result.sentence)
 
     def _show_screen(self, text: str) -> None:
-        if text != self._shown_screen:
+        if text != self._shown_screen:  # read each second, but wrapped only when it has changed
             self._shown_screen = text
             self.query_one("#screen", TextRows).show_text(text, keep=True)
 
@@ -676,7 +680,7 @@ class AgentScreen(AgentActions):
 
     def action_part(self, step: int) -> None:
         """Go to the next part."""
-        if self.query_one(MessageComposer).is_open:
+        if self.query_one(MessageComposer).is_open:  # Tab completes a name there
             return
         self._show_part((self._part + step) % len(_PARTS))
 

@@ -340,7 +340,7 @@ class TerminalDriver(LinuxDriver):
     ) -> None:
         """Let the dashboard send its signals here too."""
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        if isinstance(app, PalaverApp):
+        if isinstance(app, PalaverApp):  # public names of Textual give no access to the driver
             app.terminal = self
 
     def run_input_thread(self) -> None:
@@ -445,6 +445,7 @@ class PalaverApp(App[int]):
             return None
         if key not in self._screens:
             module, name, _ = SCREENS[key]
+            # Installed below, because Textual removes any other screen as soon as it is not shown.
             self._screens[key] = getattr(importlib.import_module(f"palaver.app.ui.{module}"), name)()
             self.install_screen(self._screens[key], f"screen-{key}")
         screen = self._screens[key]
@@ -532,6 +533,7 @@ class PalaverApp(App[int]):
         elif (screen := self.bus_screen) is not None and screen.is_ready:
             screen.draw_frame()
         if isinstance(record, Snapshot) and self._drawn is not None:
+            # After the drawing: garbage collection is off until then, so that the start is fast.
             self.call_after_refresh(self._drawn)
             self._drawn = None
 
@@ -579,6 +581,7 @@ class PalaverApp(App[int]):
             self._past_target = self.store.at
             self.say(str(error), is_error=True)
             return
+        # A new store: that of the present goes on with the changes that still arrive.
         store = Store()
         store.apply(snapshot)
         store.at = self._past_target
@@ -589,6 +592,7 @@ class PalaverApp(App[int]):
     def action_step_past(self, count: int) -> None:
         """Go some events back or forward in the past."""
         if self.past is not None:
+            # From the target, not from the shown seq: a held key goes on while a snapshot is being read.
             self.show_past(self._past_target + count)
 
     def action_leave_past(self) -> None:
@@ -632,14 +636,14 @@ class PalaverApp(App[int]):
                 page = await self.ask(AskAgents(after=after, limit=LIMIT_PAGE), AgentsPage)
             except PalaverError:
                 return  # The bus is away: the next snapshot starts it again.
-            if store is not self.store:
+            if store is not self.store:  # the person has gone to the past, or back, during the question
                 return
             store.add_agents(page)
             self._draw_again()
             if not page.has_more or not page.rows:
                 return
             after = page.rows[-1].name
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # keys come first, however many pages there are
 
     # Commands
 
@@ -700,7 +704,7 @@ class PalaverApp(App[int]):
         self.push_screen(window, end)
         try:
             result = await running
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # of the command, by `end`
             self.say(f"ended: {pal_line(argv)}")
             return
         if window.is_attached:
@@ -708,7 +712,11 @@ class PalaverApp(App[int]):
             window.show_text((result.out + result.err).rstrip("\n") + status or "done, without output")
 
     def run_in_terminal(self, argv: Sequence[str], cwd: str | None = None) -> None:
-        """Give the terminal to a command, wait for its end, and draw the screen again."""
+        """Let a command use the terminal, wait for its end, and draw the screen again.
+
+        Nothing else runs in the meantime, because this thread waits for the command. Changes of the bus are
+        drawn afterwards.
+        """
         if not self.may_act():
             return
         with self.suspend():
@@ -728,7 +736,7 @@ class PalaverApp(App[int]):
                 return
             result = await self.run_pal(argv)
         finally:
-            composer.is_sending = False
+            composer.is_sending = False  # also if this is cancelled: otherwise Enter would do nothing there
         if result.is_done:
             composer.sent()
         else:

@@ -41,11 +41,12 @@ class Result:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if not lines:
             return "done" if self.is_done else f"failed with status {self.status}"
+        # An error begins with its sentence; details may follow.
         return (lines[0] if self.status else lines[-1]).removeprefix("pal: ")
 
     @property
     def hint(self) -> str:
-        """What a successful command wrote to standard error in addition to its result."""
+        """The first line that a successful command wrote to standard error in addition to its result."""
         return self.err.strip().removeprefix("pal: ").partition("\n")[0] if self.is_done and self.out else ""
 
 
@@ -112,6 +113,7 @@ class PalCommand:
 
 async def _read(stream: asyncio.StreamReader) -> str:
     kept = bytearray()
+    # To the end, also without room for more: a command that cannot write its output would never end.
     while piece := await stream.read(65536):
         kept += piece[: _OUTPUT_BYTES - len(kept)]
     return kept.decode("utf-8", "replace")
@@ -120,6 +122,7 @@ async def _read(stream: asyncio.StreamReader) -> str:
 async def _write(process: asyncio.subprocess.Process, text: str | None) -> None:
     if text is None or process.stdin is None:
         return
+    # A command may end without reading its input. Its status says why.
     with suppress(BrokenPipeError, ConnectionResetError):
         process.stdin.write(text.encode())
         await process.stdin.drain()

@@ -63,7 +63,7 @@ class ChoiceLine(Static, can_focus=True):
 
     @property
     def value(self) -> str:
-        """The chosen word; empty if there is none."""
+        """The chosen word; empty without words."""
         return self._words[self._at] if self._words else ""
 
     def on_mount(self) -> None:
@@ -217,7 +217,7 @@ class LaunchForm(ModalScreen[None]):
             self._is_running = False
         if result.is_done:
             self.ui.say(f"{pal_line(argv)}: {' '.join(['started', *result.out.split()])}")
-            if self.is_attached:
+            if self.is_attached:  # the person may have closed the form in the meantime
                 self.dismiss(None)
         elif self.is_attached:
             text = "\n".join(part.rstrip("\n") for part in (result.err, result.out) if part.strip())

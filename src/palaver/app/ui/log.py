@@ -49,6 +49,7 @@ FILTERS: Final = {
 """The filters of `pal events` without dashes, and their fields in the question."""
 
 _WORD: Final = re.compile(r"([a-z][a-z-]*):(?!//)(.*)", re.DOTALL)
+"""A word with a filter. A URL is not one, so that it can be searched without quotes."""
 _AGE: Final = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _TIME_OF_DAY: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
@@ -92,8 +93,8 @@ def _words(line: str) -> Iterable[tuple[str, bool]]:
     """Split a line; also return whether a word began with a quote."""
     lexer = shlex.shlex(line, posix=False, punctuation_chars="")
     lexer.whitespace_split = True
-    lexer.commenters = ""
-    lexer.quotes = '"'
+    lexer.commenters = ""  # `#412` and `#room` are words
+    lexer.quotes = '"'  # an apostrophe is a part of a word
     try:
         for word in lexer:
             is_quoted = word.startswith('"')
@@ -112,6 +113,7 @@ def parse_time(text: str, now_ms: int) -> int:
             now = datetime.fromtimestamp(now_ms / 1000).astimezone()
             hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
             time = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+            # A time that is still to come today was meant for yesterday: the log has no future.
             time = time if time <= now else time - timedelta(days=1)
         else:
             time = datetime.fromisoformat(text).astimezone()
@@ -210,6 +212,7 @@ class WholeLog:
             return None
         found = chunk.get(seq)
         if found is None:
+            # Not every seq has an event. But in the newest chunk it may only not be read yet.
             return None if self._is_open(seq // CHUNK) else Content.styled(f"#{seq} (no event)", "dim")
         return event_line(found, self.look, width)
 
@@ -237,7 +240,7 @@ class WholeLog:
         for number in range(max(low, self.first // CHUNK), high + 1):
             if number in self._chunks and not self._is_open(number):
                 self._chunks[number] = self._chunks.pop(number)  # used last
-            elif number not in self._asked and self._needs(number):
+            elif number not in self._asked and self._needs(number):  # drawing calls this often
                 self._asked.add(number)
                 self._ask(AskLog(before=(number + 1) * CHUNK, limit=CHUNK))
 
@@ -360,9 +363,10 @@ class FoundEvents:
             if len(self.rows) > LIMIT_FOUND:
                 del self.rows[LIMIT_FOUND:]
                 self.has_newer = True
+        # Only an answer that reaches the end of the log shows that nothing newer passes the filters.
         if not self.has_newer:
             self.seq = max(self.seq, page.seq) if question.after or not question.before else self.seq
-        if self._is_behind:
+        if self._is_behind:  # events came during the question, which may not have them
             self._is_behind = False
             self.grow()
 
@@ -451,7 +455,7 @@ class EventRows(RowList):
             source.fail(question)
             self.say_if_empty(f"cannot be read: {safe(str(error))}")
             return
-        if source is self.source:
+        if source is self.source:  # otherwise the person has changed the filters meanwhile
             source.take(question, page)
             self.say_if_empty("no events")
             self.refresh_rows()

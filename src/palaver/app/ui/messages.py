@@ -398,7 +398,7 @@ class MessageLines:
         self.rows[:0] = new
         self._lines[:0] = [self._laid(row) for row in new]
         self.has_older = has_older
-        if len(self.rows) > LIMIT_LOADED:
+        if len(self.rows) > LIMIT_LOADED:  # the person reads at the other end
             del self.rows[LIMIT_LOADED:], self._lines[LIMIT_LOADED:]
             self.has_newer = True
         self._count()
@@ -503,7 +503,7 @@ class MessagesScreen(BusScreen):
         self._snapshot: Snapshot | None = None
         self._lines = MessageLines(Look(me="human", is_ascii=True, clock=str))
 
-    # What is shown
+    # The shown conversation
 
     def in_view(self, record: "Record") -> Collection[str]:
         """Return the requests of a record that are messages of the open conversation."""
@@ -543,6 +543,7 @@ class MessagesScreen(BusScreen):
         )
 
     def _ask(self, question: AskMessages, take: Callable[[MessagesPage], None]) -> None:
+        # Drawing asks for missing pages again and again until they are there.
         if all(question != waiting for waiting, _ in self._jobs):
             self._jobs.append((question, take))
             if not self._is_loading:
@@ -556,7 +557,7 @@ class MessagesScreen(BusScreen):
             while self._jobs:
                 job = self._jobs[0]
                 page = await self.ui.ask(job[0], MessagesPage)
-                if self._jobs[:1] == [job]:
+                if self._jobs[:1] == [job]:  # otherwise another conversation was opened meanwhile
                     del self._jobs[0]
                     job[1](page)
         except PalaverError as error:
@@ -632,6 +633,7 @@ class MessagesScreen(BusScreen):
         first, last = self._shown
         visible = [row.seq for row in self._lines.between(first, last)]
         asked = self._stale.intersection(visible)
+        # One question at a time. Marks that change during it are read by the next one, from `take`.
         if not asked or self._is_marking:
             return
         self._is_marking = True
@@ -664,7 +666,7 @@ class MessagesScreen(BusScreen):
         shown = self._lines.between(*self._shown)
         seqs = [row.seq for row in shown if row.is_unread and row.seq not in self._seen]
         if seqs:
-            self._seen.update(seqs)
+            self._seen.update(seqs)  # before the reply: each drawing until then would send them again
             self._send_seen(seqs)
 
     @work(group="seen")
@@ -700,6 +702,7 @@ class MessagesScreen(BusScreen):
         """Return the ledger of a message with the steps of all recipients that are drawn."""
         page = await self.ui.ask(AskLedger(message=key), LedgerPage)
         steps = list(page.steps)
+        # The message itself and its receipts are on the first page.
         for first in range(LIMIT_LEDGER, min(page.recipients, LIMIT_RECIPIENTS), LIMIT_LEDGER):
             more = await self.ui.ask(AskLedger(message=key, first=first), LedgerPage)
             steps += [step for step in more.steps if step.name]

@@ -138,13 +138,13 @@ class EntryWindow(Window):
         """Close the window and do what the key does."""
         if event.character is not None and event.character in _KEYS_OF.values():
             event.stop()
-            self.dismiss(False)
+            self.dismiss(False)  # first: the action may open a question or the composer
             screen = next(one for one in self.app.screen_stack if isinstance(one, NowScreen))
             screen.act_on(self._entry, event.character)
 
 
 class NowScreen(BusScreen):
-    """What waits for the person."""
+    """The open entries that need the person."""
 
     KEY = "1"
     KEYS_LINE = "Enter open  a approve  x deny  r reply  l release  ? keys  : command  q quit"
@@ -223,7 +223,7 @@ class NowScreen(BusScreen):
 
     def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Open the entry: the whole request, message or agent."""
-        if (entry := self.store.attention.get(event.key)) is not None:
+        if (entry := self.store.attention.get(event.key)) is not None:  # it may have ended since the key
             self._open(entry)
 
     def _redraw_times(self) -> None:
@@ -234,7 +234,7 @@ class NowScreen(BusScreen):
         detail, entry = self.query_one("#detail", TextRows), self.entry
         self.set_class(self.store.is_empty and not self.store.attention, "-hint")
         text = detail_text(entry) if entry is not None else _HINT if self.store.is_empty else ""
-        if detail.text != text:
+        if detail.text != text:  # showing it again would scroll it back to its start
             detail.show_text(text)
 
     # Actions
@@ -304,6 +304,7 @@ class NowScreen(BusScreen):
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
+        # No request ever gets this id again, so the command can only be about the shown one.
         argv = ["pal", word, page.id]
         title = f"{word} this request of {page.agent}?"
         await self._ask_and_run(entry, title, permission_text(page), argv)
@@ -349,7 +350,7 @@ class NowScreen(BusScreen):
         self.say(await self._ending(entry), is_error=True)
 
     def action_attach(self) -> None:
-        """Give the terminal to the agent of the entry."""
+        """Attach the terminal to the agent of the entry."""
         if (action := self._action("attach")) is not None and self.ui.may_act():
             self.ui.run_in_terminal(action.command)
 
@@ -384,6 +385,7 @@ class NowScreen(BusScreen):
         if not is_agreed:
             return
         result = await self.ui.run_pal(argv)
+        # Another view may have settled it after the question. Its outcome explains the refusal.
         if not result.is_done and entry.seq and self._has_ended(entry):
             why = f"{result.sentence.partition(';')[0]}: {await self._ending(entry)}"
             self.say(f"{pal_line(argv[:3])}: {why}", is_error=True)

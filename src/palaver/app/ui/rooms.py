@@ -45,6 +45,7 @@ _INDENT: Final = 2
 
 def time_left(until_ms: int, now_ms: int) -> str:
     """Return the time until a moment, in whole seconds: `4:58`, `1:02:03`; or for how long it is over."""
+    # Rounded up: `0:00` would be shown for a second before it is over.
     seconds = -(-(until_ms - now_ms) // 1000)
     minutes, second = divmod(abs(seconds), 60)
     hours, minute = divmod(minutes, 60)
@@ -82,7 +83,7 @@ def room_line(row: RoomRow, look: Look, width: int, now_ms: int) -> Content:
 
 
 def member_line(member: RoomMember, look: Look, width: int) -> Content:
-    """Return a member in one line: what it does in the room, and its state."""
+    """Return a member in one line: its part in the room, and its state."""
     notes = [(member.state or "here") if member.is_present else "away"]
     if member.is_owner:
         notes.insert(0, "has the stick")
@@ -115,7 +116,7 @@ class RoomLines:
 
     def row(self, index: int, width: int) -> Content | None:
         """Return a line."""
-        if index == 1:
+        if index == 1:  # not with the other lines: its time runs down
             turn = f", turn {self.page.turn}" if self.page.turn else ""
             return Content(f"{stick_text(self.page.row, self._look, self._now_ms())}{turn}").truncate(width)
         if index < len(self._head):
@@ -140,7 +141,7 @@ class RoomLines:
     def update(self, page: RoomPage) -> None:
         """Show a newer state of the room."""
         self.page = page
-        width, self._width = self._width, 0
+        width, self._width = self._width, 0  # `fit` lays nothing out for the same width
         self.fit(width)
 
     def fit(self, width: int) -> None:
@@ -330,7 +331,8 @@ class RoomsScreen(BusScreen):
         self.set_class(event.size.width < NARROW, "-narrow")
 
     def _tick(self) -> None:
-        """Draw the times that run down. Nothing is drawn if there are none."""
+        """Draw the times that run down. Without such a time nothing is drawn."""
+        # In the past no time runs.
         if not self.store.at and any(map(is_running, self.room_rows.rooms)):
             self.rooms.refresh()
             self.query_one("#room", RowList).refresh()
@@ -341,6 +343,7 @@ class RoomsScreen(BusScreen):
             page = await self.ui.ask(AskRooms(), RoomsPage)
             self.room_rows.replace(page.rows)
             self.rooms.refresh_rows()
+            # In the past the opened room may not exist yet.
             if self._room not in {row.id for row in page.rows}:
                 self._room = self.rooms.cursor_key
             if self._room:

@@ -111,7 +111,7 @@ class RowList(Widget, can_focus=True):
         self.marked: Callable[[str], bool] = lambda key: False
         """Returns whether a row is marked."""
 
-    # What is shown
+    # The shown rows
 
     @property
     def source(self) -> RowSource | None:
@@ -153,7 +153,7 @@ class RowList(Widget, can_focus=True):
 
     def refresh_rows(self) -> None:
         """Draw again after the source has changed. The cursor stays on its key, or goes to its neighbour."""
-        if self._is_settling:
+        if self._is_settling:  # `want` has changed the source; `_settle` goes on and draws
             return
         if isinstance(self._source, WrappedSource) and self.size.width:
             self._source.fit(max(self.size.width - (_GUTTER if self._has_cursor else 0), 1))
@@ -163,6 +163,8 @@ class RowList(Widget, can_focus=True):
             self._cursor = total - 1
         elif at >= 0:
             distance = self._cursor - self._top
+            # An entry of several rows keeps the cursor in its row. One that has moved keeps its place on the
+            # screen, so that the text under the person's eyes stays where it is.
             if self._key != self._key_at(self._cursor):
                 self._cursor = at
                 self._top = at - max(0, min(distance, self.size.height - 1))
@@ -231,6 +233,7 @@ class RowList(Widget, can_focus=True):
             self.scroll_rows(direction)
             return
         at = self._cursor + direction
+        # Not further than a page: in a longer entry the person must be able to read each line.
         for _ in range(self.size.height):
             if not 0 <= at < self.total or self._key_at(at) != self._key or not self._key:
                 break
@@ -247,7 +250,7 @@ class RowList(Widget, can_focus=True):
         """Go one page up or down."""
         page = max(self.size.height - 1, 1)
         if self._has_cursor:
-            self._top += direction * page
+            self._top += direction * page  # the cursor keeps its place on the screen
             self.move_to(self._cursor + direction * page)
         else:
             self.scroll_rows(direction * page)
@@ -323,6 +326,7 @@ class RowList(Widget, can_focus=True):
         total, height = self.total, max(self.size.height, 1)
         self._cursor = max(0, min(self._cursor, total - 1))
         self._top = max(0, min(self._top, total - height))
+        # Without a cursor the person scrolls freely, except in a list that follows its end.
         if self._has_cursor or self._is_at_end:
             self._top = max(min(self._top, self._cursor), self._cursor - height + 1, 0)
         if self._source is not None and total:
@@ -331,6 +335,7 @@ class RowList(Widget, can_focus=True):
                 self._source.want(self._top, min(self._top + height, total) - 1)
             finally:
                 self._is_settling = False
+        # By the key, because rows before the cursor change its index without moving it.
         key = self._key_at(self._cursor)
         if key != self._key:
             self._key = key

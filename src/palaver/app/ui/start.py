@@ -29,7 +29,7 @@ _MESSAGE: Final = "message"
 class PlainLines:
     """Turns what happens into lines. Pure: the time is handed in.
 
-    It prints what waits for the person, messages, states of agents, and whether the bus is there. Lines of
+    It prints open entries for the person, messages, states of agents, and whether the bus is there. Lines of
     other events are left out: `pal events --follow` prints those.
     """
 
@@ -165,6 +165,7 @@ async def print_records(
         while True:
             due = plain.next_ms
             wait_s = None if due is None else max(due - now_ms(), 0) / 1000
+            # Not `wait_for`: it would cancel `anext` at the timeout, and so end the records.
             done, _ = await asyncio.wait((following,), timeout=wait_s)
             lines = plain.lines(following.result(), now_ms()) if done else plain.late_lines(now_ms())
             for line in lines:
@@ -218,6 +219,7 @@ def main(home: str, words: list[str], environ: MutableMapping[str, str]) -> int:
     if "--plain" in words or not _has_screen(environ):
         return _run_in_lines(home, room, environ)
     gc.disable()
+    # Before the imports below: Textual reads these variables once, when it is imported.
     environ["TEXTUAL_FPS"] = _FRAMES
     environ["TEXTUAL_ANIMATIONS"] = "none"
     if environ.get("NO_COLOR") == "":
@@ -258,6 +260,7 @@ def run(app: "PalaverApp") -> int:
             os.dup2(errors, 2)
     for number in _ENDING:
         signal.signal(number, signal.SIG_DFL)
+    # The parent sees the signal as the cause, as without a handler.
     if ended:
         os.kill(os.getpid(), ended[0])
     return app.return_code or status or 0
@@ -268,7 +271,10 @@ def _has_screen(environ: Mapping[str, str]) -> bool:
 
 
 def _draw_on_the_terminal() -> int | None:
-    """Textual draws on standard error. If that is not the terminal, put standard output there for now."""
+    """Put standard output in the place of standard error, on which Textual draws, if only it is the terminal.
+
+    Return a copy of standard error to restore later, or None if nothing was changed.
+    """
     if sys.stderr is not None and sys.stderr.isatty():
         return None
     with suppress(OSError):
@@ -279,5 +285,5 @@ def _draw_on_the_terminal() -> int | None:
 
 
 def _collect_garbage() -> None:
-    gc.freeze()  # what the start has loaded stays
+    gc.freeze()  # the loaded modules stay, so later collections need not look at them
     gc.enable()

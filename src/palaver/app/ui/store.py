@@ -54,7 +54,7 @@ class SortedKeys:
 
     def put(self, key: str, value: SortKey) -> None:
         """Add a key, or move it to where its new value belongs."""
-        placed = (value, key)
+        placed = (value, key)  # the key makes it unique, so a bisection finds exactly this entry
         known = self._values.get(key)
         if known == placed:
             return
@@ -88,6 +88,7 @@ def _state_rank(row: AgentRow) -> tuple[int, str]:
 
 
 def _room(row: AgentRow) -> str:
+    # After all names of rooms, so that agents without a room come last.
     return row.rooms[0] if row.rooms else "\uffff"
 
 
@@ -139,6 +140,7 @@ class AgentOrder:
     def depth(self, name: str) -> int:
         """Return how many levels below a listed agent this one is."""
         depth, row = 0, self._agents.get(name)
+        # With a limit, so that parents in a circle do no harm.
         while row is not None and row.parent and depth < _DEEPEST and not self.words:
             row = self._agents.get(row.parent)
             depth += row is not None
@@ -185,6 +187,7 @@ class AgentOrder:
         if row.parent:
             self._children.setdefault(row.parent, set()).add(row.name)
         self._place(row.name)
+        # The sort value of a sub-agent begins with those of its parents, so it moves with them.
         has_moved = before is None or SORTS[self.sort](before) != SORTS[self.sort](row)
         if has_moved or (before is not None and before.has_left != row.has_left):
             for name in self._below(row.name):
@@ -221,6 +224,7 @@ class AgentOrder:
         row = self._agents.get(name)
         if row is None or (row.has_left and not self.has_departed):
             return False
+        # A filter finds sub-agents also below a folded parent, which itself may not match.
         if self.words:
             return all(word in _searched(row) for word in self.words)
         depth = 0
@@ -278,7 +282,7 @@ class Store:
             self.is_away, self.upgraded = True, record.upgraded
 
     def add_agents(self, page: AgentsPage) -> None:
-        """Add a page of agents that the snapshot left out. The last page removes agents that are no more."""
+        """Add a page of agents that the snapshot left out. The last page removes agents that no page had."""
         for row in page.rows:
             self._put_agent(row)
             self._unsure.discard(row.name)
@@ -341,6 +345,8 @@ class Store:
         self.seq, self.epoch, self.me, self.now = snapshot.seq, snapshot.epoch, snapshot.me, snapshot.now
         self.counts, self.agents_total = snapshot.counts, snapshot.agents_total
         self.is_away, self.has_snapshot = False, True
+        # A snapshot has only some of many agents. The others stay until the last page, so that the list does
+        # not become short for a moment after each reconnect.
         self._unsure = set(self.agents)
         for row in snapshot.agents:
             # After a restart these rows count, whatever the seq of the rows before.
@@ -377,6 +383,7 @@ class Store:
 
     def _put_agent(self, row: AgentRow) -> None:
         before = self.agents.get(row.name)
+        # A page may be older than a change that came during the question.
         if before is not None and before.seq > row.seq:
             return
         self.agents[row.name] = row

@@ -94,6 +94,7 @@ class TalkRows:
         self.find_text = text.strip()
         self._found.clear()
         self._found_order.fill(())
+        # Without a text no question is open: `want` asks for more of the conversations that are known.
         self._has_more, self._is_asking = True, bool(self.find_text)
         if self.find_text:
             self._ask(AskConversations(find=self.find_text))
@@ -104,7 +105,7 @@ class TalkRows:
 
     def take(self, question: AskConversations, page: ConversationsPage) -> None:
         """Add a page."""
-        if question.find != self.find_text:
+        if question.find != self.find_text:  # the answer to an earlier search
             return
         self._is_asking = False
         self._has_more = page.has_more and bool(page.rows)
@@ -133,10 +134,11 @@ def draft_for(row: ConversationRow, me: str) -> OutgoingText:
 
 
 def reply_to(row: MessageRow, me: str) -> OutgoingText:
-    """Return a reply to a message: to its sender, or to the recipients of one's own message."""
+    """Return a reply to a message: to its sender, or if the person wrote it, to its recipients."""
     if row.sender == me:
         targets = row.to
     else:
+        # A message of the bus itself has no sender that could read a reply.
         targets = () if is_system_name(row.sender) else (f"@{row.sender.removeprefix('@')}",)
     quote = row.text.strip().partition("\n")[0]
     return OutgoingText(targets=targets, room=row.room, thread=row.thread, reply_to=row.seq, quote=quote)
@@ -146,7 +148,7 @@ class TargetSuggester(Suggester):
     """Completes the last word of a line to the name of an agent, a group or a room."""
 
     def __init__(self, words: Callable[[], Iterable[str]]) -> None:
-        super().__init__(use_cache=False)
+        super().__init__(use_cache=False)  # agents join and leave
         self._words = words
 
     async def get_suggestion(self, value: str) -> str | None:
@@ -262,6 +264,7 @@ class TalkScreen(MessagesScreen):
 
     def _reopen(self) -> None:
         row = self.message
+        # After a new snapshot a reader at the end sees the newest messages; any other stays at its message.
         is_at_end = row is None or not self._lines.rows or row.seq == self._lines.rows[-1].seq
         self.show_conversation(self._opened, 0 if is_at_end or row is None else row.seq)
 
@@ -301,7 +304,7 @@ class TalkScreen(MessagesScreen):
         """Show the conversation on which the cursor rests."""
         if event.rows is not self.talks or self.has_class("-narrow") or event.key in ("", self._opened):
             return
-        if self._resting is not None:
+        if self._resting is not None:  # the cursor has moved on: the time begins again
             self._resting.stop()
         self._resting = self.set_timer(self.REST_S, self._rest)
 
@@ -412,6 +415,7 @@ class ChatComposer(MessageComposer):
 
     TYPING_KEYS = ""
     DEFAULT_CSS = "ChatComposer { display: block; padding: 0; }"
+    # With priority: the editor of the text uses these keys itself.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "earlier(-1)", show=False, priority=True),
         Binding("down", "earlier(1)", show=False, priority=True),

@@ -55,6 +55,7 @@ def safe_content(text: str, style: Style | None = None, *, is_ascii: bool = Fals
 
 def safe_line(text: str, *, is_ascii: bool = False) -> str:
     """Return a text of others as one line without control characters."""
+    # Cut first, because a text can have a megabyte and a line is drawn often.
     line = safe(" ".join(text[:_LINE_CHARACTERS].split("\n")))
     return _in_ascii(line) if is_ascii else line
 
@@ -414,6 +415,7 @@ class Window(ModalScreen[bool]):
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
+        # The lines of the window that are not the text: frame, title, command, keys and margins.
         edges = (2 if is_small else 8) + bool(self._line)
         for rows in self.query(TextRows):
             rows.styles.max_height = max(event.size.height - edges, 1)
@@ -552,7 +554,7 @@ class PromptLine(Widget):
             self.query_one(Static).update(Content(label))
         self._focused_before = self.screen.focused
         self.display = True
-        with self.prevent(Input.Changed):
+        with self.prevent(Input.Changed):  # the person has not typed this
             self.input.value = text
         self.input.cursor_position = len(text)
         self.screen.set_focus(self.input)  # at once: the next key belongs to this line
@@ -560,6 +562,7 @@ class PromptLine(Widget):
     def close(self) -> None:
         """Hide the line and return the focus."""
         before, self.display = self._focused_before, False
+        # The widget may have been removed while the line was open.
         self.screen.set_focus(before if before is not None and before.is_attached else None)
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -626,7 +629,7 @@ class OutgoingText:
             ("--intent", self.intent),
         ):
             words += [option, value] if value else []
-        return [*words, "--", text]
+        return [*words, "--", text]  # the text may begin with a dash
 
 
 def complete_name(text: str, names: Sequence[str]) -> tuple[str, list[str]]:
@@ -748,7 +751,7 @@ class MessageComposer(Widget):
             self.area.load_text(text)
         self._draft = draft
         self._hint = "" if draft.reply_to else self._unanswered()
-        if not self.is_open:
+        if not self.is_open:  # otherwise the focus would return to the composer itself
             self._focused_before = self.screen.focused
         self.display = True
         self._draw_head()
@@ -786,7 +789,7 @@ class MessageComposer(Widget):
         event.stop()
         text = self.area.text.strip("\n")
         if text.strip() and not self.is_sending:
-            self.is_sending = True
+            self.is_sending = True  # until the result is known, a second Enter must not send it again
             self.post_message(self.Ready(self, self._draft.argv(text)))
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:

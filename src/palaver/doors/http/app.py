@@ -96,6 +96,7 @@ class HttpGate:
         is_webhook = is_webhook_target(scope.get("raw_path", b""))
         is_page = is_page_target(scope.get("path", ""))
         is_unknown = is_webhook or is_open_target(scope.get("path", ""))
+        # The site comes first: a page of another site must not learn whether a token is valid.
         refusal = (
             self._refused_site(headers)
             or (self._refused_crowd() if is_unknown else None)
@@ -105,6 +106,7 @@ class HttpGate:
         if refusal is not None:
             await answer(send, refusal)
             return
+        # No await since `_refused_crowd`, so no more requests than the limit get here.
         self._reading += is_unknown
         try:
             async with asyncio.timeout(self._limit_body_s):
@@ -130,7 +132,7 @@ class HttpGate:
         if refusal is None:
             await self._sockets(scope, receive, send)
             return
-        await receive()  # the request to connect
+        await receive()  # the request to connect, which must be read before a response
         await answer(send, refusal, kind="websocket.http")
 
     def _refused_site(self, headers: Headers) -> HttpReply | None:
@@ -179,7 +181,7 @@ class HttpGate:
             return error_reply(403, "who_are_you", sentence)
         if token.is_persons:
             return error_reply(403, "who_are_you", FOR_IRC_ONLY)
-        scope[TOKEN] = token
+        scope[TOKEN] = token  # so that the path finds it without a second search
         if scope["method"] == "POST":
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
@@ -193,7 +195,7 @@ class HttpGate:
 
 
 def bearer_token(scope: Scope) -> str | None:
-    """Return the token in the header of a request, valid or not; None if there is none."""
+    """Return the token in the header of a request, valid or not; None without one."""
     header = Headers(scope=scope).get("authorization", "")
     is_bearer = header[: len(_BEARER)].lower() == _BEARER
     return header[len(_BEARER) :].strip() if is_bearer else None
@@ -202,6 +204,7 @@ def bearer_token(scope: Scope) -> str | None:
 def _refused_size(headers: Headers) -> HttpReply | None:
     """Refuse a body that is announced as too large."""
     length = headers.get("content-length", "0")
+    # `int` raises for a number with thousands of digits.
     is_number = length.isascii() and length.isdigit() and len(length) <= 9
     return None if is_number and int(length) <= LIMIT_BODY_BYTES else _too_large()
 
@@ -344,7 +347,10 @@ class HttpHooks:
         self._services = services
 
     async def answer(self, request: Request) -> Response:
-        """Serve one hook. Its messages count as passed to the harness once the response is made."""
+        """Serve one hook. Its messages count as passed to the harness once the response is made.
+
+        Unlike a hook process, an HTTP client does not confirm that it has the response.
+        """
         try:
             data = _decode(await request.body())
             caller = caller_of(self._services, request.scope[TOKEN])

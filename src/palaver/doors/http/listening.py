@@ -194,6 +194,7 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its base
         super().connection_made(transport)
         waiting = sum(1 for one in self.connections if isinstance(one, _Protocol) and one.is_without_request)
+        # The highest descriptors are a reserve for the daemon's own files.
         is_full = transport.get_extra_info("socket").fileno() >= first_reserved_file()
         if is_full or waiting > LIMIT_WITHOUT_REQUEST:
             transport.write(_REFUSAL)
@@ -241,6 +242,8 @@ class _HttpServer(uvicorn.Server):
                 http=_Protocol,
                 log_config=None,
                 access_log=False,
+                # Otherwise a header of the request would set the address of its client, and the page, which
+                # is only for this machine, relies on that address.
                 proxy_headers=False,
                 server_header=False,
                 date_header=False,
@@ -276,7 +279,7 @@ class _Tools:
         self._end = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._lock:
+        async with self._lock:  # requests that come during the load wait for it and do not load again
             if self._app is None:
                 await self._load()
         assert self._app is not None
@@ -290,6 +293,8 @@ class _Tools:
         tools = tools_class(self._services)
         ready = asyncio.Event()
 
+        # In a separate task, because the task that enters the block must also leave it, and this request
+        # ends long before.
         async def run() -> None:
             async with tools.running():
                 ready.set()

@@ -90,11 +90,13 @@ class HttpTools:
                 self._open[id].remove(scope)
                 if not self._open[id]:
                     del self._open[id]
+        # Reached only if the scope was cancelled: by the client, or because the token has ended.
         return _CANCELLED if tokens.is_valid(token) else _ENDED
 
     async def _on_cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
         scopes = self._open.get((_token(context).id, str(params.request_id)), [])
-        if len(scopes) == 1:  # with several, the call is ambiguous
+        # Two programs may use one token and the same request id. Then it is unclear whose call is meant.
+        if len(scopes) == 1:
             scopes[0].cancel()
 
     async def _who(self, token: Token) -> Caller:

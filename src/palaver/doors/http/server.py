@@ -30,6 +30,7 @@ class HttpDoor(TcpDoor):
 
     async def _prepare(self, wanted: Address, settings: Settings) -> StartServer:
         check_reach(wanted, is_remote=bool(settings.http_remote))
+        # In a thread, because the libraries take a while to load and the loop must not wait.
         listening_class = await asyncio.to_thread(quietly, _import_listening)
 
         async def start(services: "Services", listener: socket.socket, address: Address) -> RunningServer:

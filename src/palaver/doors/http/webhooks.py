@@ -44,7 +44,7 @@ _PROOFS: Final = {
     "X-Slack-Request-Timestamp must be within five minutes of now",
     "hmac-sha256": "sign the body with its secret, in the header X-Signature-256",
 }
-"""What a request of each scheme needs. A refusal does not say which part of it is wrong."""
+"""The proof of each scheme. A refusal does not say which part of it is wrong."""
 
 
 class WebhookRefusal(Exception):
@@ -159,7 +159,7 @@ def _parse_form(text: str) -> object:
     try:
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_LIMIT_FIELDS)
     except UnicodeDecodeError:
-        raise
+        raise  # it is a ValueError too, but says nothing about the number of fields
     except ValueError:
         sentence = f"a form has at most {_LIMIT_FIELDS} fields"
         raise WebhookRefusal(400, BadRequest.code, sentence) from None
@@ -255,7 +255,7 @@ class Webhooks:
     async def _route(self, webhook: Webhook, path: str, headers: RawHeaders, body: bytes) -> HttpReply:
         # The proof comes first: other requests must not use up the rate of the service.
         self._check_proof(webhook, headers, body)
-        if wait_s := self._rates.wait_s(webhook.service):
+        if wait_s := self._rates.wait_s(webhook.service):  # only known services are counted, so few
             raise WebhookRefusal(
                 429,
                 "rate_limited",
@@ -283,6 +283,8 @@ class Webhooks:
     async def _store(self, webhook: Webhook, path: str, content: Content) -> HttpReply:
         """Write the event, or find the one of an earlier delivery with the same id."""
         delivery = content.external_id
+        # Derived, so that the log itself finds a repeat, also after a restart. The service is part of it,
+        # because two services may use the same id.
         id_ = derived_id(WEBHOOK, webhook.service, delivery) if delivery else ""
         # The lowest standing that can send.
         caller = Caller(name=webhook.sender, standing=Standing.GUEST, kind=EXTERNAL)
@@ -328,7 +330,7 @@ def _command(webhook: Webhook, headers: RawHeaders) -> str:
 
 
 def _delivery_id(webhook: Webhook, headers: RawHeaders, payload: object) -> str:
-    """Return the id of a delivery, as the service names it; empty if there is none."""
+    """Return the id of a delivery, as the service names it; empty without one."""
     name = webhook.id_header.lower() or _ID_HEADERS.get(webhook.scheme, "")
     if name:
         return _visible(name, _header(headers, name))

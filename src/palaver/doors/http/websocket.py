@@ -215,7 +215,7 @@ def _whole(name: str, value: object) -> int | None:
 def sender_for(services: Services, token: Token, written: str) -> Caller:
     """Return the caller that writes in a name. Raises NotYou, and WhoAreYou if its agent has left.
 
-    A token for several names may also send in a name that is no agent, such as that of a bridge: it is an
+    A token for several names may also send in a name without an agent, such as that of a bridge: this is an
     external sender, without a mailbox. None of this makes an agent present.
     """
     name = _own_name(token, written)
@@ -508,12 +508,13 @@ _TOO_MANY_HEADERS: Final = (
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """A connection that can always be closed, also while its client does not read.
 
-    The close frame is sent at once. What the client still sends is read and dropped until it closes too:
+    The close frame is sent at once. Later frames of the client are read and dropped until it closes too:
     otherwise the system would reset the connection, and the client might never see why.
     """
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        # The library sends no reply if it cannot parse the handshake, so the client would wait.
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
             self.transport.write(_TOO_MANY_HEADERS)
             self.transport.close()
@@ -542,7 +543,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()
 
     def handle_cont(self, event: Frame) -> None:
-        if self.close_sent:
+        if self.close_sent:  # nothing collects the message any more, so its fragments would add up
             self.frames = []
         elif len(self.frames) >= _LIMIT_FRAGMENTS:
             self._end(_TOO_BIG, f"a message has at most {_LIMIT_FRAGMENTS} fragments")
@@ -617,6 +618,7 @@ class WebSocketDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # the request to connect
         secret = bearer_token(scope)
+        # A client with a token in its header is identified at once, so it is not part of this limit.
         if secret is None and self.unidentified >= self.limits.unidentified:
             sentence = "too many connections wait here for a token: try again"
             await answer(send, error_reply(503, Unavailable.code, sentence), kind="websocket.http")
@@ -797,12 +799,13 @@ class _Connection:
         clock = self.door.services.clock
         if time_ms:
             while (left_ms := time_ms - clock.now_ms()) > 0:  # noqa: ASYNC110 - it waits for a time
+                # Looked at each hour, because the clock can be set while this sleeps.
                 await asyncio.sleep(min(left_ms / 1000, 3600))
             check()
 
     async def _answer_all(self, token: Token, check: Callable[[], None]) -> None:
         while True:
-            await self._has_room.wait()
+            await self._has_room.wait()  # a client that does not read gets no further replies to queue
             try:
                 frame = await self._next_frame()
             except BadFrame as error:
@@ -811,6 +814,7 @@ class _Connection:
             check()
             if frame is None or self._is_ended:
                 return
+            # `check` has come first: the token may have ended while the frame was awaited.
             try:
                 reply, answer = await answer_frame(self.door.services, token, frame)
                 listen = answer.listen
@@ -849,6 +853,7 @@ class _Connection:
         if self._is_ended or (listen.after is None and listen.mailbox in self._cursors):
             return
         last = self.door.services.queries.last()
+        # With a seq of the future, new messages would be skipped until the log has reached it.
         cursor = _Cursor(last if listen.after is None else min(listen.after, last))
         self._cursors[listen.mailbox] = cursor
         self.door.listeners.add(listen.mailbox, self)
@@ -891,6 +896,7 @@ class _Connection:
     def _put(self, frame: _Outgoing) -> None:
         if self._is_ended:
             return
+        # Accepted first and judged later, so that even the largest frame can be sent alone.
         self._waiting.append(frame)
         self._waiting_bytes += frame.size_bytes
         self._has_frames.set()
@@ -949,6 +955,8 @@ class _Connection:
             self.door.listeners.remove(mailbox, self)
         self._cursors.clear()
         self._writer.cancel()
+        # In a task, because handlers of the log and of tokens call this and cannot wait. It is kept here,
+        # because the loop itself keeps only a weak reference.
         self._closing = asyncio.ensure_future(
             self.send({"type": "websocket.close", "code": code, "reason": reason})
         )

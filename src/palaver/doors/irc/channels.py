@@ -116,7 +116,7 @@ class Hub:
         self.unregistered: Callable[[], int] = lambda: 0
         """Returns the number of connections that have not registered; set by the door."""
 
-    # Who is there
+    # The present users
 
     @property
     def clients(self) -> Iterator[Client]:
@@ -147,7 +147,7 @@ class Hub:
         return [user for user in found if user is not None]
 
     def away(self, nick: str) -> str:
-        """Return the text of a user that is away; empty if it is not."""
+        """Return the text of a user that is away; empty for any other."""
         return self._away.get(fold(nick), "")
 
     # Channels
@@ -184,7 +184,7 @@ class Hub:
         return list(found.values())
 
     def topic(self, channel: str) -> str:
-        """Return the topic of a channel; empty if it has none. It has no control characters.
+        """Return the topic of a channel, without control characters; empty for a channel without one.
 
         A channel in which no client has set a topic has that of the bus, if the bus knows the channel.
         """
@@ -221,7 +221,7 @@ class Hub:
         was_there = self.user(client.nick) is not None
         self._at.setdefault(folded, []).append(client)
         if is_first:
-            self._begin()
+            self._begin()  # before `greet`, which counts the users
         greet()
         for channel in others[0].joined.values() if others else ():
             self._enter(client, channel)
@@ -238,7 +238,7 @@ class Hub:
         name = self._written.setdefault(folded, channel)
         is_listed = any(fold(user.nick) == fold(client.nick) for user in self.nick_list(folded))
         if not is_listed:
-            self._show_join(client.nick, folded)
+            self._show_join(client.nick, folded)  # before it is a member: `_enter` sends it its own JOIN
         self._enter(client, name)
         for other in self.by_nick(client.nick):
             if other is not client:
@@ -264,7 +264,7 @@ class Hub:
         clients = self._at.get(folded, [])
         if client not in clients:
             return
-        user = self.user(folded)
+        user = self.user(folded)  # for its last lines: afterwards the nick may be free
         assert user is not None  # it is in the list
         channels = list(client.joined)
         for channel in channels:
@@ -288,7 +288,7 @@ class Hub:
         """Change the nick of a guest, which has one connection. The caller has checked that it is free."""
         old, source = fold(client.nick), client.source
         line = Line(source=source, command="NICK", params=(nick,))
-        seeing = self._peers(client)
+        seeing = self._peers(client)  # still by the old nick
         old_nick, client.nick = client.nick, nick
         del self._at[old]
         self._at[fold(nick)] = [client]
@@ -350,6 +350,7 @@ class Hub:
     def refresh(self) -> None:
         """Read the agents and rooms again, and show what has changed in the channels."""
         before = {key: self._agents_in(key) for key in self._members}
+        # Before the change, because an agent that has left cannot be looked up afterwards.
         users = {nick: self.user(nick) for nick in self._agents}
         self._read_bus()
         after = {key: self._agents_in(key) for key in self._members}
@@ -392,6 +393,7 @@ class Hub:
         line = Line(source=source, command="TOPIC", params=(name, text), tags=tags)
         for client in self.members(folded):
             asked = self.setting_topic.get(client)
+            # Another user may set the same topic at this moment, and its event is not the reply.
             is_reply = asked is not None and (fold(asked.channel), asked.text) == (folded, setting.value)
             is_own = client.account.caller.name == event.sender
             (client.send if is_reply and is_own else client.push)(line)
@@ -411,6 +413,7 @@ class Hub:
 
     def _read_bus(self) -> None:
         rows = self.services.queries.rows
+        # A registered person is not listed as an agent, only by a connected client.
         agents = (one for one in read_agents(rows) if not one.left and one.role != GUEST_ROLE)
         self._agents = {fold(nick_of(one.name)): one for one in agents}
         self._rooms = {}

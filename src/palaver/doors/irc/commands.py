@@ -229,6 +229,7 @@ class IrcSession:
         if (batch := self._multiline) is not None and line.tags.get("batch") == batch.id:
             self._add_to_multiline(batch, line)
             return
+        # A line of a batch that was refused or has ended is only a part of a text, so it is not sent alone.
         if "batch" in line.tags and "draft/multiline" in client.caps:
             client.fail(
                 "BATCH", "MULTILINE_INVALID", text="No batch with this name is open; nothing was sent"
@@ -325,6 +326,8 @@ class IrcSession:
             if account is None:
                 return
             require(account.caller, Standing.OBSERVER, "IRC")
+            # For a guest this does not suspend: another client could otherwise take the nick, which `_log_in`
+            # has found free, before `hub.add`.
             await self._accounts.connected(account)
         except (WhoAreYou, NotAllowed) as error:
             client.numeric("464", text=str(error))
@@ -335,7 +338,7 @@ class IrcSession:
             return
         client.set_account(account)
         self._is_present = True
-        if client.is_ended:  # it was disconnected in the meantime
+        if client.is_ended:  # in the meantime: `ended` has run already, but not for this presence
             self.ended("")
             return
         wanted = self._nick
@@ -355,10 +358,12 @@ class IrcSession:
             name, _, secret = self._password.rpartition(":")
             account = self._accounts.log_in(name or name_of(self._nick), secret)
         if account is not None:
+            # Also if the nick is refused: a code is valid once, so the next NICK could not log in with it.
             client.set_account(account)
             return None if self._is_refused_nick(self._is_name_of_other(self._nick)) else account
         is_open = client.is_local and self.hub.services.daemon.settings.now.irc_guests != "off"
         is_taken = self.hub.user(self._nick) is not None or self._accounts.owns(self._nick)
+        # Only where guests are allowed. Elsewhere another nick does not help, and the error must say so.
         if is_open and self._is_refused_nick(is_taken):
             return None
         return self._accounts.guest(self._nick, is_local=client.is_local)
@@ -409,7 +414,7 @@ class IrcSession:
         version = int(words[0]) if words and _VERSION.fullmatch(words[0]) else 0
         self._cap_version = max(self._cap_version, version)
         if self._cap_version >= CAP_VALUES_VERSION:
-            client.caps |= {"cap-notify"}
+            client.caps |= {"cap-notify"}  # the specification includes it in this version
         self._reply_caps("LS", capability_words(version))
 
     def _request_caps(self, words: Sequence[str]) -> None:
@@ -469,6 +474,7 @@ class IrcSession:
     def _go_on_sasl(self, chunks: list[str], text: str) -> None:
         client = self.client
         chunks.append("" if text == "+" else text)
+        # A part of full size is never the last one: after it comes a shorter one, or `+`.
         if len(text) == LIMIT_SASL_CHUNK_BYTES and len(chunks) < _LIMIT_CHUNKS:
             return
         self._sasl = None
@@ -691,6 +697,7 @@ class IrcSession:
     async def _set_topic(self, channel: str, text: str) -> None:
         """Store a topic. TOPIC is sent when it is stored; a client that changes nothing gets the topic."""
         client = self.client
+        # Before `submit`, because the event is shown to all members before that returns.
         request = self.hub.setting_topic[client] = SetTopic(channel=channel, text=text)
         try:
             written = await self.hub.services.broker.submit(client.account.caller, request)
@@ -734,7 +741,7 @@ class IrcSession:
             channel = self.hub.written(target)
             client.send_text("324", channel, text="+n")
             client.numeric("329", channel, str(self.hub.services.daemon.started_ms // 1000))
-        elif modes in (("b",), ("+b",)):
+        elif modes in (("b",), ("+b",)):  # a client that asks for the list of bans changes nothing
             client.numeric("368", self.hub.written(target))
         else:
             client.numeric("482", target, text="Modes are set by the bus and can only be read")
@@ -783,7 +790,7 @@ class IrcSession:
             "t": token if _VERSION.fullmatch(token) else "0",
             "c": channel,
             "u": user.user,
-            "i": "255.255.255.255",
+            "i": "255.255.255.255",  # the address for a user whose own is not shown
             "h": NETWORK,
             "s": SERVER,
             "n": user.nick,
@@ -805,7 +812,7 @@ class IrcSession:
 
     def whois(self, line: Line) -> None:
         client = self.client
-        written = line.params[-1].split(",")[0]
+        written = line.params[-1].split(",")[0]  # `WHOIS SERVER NICK` is valid too
         nick = safe(written) or "*"
         user = self.hub.user(written)
         if user is None:
@@ -830,6 +837,8 @@ class IrcSession:
         self.client.numeric("306" if text else "305")
 
     def setname(self, line: Line) -> None:
+        # Not cut, although a control character becomes several visible ones: a name that is too long is
+        # refused instead.
         realname = _shown(line.params[0], len(line.params[0].encode()) * 8)
         if not realname or len(realname.encode()) > _LIMIT_REALNAME_BYTES:
             text = f"A real name has 1 to {_LIMIT_REALNAME_BYTES} bytes"

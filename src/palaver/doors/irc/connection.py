@@ -41,7 +41,7 @@ _LINES_AT_ONCE: Final = 50
 _LONGEST_TIMER_S: Final = 86_400.0
 """Timers of a loop cannot be months long."""
 _TIMED: Final = frozenset({"PRIVMSG", "NOTICE", "TAGMSG", "JOIN", "PART", "QUIT", "NICK", "AWAY", "SETNAME"})
-"""Lines that get the present time as a tag, if they have none of their own."""
+"""Lines that get the present time as a tag, unless they have this tag already."""
 _CAP_OF_TAG: Final = {
     "time": "server-time",
     "account": "account-tag",
@@ -91,6 +91,7 @@ class FloodMeter:
 
     def take(self, now_s: float) -> float:
         """Count one line; return the seconds until it may be read, 0 for at once."""
+        # Below 0 it is a debt: lines that come during a wait make the next wait longer.
         self._left = min(self._at_once, self._left + (now_s - self._counted_s) * self._a_second) - 1
         self._counted_s = now_s
         return max(0.0, -self._left / self._a_second)
@@ -168,7 +169,7 @@ class Client:
         self.is_ended = False
         """Nothing more is read from it, or sent to it."""
 
-    # Who it is
+    # Its identity
 
     @property
     def account(self) -> Account:
@@ -347,6 +348,7 @@ class Client:
         except ValueError:
             _logger.exception("a line could not be sent to %s", self.nick)
             failed = standard_reply("FAIL", "*", "INTERNAL_ERROR", text="A line for you could not be sent")
+            # With the tags of the line: a client with a label waits for a reply that has it.
             data = format_line(self._for_client(replace(failed, tags=unit[0].tags)))
         if data and not self._outbox.offer(data):
             self._count_slow()
@@ -374,7 +376,7 @@ class Client:
     ) -> None:
         """Serve the connection until it ends. `handle` gets each line, one after the other."""
         self._transport = writer.transport
-        if self.is_ended:
+        if self.is_ended:  # during the TLS handshake, when there was no transport to cut
             self._cut_later()
         else:
             self._watch_registration()
@@ -405,6 +407,7 @@ class Client:
             for number, line in enumerate(lines.feed(data), 1):
                 if number % _LINES_AT_ONCE == 0:
                     await asyncio.sleep(0)
+                # A client that does not read its replies can cause no more of them.
                 await self._outbox.wait_until_low()
                 if not self.is_ended:
                     self._heard_s = self.clock.monotonic_s()
@@ -420,6 +423,7 @@ class Client:
                 await self._slowed
             finally:
                 timer.cancel()
+            # The client was kept waiting, so this time does not count as silence.
             self._heard_s = self.clock.monotonic_s()
 
     def _go_on(self) -> None:
@@ -429,6 +433,8 @@ class Client:
     async def _write_all(self, writer: asyncio.StreamWriter) -> None:
         await self._outbox.drain(writer)
         if not writer.transport.is_closing():
+            # If possible only this direction ends, so that `_read_all` can go on: closing a socket with
+            # unread input resets the connection, and the client could miss the last line. TLS cannot do it.
             if writer.can_write_eof():
                 writer.write_eof()
             else:
@@ -446,7 +452,7 @@ class Client:
         self.is_ended = True
         last = fit_line(Line(command="ERROR", params=(f"Closing link: {safe(reason)}",)))
         self._outbox.end(format_line(last))
-        self._go_on()
+        self._go_on()  # a line that waits in `slow_down` is dropped then
         self._pongs.clear()
         self._stop_timer()
         if self._transport is not None:

@@ -108,6 +108,7 @@ def parse_line(
     line = _parsed(text)
     if line is None:
         raise BadIrcLine("empty")
+    # Last, because the reply to a line that is not UTF-8 names its command.
     try:
         body.decode()
     except UnicodeDecodeError:
@@ -160,6 +161,7 @@ def format_line(line: Line) -> bytes:
     encoded = body.encode() + _END
     if len(encoded) > LIMIT_LINE_BYTES:
         raise ValueError(f"the line has {len(encoded)} bytes; at most {LIMIT_LINE_BYTES} are allowed")
+    # The tags of most lines are so short that they need not be encoded to be measured.
     if len(tags) * _MOST_BYTES > LIMIT_TAGS_BYTES and len(tags.encode()) > LIMIT_TAGS_BYTES:
         raise ValueError(f"the tags of a line have at most {LIMIT_TAGS_BYTES} bytes")
     return tags.encode() + encoded
@@ -191,6 +193,7 @@ def fit_line(line: Line) -> Line:
         return line
     params = list(line.params)
     at = max(range(len(params)), key=lambda index: len(params[index].encode()))
+    # One cut is enough: a reply repeats at most one parameter that can be long.
     params[at] = cut_text(params[at], len(params[at].encode()) - over_bytes)
     return replace(line, params=tuple(params))
 
@@ -256,6 +259,7 @@ def parse_time(text: str) -> int:
     found = _TIME.fullmatch(text)
     if found is None or int(found[2]) > 60:  # 60 is a leap second
         raise ValueError(f"not a time such as 2026-11-18T04:50:01.123Z: {text[:50]!r}")
+    # Without the seconds, because a `datetime` cannot have the second 60.
     minute = datetime.strptime(f"{found[1]}+0000", "%Y-%m-%dT%H:%M%z")
     fraction_ms = int((found[3] or "0").ljust(3, "0"))
     return (minute - _EPOCH) // timedelta(milliseconds=1) + int(found[2]) * 1000 + fraction_ms
@@ -469,6 +473,7 @@ def thread_of_channel(channel: str) -> str | None:
         check_thread(thread)
     except PalaverError:
         return None
+    # Only one spelling is valid: with another one a thread would have several channels.
     return thread if channel_of_thread(thread) == folded else None
 
 
@@ -491,6 +496,7 @@ def path_of_channel(channel: str) -> str:
 
     A slash in the channel is `%2f` in the path, so that a channel is one segment.
     """
+    # The percent sign first: otherwise that of `%2f` would be replaced too.
     return LOCAL + fold(channel).replace("%", "%25").replace("/", "%2f")
 
 

@@ -114,6 +114,7 @@ class IrcListening:
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.wait([self._accepting])
+        # Only now: the loop watches the descriptor until `sock_accept` has ended.
         self._listener.close()
         for client in tuple(self._sessions):
             client.end(reason)
@@ -151,7 +152,7 @@ class IrcListening:
         if is_full:
             with suppress(OSError):
                 connected.setblocking(False)
-                if self._tls is None:
+                if self._tls is None:  # a TLS client could not read it
                     connected.send(b"ERROR :too many connections wait here: try again later\r\n")
             connected.close()
             return
@@ -187,7 +188,7 @@ class IrcListening:
             _logger.info("an IRC connection failed: %s", error)
             connected.close()
         finally:
-            client.end("the connection was closed")
+            client.end("the connection was closed")  # before the removal: it calls `_ended`
             del self._sessions[client]
 
     def _count_unregistered(self) -> int:
@@ -226,6 +227,8 @@ def _load_tls(settings: Settings) -> "SSLContext":
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
+        # With a password, even an empty one, OpenSSL refuses an encrypted key. Without one it would ask for
+        # the password at the terminal.
         context.load_cert_chain(settings.irc_tls_cert, settings.irc_tls_key, password="")
     except (OSError, ValueError) as error:
         raise BadRequest(

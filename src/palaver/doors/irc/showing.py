@@ -1,4 +1,4 @@
-"""What IRC clients read: messages and envelopes as lines, and the history of channels and conversations."""
+"""The lines that IRC clients read: messages, envelopes, and the history of channels and conversations."""
 
 import asyncio
 import logging
@@ -206,7 +206,7 @@ def tags_of(event: Event) -> dict[str, str]:
     tags = {"msgid": event.id, "time": format_time(event.ts)}
     if "/" not in event.sender and not event.sender.startswith("["):
         tags["account"] = event.sender
-    # A foreign id can be anything. One that is no msgid is left out: the envelope has it.
+    # A foreign id can be anything. One that cannot be a msgid is left out; the envelope has it.
     return tags if is_msgid(event.id) else {name: tags[name] for name in tags if name != "msgid"}
 
 
@@ -498,11 +498,11 @@ class Shown:
         for event in events:
             try:
                 self._show(event)
-            except Exception:  # one event must not stop the others, nor the log
+            except Exception:  # one event must not stop the others, nor the log, which calls this
                 _logger.exception("#%d could not be shown on IRC", event.seq)
 
     def _show(self, event: Event) -> None:
-        if event.imported or is_migrated(event):
+        if event.imported or is_migrated(event):  # these happened long ago, so they are only history
             return
         if places := places_of(event):
             if not (isinstance(event.body, MessageSent) and event.body.held):
@@ -674,6 +674,7 @@ class _IrcMailbox:
             for event in events:
                 self._shown.deliver(event, clients)
             seqs = tuple(event.seq for event in events)
+            # One PING after all messages. Any connection of the account may confirm them: it is one mailbox.
             for client in clients:
                 client.ping(lambda client=client, seqs=seqs: self._read(client, seqs))  # type: ignore[misc]
 
@@ -689,7 +690,7 @@ class _IrcMailbox:
         except PalaverError as error:
             _logger.warning("mail of %s could not be acknowledged: %s", self._name, error)
         finally:
-            self._reader.settled(seqs)
+            self._reader.settled(seqs)  # also after a refusal: otherwise its window would stay full
 
     def close(self) -> None:
         """Stop. Messages that were not read are open again."""
@@ -812,6 +813,7 @@ async def _point(queries: Queries, word: str, ref: str) -> Point | None:
             ts = parse_time(ref.removeprefix(_TIMESTAMP))
         except ValueError as error:
             raise HistoryRefused("INVALID_PARAMS", word, ref, text=str(error)) from None
+        # Several messages can have this time: `before` and `after` are around all of them.
         return Point(before=await queries.seq_at(ts), after=await queries.seq_at(ts + 1) - 1)
     if not ref.startswith(_BY_MSGID):
         raise HistoryRefused(

@@ -1,4 +1,4 @@
-"""What clients write: PRIVMSG, NOTICE, TAGMSG and multiline batches, as requests to the bus.
+"""The lines that clients write: PRIVMSG, NOTICE, TAGMSG and multiline batches, as requests to the bus.
 
 A line of a person is a text: the names in it decide who gets it, and it is passed on whole. A line of a
 program that begins with `{` is an envelope. A NOTICE is only shown. A client gets its echo once the event is
@@ -106,6 +106,7 @@ def _leading_names(text: str, directory: Directory) -> Iterator[str]:
         name = name_of(word.removeprefix("@"))
         if not _is_name(name, directory):
             near = directory.nearest(name.lower())
+            # Most likely a typing error: as a mere text the line would wake no agent.
             if separator == ":" and near and not word.startswith("@"):
                 raise UnknownRecipient({word: near})
             return
@@ -126,7 +127,7 @@ def _is_name(name: str, directory: Directory) -> bool:
 
 
 async def speak(hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[str, str]) -> None:
-    """Handle PRIVMSG to a channel or a nick. Formatting is removed; CTCP other than ACTION is no message."""
+    """Handle PRIVMSG to a channel or a nick. Formatting is removed, and CTCP other than ACTION ignored."""
     ctcp = ctcp_of(text)
     if ctcp is not None:
         if ctcp[0] != ACTION:
@@ -178,6 +179,7 @@ async def _say(
         return
     id = request.envelope.id if isinstance(request, Put) else request.id
     writing = Writing(client=client, channel=fold(channel), tags=tags, pieces=pieces)
+    # Before `submit`, because the event is shown to others before that returns.
     hub.writing[id] = writing
     try:
         sent = await hub.services.broker.submit(client.account.caller, request)
@@ -237,7 +239,7 @@ def _request(
     is_exact = at != HUMAN and "/" not in at
     return Send(
         text=text,
-        id=system_ulid(),
+        id=system_ulid(),  # chosen here: by it `Shown` finds the `Writing` of the event
         recipient=at if is_exact else "",
         to=() if is_exact else (at,),
         reply_to=reply_to,
@@ -337,7 +339,10 @@ def _at(ref: ChannelRef, channel: str) -> str:
 
 
 def notice(hub: Hub, client: Client, target: str, text: str, *, tags: Mapping[str, str]) -> None:
-    """Show a NOTICE to the people in a channel, or with a nick. No reply is ever sent to a NOTICE."""
+    """Show a NOTICE to the people in a channel, or with a nick.
+
+    No reply is ever sent to it, not even an error: IRC forbids this, so that two programs make no loop.
+    """
     shown = safe(clean_text(text))
     if ctcp_of(text) is None and shown:
         _show(hub, client, target, "NOTICE", (shown,), tags)

@@ -85,6 +85,7 @@ def quietly(load: Callable[[], _Loaded]) -> _Loaded:
         return load()
     finally:
         sys.setswitchinterval(before)
+        # Not after each call: freezing also keeps garbage in cycles that is not collected yet.
         if len(sys.modules) != known:
             gc.freeze()
         if was_collecting:
@@ -379,6 +380,7 @@ class PumpConnection(asyncio.Protocol):
             return
         method, params = getattr(message, "method", ""), getattr(message, "params", None) or {}
         id = cast("wire.RequestId | None", getattr(message, "id", None))
+        # Replies are matched by their id, so a second request with it could not be told from the first.
         if method and id in self._open:
             self._settle(number, wire.IN_USE.answer(id))
             return
@@ -389,7 +391,7 @@ class PumpConnection(asyncio.Protocol):
                 return
             self._open[id] = _Open(number, is_waiting, params if method == "initialize" else None)
         else:
-            self._settle(number)
+            self._settle(number)  # it has no reply that could settle it later
             if method == "notifications/cancelled":
                 self._settle_cancelled(params.get("requestId"))
         session.take(message)
@@ -405,6 +407,7 @@ class PumpConnection(asyncio.Protocol):
         assert asked is not None
         assert asking is not None
         known = self._open.get(context.request_id) if context.request_id is not None else None
+        # The client numbers its lines from 1, so 0 is a call that was cancelled before it started.
         number = known.number if known is not None else 0
         key = wire.call_key(asked.key, number)
         named, arguments = session_in_arguments(params.arguments)
@@ -481,6 +484,7 @@ class PumpConnection(asyncio.Protocol):
         self._is_parting = True
         for id, known in list(self._open.items()):
             if known.is_waiting:
+                # No longer open, so that a late reply is dropped: the next daemon gets the line.
                 del self._open[id]
                 if closing_text is not None:
                     self._settle(known.number, wire.error_line(id, wire.STOPPED, closing_text))

@@ -166,6 +166,7 @@ class McpSession:
         except ValidationError as error:
             wrong = {one["type"]: one["msg"] for one in error.errors(include_url=False, include_input=False)}
         else:
+            # The SDK takes a request with an invalid id for a notification, and would never reply to it.
             if isinstance(message, JSONRPCNotification) and has_id(line):
                 return BadLine(INVALID_REQUEST, "the id of a request is a string or a whole number")
             return message
@@ -192,7 +193,7 @@ class McpSession:
         if isinstance(message, JSONRPCRequest):
             self._pass_on(self._inward(is_modern=_is_modern(message)), message)
             return
-        for inward, _ in self._loops.values():  # a notification does not name its loop
+        for inward, _ in self._loops.values():  # a notification does not say for which loop it is
             self._pass_on(inward, message)
 
     def close(self) -> None:
@@ -213,6 +214,7 @@ class McpSession:
 
     def _inward(self, *, is_modern: bool) -> _Inward:
         if is_modern not in self._loops:
+            # Without a limit, because `take` must not wait: its caller asks `has_room` before.
             inward, taken = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
             serving = self._tasks.create_task(self._serve(taken))
             serving.add_done_callback(lambda ended: taken.close())  # also if it never started

@@ -111,7 +111,7 @@ AnyAct = (
 
 
 class ActResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an act has done, as a sentence, and for an act on several agents the result of each."""
+    """The result of an act as a sentence, and for an act on several agents the result of each."""
 
     text: str
     seq: int = 0
@@ -158,6 +158,7 @@ class Acts:
 
     async def _submit(self, act: PageAct, request: Request, part: str = "") -> object:
         """Submit one request of an act; `part` is what it is about, if there are several."""
+        # An act on several agents has one key, but each of its requests needs its own.
         key = hashlib.sha256(bytes.fromhex(act.key) + part.encode("utf-8", "surrogatepass")).digest()[:16]
         return await self._services.broker.submit(PERSON, request, key=key)
 
@@ -219,6 +220,7 @@ class Acts:
             except PalaverError as error:
                 return NamedResult(name=name, is_done=False, text=str(error))
 
+        # Each name once: the second request of the same agent would have the same key.
         results = tuple(await asyncio.gather(*map(one, dict.fromkeys(names))))
         done = sum(one.is_done for one in results)
         return ActResult(text=f"{done} of {len(results)} done", results=results)

@@ -202,7 +202,8 @@ class Page:
         session: WebSession = scope[_SESSION]
         if IDLE_HEADER not in Headers(scope=scope):
             await self._sessions.use(session)
-        if not self._sessions.is_valid(session):  # It has ended while the body was read.
+        # It may have ended while the body was read, or during the await.
+        if not self._sessions.is_valid(session):
             await _send(send, _error(401, WhoAreYou(NOT_SIGNED_IN)))
             return
         if path == EVENTS:
@@ -232,9 +233,11 @@ class Page:
             entered = self._sessions.sign_ins.enter(code.code)
         except PalaverError as error:
             return _error(403, error)
+        # `pal web` waits CODE_S for the reply. A little longer, so that the browser still gets its outcome.
         grant = await self._unless_gone(entered.granted(), receive, CODE_S + 5)
         if grant is None:
             return _error(403, NotPerson("the sign-in was not allowed at the terminal of 'pal web'"))
+        # A proxy may encrypt. Without one the cookie must not be `Secure`: the browser would not send it.
         is_secure = Headers(scope=scope).get("origin", "").startswith("https:")
         return _Made(
             _encode({"key": grant.key}),
@@ -276,7 +279,7 @@ class Page:
     async def _screen(self, session: WebSession, asked: _ScreenBody, receive: Receive) -> "_Made":
         """Return the screen of an agent as text, once it is another one than is known, or after a while.
 
-        The daemon keeps nothing and asks nobody while no page waits here.
+        While no page waits here, the daemon asks no holder and keeps no screen.
         """
         holds = self._services.agents.holds
         hold = holds.get(asked.name)
@@ -288,6 +291,7 @@ class Page:
         self._looking += 1
         try:
             question = holds.ask_once(asked.name, PEEK, limit_s=_SCREEN_S, lines=0, digest=asked.known)
+            # The question ends before, with an error that says what is wrong.
             reply = await self._unless_gone(question, receive, _SCREEN_S + 5)
         finally:
             self._looking -= 1
@@ -380,6 +384,7 @@ def _refused_peer(scope: Scope) -> HttpReply | None:
 
 def _refused_fetch(headers: Headers, *, is_file: bool) -> HttpReply | None:
     """Refuse requests that a page of another site has caused, and frames."""
+    # All current browsers send these headers. For a client without them the other checks decide.
     site = headers.get("sec-fetch-site", "same-origin")
     is_frame = headers.get("sec-fetch-dest", "") in ("iframe", "frame", "embed", "object")
     if (site == "same-origin" or (site == "none" and is_file)) and not is_frame:
@@ -472,6 +477,7 @@ async def _send_file(scope: Scope, send: Send, file: _File) -> None:
     content = b"" if is_known or scope["method"] == "HEAD" else file.content
     headers = [
         (b"etag", file.tag.encode()),
+        # The browser asks each time, so that it never uses the files of an earlier version of the daemon.
         (b"cache-control", b"no-cache"),
         *SAFETY,
         *(
@@ -526,6 +532,7 @@ async def _follow(
     try:
         await asyncio.wait({gone, over, writing}, return_when=asyncio.FIRST_COMPLETED)
         if over.done() and not gone.done():
+            # The last `send` ends the response, so no other one may be in progress.
             writing.cancel()
             await asyncio.wait({writing})
             await send({"type": "http.response.body", "body": b""})
@@ -539,6 +546,7 @@ async def _write_records(view: OpenView, send: Send, check: Callable[[], None]) 
     following = asyncio.ensure_future(anext(view))
     try:
         while True:
+            # Not `wait_for`, which cancels `anext` at its timeout: a record could be lost.
             done, _ = await asyncio.wait({following}, timeout=_BEAT_S)
             check()  # the session may have ended by its time
             body = b": beat\n\n"
