@@ -261,7 +261,10 @@ async def _sit_down(call: Call) -> Outcome | None:
 
 
 def _storable(path: str) -> str:
-    """Return a folder as the log can store it; empty if its name is not UTF-8."""
+    """Return a folder as the log can store it; empty if its name is not UTF-8.
+
+    An agent must be able to join in any folder, so this is not refused.
+    """
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -423,7 +426,7 @@ _LEAST_COLUMNS: Final = 2
 """The first columns of the short table, which are shown even in a very narrow terminal."""
 _WORKER: Final = "worker"
 _MANY: Final = 100
-"""Agents from which on a table is made in a thread."""
+"""Agents from which on a table is made in a thread, so that the event loop does not wait for it."""
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 _LEAST_TEXT: Final = 8
 """Columns to which a text is shortened in a narrow terminal, before its readers are shortened."""
@@ -498,6 +501,7 @@ def _line_format(text: str | None) -> Shape | None:
     unknown = [name for name in _FIELD.findall(text) if name not in known]
     if unknown:
         raise UsageError(f"--format has no field {{{unknown[0]}}}; the fields are {', '.join(known)}")
+    # A shell passes on '\t' as two characters, and a tab is the default separator of `cut`.
     text = text.replace("\\t", "\t").replace("\\n", "\n")
 
     def shape(view: AgentView, paint: Paint) -> Safe:

@@ -272,6 +272,7 @@ async def up(call: Call) -> int:
 async def down(call: Call) -> int:
     """Stop the bus, and create the marker after which only a person starts it again."""
     require(call.caller, Standing.WORKER, "down")
+    # Before the daemon stops: a client that loses its connection would otherwise start the bus again.
     marker = call.services.daemon.home / "down"
     marker.touch(mode=0o600)
     if call.is_json:
@@ -488,7 +489,7 @@ async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) 
     log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
     """
     require_person(call.caller)
-    # The other settings of the door, such as its certificate, may have changed since the start.
+    # The other settings of the door, such as its certificate, may have changed in the file since the start.
     home = call.services.daemon.home
     given = parse_file(read_settings_file(home), str(home / SETTINGS_FILE))
     own = {key: typed(key, given.get(key, DEFAULTS[key])) for key in NEXT_START if key.startswith(kind.key)}
@@ -537,7 +538,7 @@ def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str |
     """Write settings to the file, and return their previous values in it."""
     content = read_settings_file(home)
     given = parse_file(content, str(home / SETTINGS_FILE))
-    text = content.decode()
+    text = content.decode()  # Valid UTF-8: `parse_file` has read it.
     for key, value in wanted.items():
         text = with_setting(text, key, value)
     write_settings_file(home, text.encode())

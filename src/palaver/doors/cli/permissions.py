@@ -159,6 +159,7 @@ def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
         agent.state == AgentState.BLOCKED
         and not agent.left
         and agent.name not in names
+        # An agent at its usage limit is blocked too, but asks nothing, unless its harness shows a dialog.
         and not (agent.detail.startswith(USED_UP) and not agent.detail.startswith(USED_UP_ASKED))
         and call.services.callers.presence.is_present(agent.name)
     )

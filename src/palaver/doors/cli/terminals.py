@@ -263,6 +263,7 @@ _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
 _LIMIT_COUNT: Final = 20
 _PEEK_S: Final = 5.0
+"""Seconds. A holder that works replies at once; one that hangs must not hold up the command."""
 _SHOWN_NAMES: Final = 10
 """Names in a question; the others are counted."""
 _END_S: Final = 120.0
@@ -367,7 +368,7 @@ async def resume(call: Call) -> int:
         raise BadRequest(f"{agent.name} was not started with 'pal run', so its command is not known")
     if not agent.left and call.services.callers.presence.is_present(agent.name):
         raise NameTaken(agent.name, "it is running; 'pal attach' shows it")
-    call.services.turns.check_free(agent)
+    call.services.turns.check_free(agent)  # Two processes must not write one session.
     _check_role(call, agent.role)
     ticket = Ticket(
         by=caller,
@@ -445,6 +446,7 @@ def _asker(call: Call) -> tuple[int, int]:
         raise WhoAreYou(
             "the calling process is not visible to the daemon or has ended, so it cannot run an agent"
         )
+    # With the start time, because the system gives the pid of an ended process to another one.
     return chain[0].pid, chain[0].start
 
 
@@ -459,6 +461,7 @@ def _let_run(
 ) -> int:
     _check_window(call)
     count = 1 if is_again else _count(call)
+    # A ticket for each agent, because each can be claimed only once.
     tickets = [call.services.callers.tickets.mint(ticket) for _ in range(count)]
     words = ["__run", "--ticket", " ".join(tickets)]
     if call.parsed.has("--detach") or count > 1:
@@ -470,7 +473,7 @@ def _let_run(
     if ticket.harness:
         words += ["--harness", ticket.harness]
     if prompt:
-        compile_rule(prompt, "--prompt")
+        compile_rule(prompt, "--prompt")  # A wrong pattern must fail here, before anything is started.
         words += ["--prompt", prompt]
     if is_again:
         words += ["--cwd", ticket.cwd]
@@ -637,6 +640,7 @@ async def _end(call: Call, verb: str) -> int:
     if not _is_group(call):
         agents = [await _held(call, agent.name) for agent in chosen]
     else:
+        # All at once: each wait for a holder may take several seconds.
         await asyncio.gather(*(wait_for_holder(call, agent.name) for agent in chosen))
         agents = [one for one in chosen if call.services.agents.holds.get(one.name) is not None]
         if others := [one.name for one in chosen if one not in agents]:
@@ -752,13 +756,14 @@ async def end_of(call: Call, agent: Agent, verb: str) -> str:
 
     Raises Unavailable if the holder is lost, and it neither reconnects nor is the agent's end stored in time.
     """
+    # Watched before the holder is asked: an end that comes at once must not be missed.
     with _watching(call, agent.name) as changed:
         while True:
             try:
                 reason = await _asked(call, agent, verb)
                 await _until_left(call, agent, changed)
                 return reason
-            except Unavailable as lost:
+            except Unavailable as lost:  # The holder was lost; it may come back, and is asked again.
                 last_word = await _after(call, agent, changed, lost)
             if last_word is not None:
                 return last_word
@@ -772,6 +777,7 @@ async def wait_for_holder(call: Call, name: str) -> None:
     with _watching(call, name) as changed, suppress(TimeoutError):
         async with asyncio.timeout(BACK_S):
             while True:
+                # Cleared before the state is read, so that a change after the read ends the wait.
                 changed.clear()
                 known = call.services.broker.directory.get(name)
                 if known is None or known.left or not known.holder:

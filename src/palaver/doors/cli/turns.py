@@ -254,6 +254,7 @@ def wanted_config(parsed: Parsed) -> tuple[str, str, object]:
     """Return the agent, the session (empty for the agent) and the value of `pal turn set`."""
     agent, *rest = parsed.positionals
     value: object = None
+    # The session is optional and comes before the value, so the last argument is looked at first.
     has_value = bool(rest) and (rest[-1] in _VALUES or rest[-1].startswith(_JSON_STARTS))
     is_json = False
     if has_value:
