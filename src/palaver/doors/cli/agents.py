@@ -463,6 +463,7 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
         ]
         for name, view in zip(names, views, strict=True)
     ]
+    # Most agents have no tag and no room: without empty columns the table fits a narrow terminal.
     used = [
         index for index in range(len(columns)) if index < _KEPT_COLUMNS or any(row[index] for row in rows)
     ]
@@ -495,6 +496,7 @@ def _line_format(text: str | None) -> Shape | None:
     """Parse the text of --format; None if there is none. Raises UsageError for an unknown field."""
     if text is None:
         return None
+    # The queue is an object, which has no form on one line.
     fields = [field.encode_name for field in msgspec.structs.fields(AgentView) if field.name != "queue"]
     known = {name: name for name in fields}
     known |= {COMMON_WORDS[name]: name for name in fields if name in COMMON_WORDS}
@@ -616,7 +618,10 @@ def _waits(view: AgentDetails) -> tuple[str, ...]:
 def _room(
     columns: Sequence[Column], heads: Sequence[Sequence[object]], width: int | None, paint: Paint
 ) -> int | None:
-    """Return the columns that are left for receipts; None if lines may have any length."""
+    """Return the columns that are left for receipts; None if lines may have any length.
+
+    Measured before the receipts are made, because each receipt shortens itself to this width.
+    """
     if width is None:
         return None
     used = 0

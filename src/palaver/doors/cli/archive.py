@@ -385,6 +385,7 @@ async def _first_kept_seq(call: Call) -> int:
     given = call.parsed.value("--before")
     if given is None:
         raise UsageError("pal archive requires --before: pal archive --before 90d, a date or a number")
+    # Before times are tried: there a plain number would be an age in seconds.
     if found := _SEQ.fullmatch(given):
         return int(found[1])
     since_ms = time_from(call, "--before")

@@ -462,7 +462,8 @@ async def doctor(call: Call) -> int:
         "harnesses": call.parsed.values("--harness"),
         "is_self_test": call.parsed.has("--self-test"),
     }
-    # The daemon never starts a harness: the client checks them, in its own process.
+    # The daemon never starts a harness: the client checks them, in its own process. Only the client knows all
+    # findings, so it chooses the exit status.
     call.connection.run_here("__doctor", msgspec.json.encode(order).decode())
     return 0
 
@@ -669,7 +670,7 @@ def _check_profiles(home: Path) -> list[Finding]:
 
 
 def _check_runner(call: Call) -> list[Finding]:
-    """Check that automatic turns have a runner, if an agent has any."""
+    """Check that automatic turns have a runner. Nothing is found if no agent has automatic turns."""
     names = sorted({one.agent for one in call.services.turns.sessions()})
     runner = call.services.turns.runner()
     if runner is not None:

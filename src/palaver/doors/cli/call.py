@@ -138,7 +138,7 @@ class Call:
     async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
         """Wait for the next events after the query's seq; return None if the time is over first.
 
-        Events that are stored already count: without any later one, the wait returns them at once.
+        Matching events that are stored already are returned at once.
         """
         async with aclosing(self.services.queries.follow(query, after=query.after)) as found:
             try:
@@ -265,6 +265,8 @@ async def room_of(call: Call, path: str = "") -> str:
 
 async def room_here_or_named(call: Call, path: str = "") -> str:
     """Return the room to close or to remove a member from: one in another workspace only if it was named."""
+    # `room_of` would also choose the caller's only room, wherever it is. A command that cannot be undone must
+    # not act on a guess.
     return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
 
 

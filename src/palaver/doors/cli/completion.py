@@ -354,6 +354,8 @@ _pal_complete() {
 complete -F _pal_complete pal
 """
 
+# The same text works in two ways: evaluated in ~/.zshrc, and as a file `_pal` in $fpath, which zsh runs as
+# the function `_pal` itself. Therefore its end checks how it was called.
 _ZSH: Final = r"""#compdef pal
 # zsh completion for pal; in ~/.zshrc, after compinit: eval "$(pal completion zsh)"
 _pal_complete() {

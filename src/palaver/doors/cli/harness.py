@@ -743,7 +743,7 @@ async def give_back(delivery: Delivering, lane: Lane, offers: Offers, reason: st
 PAUSES_S: Final = (2.0, 4.0, 8.0, 15.0)
 """Seconds without news before each look; the last value repeats."""
 ReadFile = Callable[[str, int], Awaitable[bytes]]
-"""Has a file read, up to a number of bytes, or raises."""
+"""Lets a client read a file, up to a number of bytes. Raises if the file is missing or longer."""
 
 _logger: Final = logging.getLogger("palaver.doors")
 

@@ -518,6 +518,7 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     if path is not None or parsed.has("--stdin") or is_dash:
         if parsed.after:
             raise UsageError("the text comes from --file or --stdin: leave out the text after --")
+        # Keys may be any bytes: `_as_keys` turns the surrogates back into them. A text must be UTF-8.
         errors = "surrogateescape" if parsed.has("--raw") else "strict"
         return words, await read_content(call, path, errors), False
     if parsed.after is not None:

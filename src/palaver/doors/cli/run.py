@@ -253,7 +253,7 @@ class ArgvDoor:
             if self._is_replaced_by(connection, asked):
                 connection.hand_over()
                 self.services.daemon.stop(REPLACED)
-                return 0
+                return 0  # The client does not receive it: its connection is closed already.
             parsed = parse(TABLE, asked.argv)
             if parsed.is_help:
                 await _help(connection, asked, parsed)
@@ -321,7 +321,7 @@ class ArgvDoor:
             if parsed.as_name and self._can_act(self.identifier.who(chain, claim), parsed):
                 return f"You act as {parsed.as_name} with --as; leave it out to act as yourself"
             return self.identifier.why_not_person(chain, claim)
-        except WhoAreYou:
+        except WhoAreYou:  # Why it is not a person cannot be said about an unknown caller.
             return ""
 
     def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:

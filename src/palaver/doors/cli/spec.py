@@ -1,7 +1,7 @@
 """Commands as data, and the parsing of a command line by this data. Pure.
 
-No command is run here. Handlers are kept separately, by path, so that help, completion and the documentation
-can read the same table without loading them.
+No command is run here: `run.py` has the function of each path. Help, completion and the documentation are
+made from the same table as the parser, so they cannot differ from it.
 """
 
 import re
@@ -82,7 +82,7 @@ class Command:
     """One command. Its path is the words to type: ("send",) or ("status", "set").
 
     `rest` names the arguments after `--`. Such a command gets them separately from its other arguments, and
-    counts them itself. A group only has subcommands and cannot be run by itself.
+    checks itself how many of both there are. A group only has subcommands and cannot be run by itself.
     `exclusive` lists sets of options of which at most one can be given.
 
     Texts are plain: a command line or a word to type is in 'quotes', and the documentation shows it as code.

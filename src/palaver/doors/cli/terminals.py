@@ -441,6 +441,7 @@ def _check_may_start(caller: Caller, agent: Agent, verb: str) -> None:
 
 def _asker(call: Call) -> tuple[int, int]:
     """Return the pid and start time of the client's process. The client runs the command in this process."""
+    # The chain ends with its first process: only the client itself is needed.
     chain = call.connection.peer.chain(lambda process: True)
     if not chain:
         raise WhoAreYou(
