@@ -35,7 +35,7 @@ RELEASED = ("x86_64", "aarch64")
 """The machines for which wheels are released."""
 
 _REPLY = b"O\0\0\0\x0c\0\0\0\1\0\0hello\n" + b"Q\0\0\0\1\0"
-"""What a daemon would send: a frame with the output `hello`, and one with the exit status 0."""
+"""The reply of a daemon: a frame with the output `hello`, and one with the exit status 0."""
 _LIMIT_S = 5.0
 """Seconds that a client may take: its start and its request take a few milliseconds."""
 
@@ -176,7 +176,7 @@ def release_tag(machine: str) -> str:
 
 
 def _platform_tag() -> str:
-    """Return a tag for any Python 3 on this kind of machine: the client is no extension module of one Python."""
+    """Return a tag for any Python 3 on this kind of machine: the client does not use the interpreter."""
     # Without manylinux and musllinux, which promise that the wheel runs on other distributions. A client that
     # was compiled here may need the C library of this system.
     plain = (tag for tag in sys_tags() if "manylinux" not in tag.platform and "musllinux" not in tag.platform)

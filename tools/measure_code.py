@@ -34,8 +34,8 @@ OTHER_PAYLOADS = {
     "protocol/thin.py",
 }
 """Files with other payloads: frames, hook input, transcripts of a harness, and events at a client."""
-# Nearly every comment that gives a reason contains one of these words. The number is an estimate, so it is only
-# good for comparisons.
+# Nearly every comment that gives a reason contains one of these words. The number is an estimate, so it is
+# only good for comparisons.
 _REASON = re.compile(
     r"\b(?:because|since|so that|so|otherwise|never|must|only|would|could|may|until|before)\b"
 )

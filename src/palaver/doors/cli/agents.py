@@ -493,7 +493,7 @@ Shape = Callable[[AgentView, Paint], Safe]
 
 
 def _line_format(text: str | None) -> Shape | None:
-    """Parse the text of --format; None if there is none. Raises UsageError for an unknown field."""
+    """Parse the text of --format; None without the option. Raises UsageError for an unknown field."""
     if text is None:
         return None
     # The queue is an object, which has no form on one line.

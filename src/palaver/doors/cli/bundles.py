@@ -230,7 +230,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
         return request
     if request.is_dry_run or _is_sent(call, request):
         return request
-    # First without effect: an event cannot be taken back, so a refused message would leave its bundle behind.
+    # First without effect: an event cannot be taken back, so a refused message would leave a bundle.
     check = msgspec.structs.replace(request, is_dry_run=True)
     sent = await call.submit(check)
     assert isinstance(sent, Sent)

@@ -316,7 +316,7 @@ async def _query(call: Call, parsed: Parsed) -> Query:
     if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
         last = DEFAULT_EVENTS
     query = await query_from(call, last=last, limit=_PAGE)
-    # A follower acts on what happens now, and an imported event happened before, in another log.
+    # A follower acts on new events. An imported event is old: it happened in another log.
     return replace(query, with_imported=not (parsed.has("--follow") or parsed.has("--wait")))
 
 

@@ -760,7 +760,7 @@ class ClaudeDoubts:
         home: str,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
-        """`home` is the user's home directory. The file is there if no transcript path shows its location."""
+        """`home` is the user's home directory, in which the file is if the path of no transcript is known."""
         self._services = services
         self._agent = agent
         self._read = read

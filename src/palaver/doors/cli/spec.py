@@ -543,8 +543,8 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
         return Parsed(command=table.root.command, is_help=True)
     words, handed_on = _split_handed_on(table, words)
     if handed_on is not None:
-        # The other program gets a `--` of its own line too. A `--` directly after the options of pal only
-        # ends these.
+        # A `--` after arguments for the other program belongs to that program, so it is put back. A `--`
+        # directly after the options of pal only ends these.
         after = handed_on if after is None else [*handed_on, *(["--"] if handed_on else []), *after]
 
     entry, given, positionals = _read(table.root, words)

@@ -523,7 +523,7 @@ def _hooks_of(call: Call, *, is_again: bool) -> str:
 def _commands_of(call: Call, *, may_ask: bool) -> str:
     """Return whether agents may use the safe commands without a prompt: yes, no, or ask the person.
 
-    `known`: nobody is asked, and only an earlier decision counts.
+    `known`: no question is asked, and only an earlier decision counts.
     """
     known = call.services.daemon.settings.now.agent_commands
     return "known" if known == "ask" and not may_ask else known
