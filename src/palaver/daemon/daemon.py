@@ -178,6 +178,7 @@ class HomeWatch:
         # The lock belongs to the open file, not to its name. Another process could lock a new file of this
         # name, and two daemons would serve one home.
         if file_id(self._lock) == self._file:
+            # They must not raise: without a new timer the home would not be checked any more.
             for look in self._look_after:
                 look()
             self._timer = self._call_later(_LOOK_EVERY_S, self._look)

@@ -499,6 +499,7 @@ async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) 
     await door.open(call.services, settings)
     if door.trouble:
         raise DoorShut(f"the bus is up, but {door.trouble}")
+    # `pal config` shows these values, because those of the start are no longer true.
     door.changed = {key: value for key, value in own.items() if key in given} | dict(wanted)
     old = write_wanted(call.services.daemon.home, wanted)
     for key, value in wanted.items():

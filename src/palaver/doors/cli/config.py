@@ -182,7 +182,7 @@ async def get_setting(call: Call) -> int:
         view = _view(call, key, _coming(call))
     if call.parsed.has("--default"):
         view |= {"value": view["default"], "from": "default"}
-        view.pop("next", None)
+        view.pop("next", None)  # It is about the present value, which is not shown.
     if call.is_json:
         await call.say_json(view)
         return 0

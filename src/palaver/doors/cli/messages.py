@@ -502,6 +502,7 @@ def _as_keys(call: Call, request: Send) -> Send:
 def _milliseconds(expires_s: float | None) -> int:
     if expires_s is None:
         return 0
+    # Less than a millisecond would be stored as 0, and 0 means that the message never expires.
     if expires_s < 0.001:
         raise UsageError("--expires requires a time above 0")
     return int(expires_s * 1000)

@@ -1056,6 +1056,7 @@ async def _turn(
         await call.say_lines(event_lines(call, answer.events))
     if isinstance(answer, GrantedTurn):
         return 0
+    # An expired lease is a refusal, because no wait would change it.
     return EXIT_NOTHING if is_waiting and reason != _LEASE_EXPIRED else EXIT_REFUSED
 
 

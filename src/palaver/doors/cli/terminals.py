@@ -311,6 +311,7 @@ async def start(call: Call) -> int:
     if len(harnesses) > _LIMIT_COUNT:
         raise UsageError(f"{len(harnesses)} agents are too many; start at most {_LIMIT_COUNT} at once")
     tag = (call.parsed.value("--tag") or "").lower()
+    # All are checked before the first ticket is made: if one cannot be started, none is.
     kinds = {harness: _ticket_for(call, harness, (), "", tag) for harness in harnesses}
     tickets = [call.services.callers.tickets.mint(kinds[harness]) for harness in harnesses]
     may_ask = _is_person(call) and any(harness in ASKING for harness in harnesses)
@@ -464,7 +465,7 @@ def _let_run(
     count = 1 if is_again else _count(call)
     # A ticket for each agent, because each can be claimed only once.
     tickets = [call.services.callers.tickets.mint(ticket) for _ in range(count)]
-    words = ["__run", "--ticket", " ".join(tickets)]
+    words = ["__run", "--ticket", " ".join(tickets)]  # One argument, because no ticket contains a space.
     if call.parsed.has("--detach") or count > 1:
         words.append("--detach")
     words += [WINDOW.name] if call.parsed.has(WINDOW.name) else []
@@ -802,6 +803,7 @@ async def _asked(call: Call, agent: Agent, verb: str) -> str:
 
 async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:
     """Wait a short time until the end is stored, so that the next command sees that the agent has left."""
+    # The program has ended already, so a missing event is no failure of the command.
     with suppress(TimeoutError):
         async with asyncio.timeout(_WRITTEN_S):
             while True:

@@ -237,7 +237,7 @@ def _sessions(call: Call) -> tuple[list[KnownSession], list[str]]:
     if parsed.positionals or not parsed.has("--search"):
         raise UsageError("--all searches all transcripts: pal transcript --all --search RE")
     found = []
-    # The newest first, because only so many are searched.
+    # The newest first, because the number of searched sessions is limited.
     for agent in sorted(call.services.broker.directory.all(), key=_newest_first):
         with suppress(NotFound):  # it has no transcript, or not on this machine
             found.append(session_of_agent(call, agent))
