@@ -24,6 +24,7 @@ from packaging.tags import sys_tags
 
 FLAGS = (
     *("-std=c11", "-O2", "-D_GNU_SOURCE", "-D_DARWIN_C_SOURCE"),
+    # Undefined first, because some distributions' compilers define it, and a second definition is a warning.
     *("-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"),
     *("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes"),
 )
@@ -34,7 +35,9 @@ RELEASED = ("x86_64", "aarch64")
 """The machines for which wheels are released."""
 
 _REPLY = b"O\0\0\0\x0c\0\0\0\1\0\0hello\n" + b"Q\0\0\0\1\0"
+"""The reply of a daemon: a frame with the output `hello`, and one with the exit status 0."""
 _LIMIT_S = 5.0
+"""Seconds that a client may take: its start and its request take a few milliseconds."""
 
 # Installers write their own interpreter into the first line. Ctrl-C while it imports must end it silently.
 PYTHON_CLIENT = """\
@@ -97,6 +100,7 @@ def _zig() -> list[list[str]]:
 def can_talk(client: Path) -> bool:
     """Return whether a client sends a request and writes the reply: a compiled program may not run."""
     with tempfile.TemporaryDirectory(prefix="pal-") as home, socket.socket(socket.AF_UNIX) as listener:
+        # A client that cannot connect would start a daemon with this Python: `false` only fails.
         environment = {"PALAVER_HOME": home, "PALAVER_PYTHON": "false"}
         try:
             listener.bind(f"{home}/daemon.sock")
@@ -106,6 +110,8 @@ def can_talk(client: Path) -> bool:
             ) as asking:
                 try:
                     assert asking.stdout is not None  # it is a pipe
+                    # Its output is watched too, so that a client that ends without a request is rejected at
+                    # once, and not after the limit.
                     signs = [listener.fileno(), asking.stdout.fileno()]
                     ready, _, _ = select.select(signs, [], [], _LIMIT_S)
                     if listener.fileno() not in ready:  # it has ended, or it hangs
@@ -124,6 +130,7 @@ def can_talk(client: Path) -> bool:
 
 
 def _succeeds(command: list[str]) -> bool:
+    # The output is not shown: a compiler that is missing or fails is expected, and another one is tried.
     try:
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError:
@@ -169,6 +176,8 @@ def release_tag(machine: str) -> str:
 
 
 def _platform_tag() -> str:
-    """Any Python 3, but only this kind of machine: the client is a program, not an extension module."""
+    """Return a tag for any Python 3 on this kind of machine: the client does not use the interpreter."""
+    # Without manylinux and musllinux, which promise that the wheel runs on other distributions. A client that
+    # was compiled here may need the C library of this system.
     plain = (tag for tag in sys_tags() if "manylinux" not in tag.platform and "musllinux" not in tag.platform)
     return f"py3-none-{next(plain).platform}"

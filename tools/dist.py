@@ -35,7 +35,7 @@ MUSL = ROOT / "build" / "zig-musl"
 KEPT = ("LANG", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy")
 """Variables that the installers may need; those of pip and uv are kept too. All others are left out."""
 COMMAND_LIMIT_S = 300
-"""For one command of the quick start. In an emulator, the daemon may need a minute to start."""
+"""Seconds for one command of the quick start. In an emulator, the daemon may need a minute to start."""
 ELF_STATIC = 2
 PT_INTERP = 3
 
@@ -78,7 +78,9 @@ def build_twice(folder: Path, target: Path) -> list[Path]:
     if git("status", "--porcelain"):
         print("dist: there are changes that are not committed; they are not in this release")
     compile_musl(folder / "empty")
+    # Resolved once, because a commit during the build would otherwise make the second build another one.
     commit = git("rev-parse", "HEAD")
+    # Folders of different names and lengths: a path that gets into a file makes the two results differ.
     first = build(commit, folder / "first", target)
     second = build(commit, folder / "a second one", folder / "again")
     for one, other in zip(first, second, strict=True):
@@ -116,6 +118,7 @@ def build(commit: str, folder: Path, target: Path) -> list[Path]:
         "ZIG_GLOBAL_CACHE_DIR": str(cache),
     }
     run_hatchling("sdist", source, target, made_at)
+    # The wheels come from the sdist, so that a file that is missing in it fails here and not for a packager.
     (sdist,) = target.glob("*.tar.gz")
     with tarfile.open(sdist) as tar:
         tar.extractall(folder, filter="data")
@@ -158,6 +161,7 @@ def check_client(file: Path, client: bytes) -> None:
     kind, number = struct.unpack_from("<HH", client, 16)
     (table,) = struct.unpack_from("<Q", client, 32)
     size, count = struct.unpack_from("<HH", client, 54)
+    # An entry of the kind PT_INTERP names the dynamic loader, which a static program must not need.
     entries = [struct.unpack_from("<I", client, table + at * size)[0] for at in range(count)]
     if number != MACHINES[machine] or kind != ELF_STATIC or PT_INTERP in entries:
         raise FailedCheckError(f"pal in {file.name} is not a static program for {machine}")

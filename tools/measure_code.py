@@ -34,6 +34,8 @@ OTHER_PAYLOADS = {
     "protocol/thin.py",
 }
 """Files with other payloads: frames, hook input, transcripts of a harness, and events at a client."""
+# Nearly every comment that gives a reason contains one of these words. The number is an estimate, so it is
+# only good for comparisons.
 _REASON = re.compile(
     r"\b(?:because|since|so that|so|otherwise|never|must|only|would|could|may|until|before)\b"
 )
@@ -91,6 +93,7 @@ def _imports(tree: ast.Module, modules: dict[str, Module]) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
+                # `from package import name` may import a module or a name from the package's own module.
                 if full in modules:
                     yield full
                 elif node.module in modules:
@@ -134,6 +137,7 @@ def payload_reads(modules: dict[str, Module]) -> list[str]:
 
 def reads_in(tree: ast.Module) -> list[str]:
     """Return every expression that reads a key of something named `payload`, or of an alias of it."""
+    # By node, because the walk of an outer function also meets the nodes of the functions inside it.
     found: dict[int, str] = {}
     for function in ast.walk(tree):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -40,9 +40,11 @@ class Seat:
         self.person = Person(home, cols=cols, rows=rows, term="xterm-256color")
         self.screen = pyte.Screen(cols, rows)
         prompt = f"\\[\\e[1;{PROMPTS[name]}m\\]{name}$\\[\\e[0m\\] "
+        # Without bracketed paste, whose control sequences would be around every prompt.
         self.person.run(f"bind 'set enable-bracketed-paste off'; cd shop; PS1='{prompt}'")
         self.person.until(b"status 0")
         self.person.until(b"$\x1b[0m ")
+        # The picture begins with a prompt, and not with the commands above.
         self.person.shown = b"\x1b[1;%sm%s$\x1b[0m " % (PROMPTS[name].encode(), name.encode())
 
     def run(self, command: str) -> str:

@@ -107,6 +107,7 @@ def python_passages(source: str) -> Iterator[Passage]:
     """Yield docstrings, comments, error and help texts, and test names."""
     yield from _comments(source)
     tree = ast.parse(source)
+    # Nodes that were counted: a raise contains a call, and both branches below would find its text.
     seen: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -178,6 +179,7 @@ def c_passages(source: str) -> Iterator[Passage]:
     for match in _C_COMMENT.finditer(source):
         text = re.sub(r"^\s*\*+", " ", match.group(1) or match.group(2) or "", flags=re.MULTILINE)
         yield Passage(source.count("\n", 0, match.start()) + 1, "comment", text)
+    # A quote inside a comment would begin a string. Line ends stay, so that line numbers are right.
     blanked = _C_COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), source)
     for match in _C_STRING.finditer(blanked):
         if match.group().count(" ") >= 2:
@@ -252,6 +254,7 @@ def score_file(path: Path) -> tuple[Score, list[tuple[int, str, str]]]:
         score.words += len(_WORD.findall(passage.text))
         taken = set[int]()
         for name, pattern in MARKERS.items():
+            # Elsewhere "give" is an ordinary verb; only in a docstring or a text can it mean "return".
             if name == "give for return" and passage.kind not in {"docstring", "text"}:
                 continue
             for match in pattern.finditer(text):
@@ -341,5 +344,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Otherwise `| head` would end in a traceback.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

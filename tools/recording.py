@@ -63,6 +63,7 @@ class Stage:
         """Capture every pane."""
         windows = []
         x = y = 0.0
+        # Two panes of agents next to each other, and the pane of the person below all of them.
         for at, name in enumerate((*NAMES, YOU)):
             window = Window(title=name, screen=_screen(self.panes[name], *_size(name)), x=x, y=y)
             windows.append(window)
@@ -146,6 +147,7 @@ def prepare(scene: Stage) -> None:
     kilo.shows("#")
     kilo.say("pal recv --wait --text")
     (scene.home.path.parent / "shop" / "ask.json").write_text(json.dumps(ASKED))
+    # The hook of a real harness, with the input that the harness would send: it waits for the decision.
     luna.say("pal hook claude PermissionRequest <ask.json; echo")
     scene.you.press("C-l")
 

@@ -59,6 +59,7 @@ class Line:
             + (f": {self._detail}" if self._detail else "")
             + (f" ({seconds} s)" if seconds else "")
         )
+        # Cut to less than 80 columns: a line that wraps could not be replaced by the next one.
         sys.stdout.write(f"\r\033[K{text[:79]}{end}" if self._is_terminal else f"{text}{end}")
         sys.stdout.flush()
 
@@ -66,6 +67,7 @@ class Line:
 def run_pip(line: Line, python: Path, *arguments: str) -> None:
     """Run pip, and show the package that it fetches. Exits with its output and status if it fails."""
     command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
+    # Kept instead of printed: the output is long, and of interest only after a failure.
     said: list[str] = []
     fetched = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:

@@ -93,7 +93,8 @@ class Shot:
 def draw_recording(shots: Sequence[Shot], description: str) -> str:
     """Return an animated picture: the same windows again and again, with other screens.
 
-    It is CSS only. A reader who wants no motion sees the last shot.
+    It is CSS only, because scripts do not run in an image of a page. A reader who wants no motion sees the
+    last shot.
     """
     windows = shots[0].windows
     width = max(one.x + one.width for one in windows)
@@ -131,7 +132,7 @@ def _layers(contents: Sequence[Sequence[str]], starts: Sequence[float]) -> Itera
         end = at + len(list(same))
         is_last = end == len(contents)
         if at == 0 and is_last:
-            yield _Layer(lines=content)
+            yield _Layer(lines=content)  # The same in all shots, so it needs no animation.
         else:
             name, kind = f"s{at}-{end}", "l" if is_last else "s"
             group = f'<g class="{kind}" style="animation-name:{name}">'

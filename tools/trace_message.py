@@ -49,12 +49,14 @@ def trace_daemon(home: str, result: str) -> None:
     def stop(_number: int, _frame: FrameType | None) -> None:
         nonlocal is_on
         is_on = False
+        # Renamed when it is complete, because the other process reads it as soon as it exists.
         part = Path(f"{result}.part")
         part.write_text(json.dumps(list(files)))
         part.replace(result)
 
     signal.signal(signal.SIGUSR1, start)
     signal.signal(signal.SIGUSR2, stop)
+    # Both, because each thread has its own profile function, and the writer of the log is a thread.
     threading.setprofile(record)
     sys.setprofile(record)
     sys.argv = ["palaver.daemon", "--home", home]
@@ -70,6 +72,7 @@ class Bus:
         self._result = folder / "files.json"
         self._work = folder / "work"
         self._work.mkdir()
+        # Without our variables: the daemon must be the one of this folder, with its default settings.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PALAVER_")}
         self._environment = {**environment, "PALAVER_HOME": str(self._home)}
         command = [sys.executable, __file__, "--daemon", str(self._home), str(self._result)]
@@ -177,7 +180,7 @@ def trace_requests(bus: Bus) -> dict[str, list[str]]:
         found["pal send → waiting pal recv --wait"] = files
         time.sleep(
             SETTLE_S
-        )  # The message is indexed in the first pause, which is not part of the next request.
+        )  # The message is indexed in the first pause, and this must not count for the next request.
         with bus.traced() as idle:
             time.sleep(2 * SETTLE_S)
         with bus.traced() as files:
@@ -187,6 +190,7 @@ def trace_requests(bus: Bus) -> dict[str, list[str]]:
         with bus.traced() as files:
             bus.run("list")
         found["pal list"] = files
+    # Here `files` are those of `pal list`. A file that both use stays, because `pal list` needs it anyway.
     background = set(idle) - set(files)
     return {title: [file for file in some if file not in background] for title, some in found.items()}
 

@@ -29,6 +29,7 @@ from palaver.protocol.settings_file import check_settings
 _NO_DESCRIPTORS: Final = "socket.accept() out of system resource"
 """The message of the event loop when it cannot accept a connection; it tries again a second later."""
 _FULL_PAUSE_S: Final = 60.0
+"""Seconds between two log lines about missing descriptors."""
 _OBJECTS_BEFORE_COLLECTION: Final = 100_000
 """New objects before garbage in cycles is collected. Python's 700 is less than the open requests of one busy
 connection, so that every collection would examine all of them and free nothing."""
@@ -45,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options, others = parser.parse_known_args(argv)
     ready = StartReport(options.ready_fd, is_foreground=options.foreground)
     try:
+        # Only `pal up --foreground` passes options. In the background the command `up` applies them once the
+        # daemon listens.
         wanted = wanted_settings(parse(TABLE, ["up", *others]))
         return _run(options.home, ready, wanted, is_foreground=options.foreground)
     except UsageError as error:
@@ -61,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(home: Path, ready: StartReport, wanted: Mapping[str, str | int], *, is_foreground: bool) -> int:
+    # First, so that every file in the home belongs only to its owner from its first byte.
     os.umask(0o077)
     with _usable(home):
         home = prepare_home(home)
@@ -107,12 +111,14 @@ async def _serve(
     while is_again:
         daemon = Daemon(home, loaded, SystemClock(), wanted)
         for number in (signal.SIGTERM, signal.SIGINT):
+            # Replaces the handler of the previous daemon. There is no await in between, so no signal reaches
+            # a daemon that has ended.
             loop.add_signal_handler(number, daemon.stop, number.name)
         is_again = await daemon.run(ready)
 
 
 class _Complaints:
-    """Writes the errors of the event loop to the log."""
+    """Writes the errors of the event loop to the log, those about missing descriptors once a minute."""
 
     def __init__(self) -> None:
         self._full_s = float("-inf")

@@ -1,7 +1,8 @@
 """Build and close everything that runs in one home. The only file that knows every part.
 
-Read `_open` from top to bottom: presence, the broker, the reactors, the doors. The daemon opens no path that
-a client names and runs no program. `kill -9` loses nothing: everything that it has confirmed is in the log.
+Read `_open` from top to bottom: presence, the broker, the reactors, the doors. The daemon runs no program of
+a client, and opens no path that a client names, except the file of `pal import`, which only a person can
+name. `kill -9` loses nothing: everything that the daemon has confirmed is in the log.
 """
 
 import asyncio
@@ -97,13 +98,17 @@ _logger: Final = logging.getLogger("palaver")
 
 
 class GuardedTasks(asyncio.TaskGroup):
-    """A task group in which a failing task is logged and does not stop the others."""
+    """A task group in which a failing task is logged and does not stop the others.
+
+    A plain group would cancel all other tasks: one bug in one connection would stop the daemon.
+    """
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]  # the same call, every task guarded
         guarded = self._guard(coro)
         try:
             task = super().create_task(guarded, **options)
         except RuntimeError:  # the group has ended
+            # Otherwise Python warns about two coroutines that were never awaited.
             guarded.close()
             coro.close()
             raise
@@ -122,7 +127,11 @@ class GuardedTasks(asyncio.TaskGroup):
 
 
 def end_all_tasks() -> None:
-    """Cancel every task of this loop except the current one. They are too many to keep track of."""
+    """Cancel every task of this loop except the current one.
+
+    Followers and timers never end by themselves, and the task group would wait for them indefinitely. All
+    tasks of the loop are cancelled, because they are too many to keep track of.
+    """
     current = asyncio.current_task()
     for task in asyncio.all_tasks():
         if task is not current:
@@ -136,7 +145,7 @@ def end_all_tasks() -> None:
 # again.
 
 _LOOK_EVERY_S: Final = 1.0
-"""Seconds. A command waits as long for a socket that was removed."""
+"""Seconds between two checks. Commands wait for a removed socket, which is usually back after this time."""
 
 
 class HomeWatch:
@@ -166,7 +175,10 @@ class HomeWatch:
         self._timer.cancel()
 
     def _look(self) -> None:
+        # The lock belongs to the open file, not to its name. Another process could lock a new file of this
+        # name, and two daemons would serve one home.
         if file_id(self._lock) == self._file:
+            # They must not raise: without a new timer the home would not be checked any more.
             for look in self._look_after:
                 look()
             self._timer = self._call_later(_LOOK_EVERY_S, self._look)
@@ -201,6 +213,7 @@ def watch_loop(limit_ms: int, count: Callable[[], None] = lambda: None) -> Calla
         return lambda: None
     limit_s = limit_ms / 1000
     lines = _Lines()
+    # Replaced in the class, because the loop calls `_run` of every handle.
     plain: Callable[[asyncio.Handle], None] = asyncio.Handle._run
     read_at_s, used_s = time.monotonic(), time.thread_time()
 
@@ -219,6 +232,7 @@ def watch_loop(limit_ms: int, count: Callable[[], None] = lambda: None) -> Calla
             _watchdog_logger.warning(
                 "watchdog: the event loop was busy for %d ms with %s", took_s * 1000, _describe(handle)
             )
+            # Otherwise the time of writing this line would count for the next callback.
             used_s = time.thread_time()
 
     def stop() -> None:
@@ -251,6 +265,7 @@ def _describe(handle: asyncio.Handle) -> str:
     names = []
     inner: object = owner.get_coro()
     while isinstance(inner, CoroutineType):
+        # The callback is over: a coroutine that has ended in it has no frame any more.
         line = inner.cr_frame.f_lineno if inner.cr_frame is not None else inner.cr_code.co_firstlineno
         names.append(f"{inner.__qualname__}:{line}")
         inner = inner.cr_await
@@ -310,6 +325,7 @@ class Reactors:
             call_later=call_later,
             tasks=tasks,
         )
+        # Set afterwards, because the sticks need the presence book as a parameter.
         member_presence.fell_silent = self._sticks.look_at
         member_presence.is_in_hand = self.delivery.is_in_hand
 
@@ -334,6 +350,7 @@ class Reactors:
 # The timer of delivery: wakes it when something is due, such as a message that expires.
 
 _TRY_AGAIN_S: Final = 1.0
+"""Seconds after failed work. It is still due, so without a pause the timer would try again at once."""
 
 
 class DeliveryTimer:
@@ -347,6 +364,8 @@ class DeliveryTimer:
     async def run(self) -> None:
         """Wake delivery at its next deadline, and recompute when that changes; runs until cancelled."""
         while True:
+            # Before the deadline is computed, with no await in between. Otherwise a change could be cleared
+            # that the deadline does not contain.
             self._has_changed.clear()
             try:
                 async with asyncio.timeout(self._delivery.next_wait_s()):
@@ -394,7 +413,10 @@ class Daemon:
         self._is_log_lost = False
 
     def stop(self, reason: str) -> None:
-        """Stop; the first reason counts. Stopping a daemon that is about to restart ends it permanently."""
+        """Stop; the first reason counts. Stopping a daemon that is about to restart ends it permanently.
+
+        Can be called at any time, also before the doors are open, and again.
+        """
         if self._reason in ("", DISK_HAS_ROOM):
             self._reason = reason
         self._stopped.set()
@@ -406,7 +428,7 @@ class Daemon:
         """
         sql_limit_s = self._live.now.sql_timeout_ms / 1000
         mark = UpgradeMark(self._home)
-        mark.remove()
+        mark.remove()  # It may be that of a daemon that was killed.
         log = await SqliteLog.open(
             self._home,
             apply=apply,
@@ -448,6 +470,7 @@ class Daemon:
 
         def report(count: int) -> None:
             if self._stopped.is_set():
+                # A rebuild can take minutes, and `pal down` must not wait for it.
                 raise ShuttingDown("the daemon was stopped")
             mark.write(count, last)
             if count % _REPORTED_EVENTS == 0:
@@ -518,6 +541,7 @@ class Daemon:
             self._take_wanted(middle.identifier)
         subagents = Subagents(log, middle.broker, tasks)
         closing.callback(subagents.close)
+        # Each of these may write: the daemon that starts once there is disk space begins with them.
         if not is_read_only:
             subagents.start()
             await middle.member_presence.recall()
@@ -527,6 +551,7 @@ class Daemon:
         if not is_read_only:
             doors.services.turns.start()
             await doors.hooks.outcomes.start(self._clock.now_ms() / 1000)
+        # Only now: the first caller must find its agent, its mailbox and its stick as they were.
         doors.unix.open()
         doors.adopted.open()
         closing.callback(MessageFiles(self._home, log, tasks).close)
@@ -545,6 +570,7 @@ class Daemon:
             lambda: self._look_after_log(log, tasks),
         ]
         if is_read_only:
+            # Polled, because no event reports that another program has freed disk space.
             look_after.append(lambda: tasks.create_task(self._begin_with_room(log)))
         closing.callback(HomeWatch(self._home, lambda: self.stop(_LOST), call_later, look_after).close)
         return doors
@@ -567,6 +593,7 @@ class Daemon:
                 _logger.error("earlier events are on disk")
 
         if not self._is_log_lost and (trouble := log.find_trouble()):
+            # Set before the task runs: the next check comes a second later, and must not save again.
             self._is_log_lost = True
             tasks.create_task(save())
 
@@ -579,11 +606,14 @@ class Daemon:
 
     def _take_wanted(self, identifier: CallerIdentifier) -> None:
         """Write the settings that this process was started with; refuse unless a person started it."""
+        # Only a daemon in the foreground has wanted settings, and its ancestors and environment are those of
+        # its caller. Without this check an agent could open a door by starting the bus.
         require_person(identifier.who(ancestors(os.getpid()), CallerClaim(marks=marks_of(os.environ))))
         write_wanted(self._home, self._wanted)
         self._live.begin(load(self._home, os.environ))
 
     async def _shut(self, doors: "_Doors") -> None:
+        # First, so that later callers wait for the next daemon instead of being cut off by this one.
         doors.unix.shut()
         if self._reason == REPLACED:
             await wait_for_successor(self._home)
@@ -595,9 +625,12 @@ class Daemon:
         """Create the broker and the parts that its decisions read."""
 
         def gone(name: str, seat: Seat | None, reason: str) -> None:
+            # A task, because presence calls this from callbacks, which cannot await. `broker` exists by then:
+            # the index is empty until it starts.
             tasks.create_task(broker.submit(SYSTEM_CALLER, Gone(name=name, reason=reason, seat=seat)))
 
         ids = UlidSource(self._clock, secrets.token_bytes)
+        # Ids grow across restarts, even if the clock was set back in the meantime.
         if largest := log.largest_id():
             ids.start_above(largest)
         agent_index = AgentIndex(
@@ -671,6 +704,7 @@ class Daemon:
             member_presence=middle.member_presence,
             workspaces=Workspaces(),
             policy=self._policy,
+            # `services` contains these rooms and is created below, so it is looked up at each call.
             agents=lambda: agents_view(services),
             inbox=lambda name, limit: mail_view(services, name, limit),
         )

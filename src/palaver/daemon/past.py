@@ -54,19 +54,26 @@ from palaver.version import __version__
 
 _LOWEST_PRIORITY: Final = 19
 _LIMIT_MEMORY_BYTES: Final = 2 * 1024 * 1024 * 1024
+"""Address space. A state that needs more ends this process, and not the daemon or another program."""
 LIMIT_FOLD_S: Final = 600.0
 """Seconds that one question may fold. The state is kept, and the same question continues there."""
 _REPORT_EVERY_S: Final = 1.0
 _EVENTS_AT_ONCE: Final = 500
+"""Events between two looks at the input, which may say that the answer is no longer wanted."""
 _LIMIT_FOUND: Final = 5
 _SHORTEST_END: Final = 4
+"""Characters of the end of an id, as for the log: the index on ends has only the last four."""
 _LIMIT_LINE_BYTES: Final = 16 * 1024 * 1024
 _OBJECTS_BEFORE_COLLECTION: Final = 100_000
+"""New objects before garbage in cycles is collected. Nearly all objects of a fold stay, so that more frequent
+collections would examine them again and again, and free nothing."""
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BETWEEN: Final = f"{_SELECT} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT {_EVENTS_AT_ONCE}"
 _BY_SEQ: Final = f"{_SELECT} WHERE seq = ?"
 _HAS_ID: Final = "id = ?1 AND seq <= ?2 ORDER BY seq DESC LIMIT 5"
+# The first condition is the expression of the index `events_by_end`. With the second alone, SQLite would read
+# every row.
 _HAS_END: Final = (
     "upper(substr(id, -4)) = upper(substr(?1, -4)) AND upper(substr(id, -length(?1))) = upper(?1)"
     " AND seq <= ?2 ORDER BY seq DESC LIMIT 5"
@@ -100,7 +107,9 @@ class PastLog:
         self.device: str = "" if row is None else row[0]
         self._redactions = self._read_redactions()
         files = LogFiles(path)
-        files.close()  # The daemon checks them. Its own changes, as after a redaction, are no trouble here.
+        # Only the daemon checks whether its files were replaced or cut. In this process, a cut that the
+        # daemon itself makes, such as after a redaction, would look like a loss.
+        files.close()
         self._reader = Reader(path, self._blobs, files, sql_limit_s=TIME_LIMIT_S)
 
     @property
@@ -137,12 +146,15 @@ class PastLog:
         if (redactions := self._read_redactions()) != self._redactions:
             self._redactions = redactions
             self._forget()  # A removed text may be in the old rows.
+        # A copy is needed if the undo record does not reach back that far, or if a copy is closer than the
+        # present state. The present state is kept first: a later question may need it.
         if self._state.oldest > at or any(self._state.seq < seq <= at for seq in self.kept):
             self._kept.keep(self._state)
             self._state = self._kept.before(at)
         while self._state.seq > at:
             self._state.back()
-        # Before anything is read: such events are found only in the archives.
+        # Counted before anything is read: these events have left the log, so each of them must come from an
+        # archive. Events that are archived from now on may still be read from the log.
         missing: int = self._connection.execute(_COUNT_ARCHIVED, (self._state.seq, at)).fetchone()[0]
         for events, is_archived in self._chunks(self._state.seq, at):
             for event in events:
@@ -166,6 +178,7 @@ class PastLog:
     def _chunks(self, seq: int, at: int) -> Generator[tuple[Sequence[Event], bool], None, None]:
         """Yield the events above a seq and up to another, and whether they come from an archive."""
         while seq < at:
+            # In this order: an event that leaves the log after this statement is in an archive by then.
             rows = self._connection.execute(_BETWEEN, (seq, at)).fetchall()
             archives = Archives(self._archive)
             if archives.last() > seq:
@@ -388,6 +401,7 @@ class PastServer:
         while True:
             while self._questions:
                 await self._answer_one(*self._next())
+            # No await since the last question was seen to be answered, so no new one is overlooked.
             self._news.clear()
             await self._news.wait()
 
@@ -463,12 +477,14 @@ async def serve(home: Path, source: asyncio.StreamReader, say: Callable[[PastRep
         settings = load(home, {}).settings
         log = PastLog(home)
     except (PalaverError, sqlite3.Error, OSError) as error:
+        # If this process ended instead, the daemon would take that for a crash and start another one.
         await _refuse_all(source, say, error)
         return
     server = PastServer(log, answers_from(log, settings), say)
     answering = asyncio.create_task(server.run())
     reading = asyncio.create_task(_read_lines(source, server.hear))
     try:
+        # Reading ends with the input, when the daemon has ended. Answering ends only without memory.
         await asyncio.wait((answering, reading), return_when=asyncio.FIRST_COMPLETED)
     finally:
         answering.cancel()

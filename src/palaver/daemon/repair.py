@@ -89,12 +89,15 @@ def backup_home(home: Path, target: Path, *, is_json: bool, may_replace: bool) -
 
 def _write_backup(home: Path, target: Path) -> int:
     _remove_left_behind(target)
+    # Next to the target, because a rename works only inside one file system. With the process id in its name,
+    # so that the next backup can tell a killed one from a running one.
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.{os.getpid()}.", dir=target.parent) as folder:
         small = [(name, path.read_bytes()) for top in _SMALL for path, name in _files(home, top)]
         copy = Path(folder) / FILE_NAME
         with contextlib.closing(connect_reader(home / FILE_NAME)) as source:
             copy_database(source, copy, _show_progress if sys.stderr.isatty() else None)
         temporary = Path(folder) / "backup"
+        # Created before it is written: the log must not be readable by others, whatever the umask is.
         temporary.touch(mode=0o600)
         is_gzip = target.suffix in (".gz", ".tgz")
         with tarfile.open(temporary, "w:gz" if is_gzip else "w") as tar:
@@ -104,9 +107,10 @@ def _write_backup(home: Path, target: Path) -> int:
             for name, content in small:
                 backup.add(io.BytesIO(content), name)
             for path, name in (found for top in _LARGE for found in _files(home, top)):
-                # A text that is redacted meanwhile takes its files along.
+                # A redaction in the meantime may have removed the file, and a backup must not bring it back.
                 with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                     backup.add(file, name)
+        # Its content before its name: after a power failure there is the old backup or a complete new one.
         sync(temporary)
         temporary.replace(target)
     sync(target.parent)
@@ -168,7 +172,7 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except OSError:  # It belongs to another user, so it exists.
         return True
     return True
 
@@ -180,6 +184,7 @@ def _show_progress(_: int, remaining: int, total: int) -> None:
 
 def _end_on_signals() -> None:
     """End at a signal as after a failure, so that unfinished copies are removed."""
+    # A signal that is ignored already, as under nohup, stays ignored.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -193,7 +198,8 @@ def _locked(home: Path) -> Iterator[None]:
     lock = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # It names the last daemon, and another process may have that number by now: 'pal down' would end it.
+        # The file contains the process id of the last daemon. Another process may have that number by now,
+        # and `pal down`, which sees a locked file, would end it.
         os.ftruncate(lock, 0)
         yield
     except BlockingIOError:

@@ -261,7 +261,10 @@ async def _sit_down(call: Call) -> Outcome | None:
 
 
 def _storable(path: str) -> str:
-    """Return a folder as the log can store it; empty if its name is not UTF-8."""
+    """Return a folder as the log can store it; empty if its name is not UTF-8.
+
+    An agent must be able to join in any folder, so this is not refused.
+    """
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -423,7 +426,7 @@ _LEAST_COLUMNS: Final = 2
 """The first columns of the short table, which are shown even in a very narrow terminal."""
 _WORKER: Final = "worker"
 _MANY: Final = 100
-"""Agents from which on a table is made in a thread."""
+"""Agents from which on a table is made in a thread, so that the event loop does not wait for it."""
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 _LEAST_TEXT: Final = 8
 """Columns to which a text is shortened in a narrow terminal, before its readers are shortened."""
@@ -460,6 +463,7 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
         ]
         for name, view in zip(names, views, strict=True)
     ]
+    # Most agents have no tag and no room: without empty columns the table fits a narrow terminal.
     used = [
         index for index in range(len(columns)) if index < _KEPT_COLUMNS or any(row[index] for row in rows)
     ]
@@ -489,15 +493,17 @@ Shape = Callable[[AgentView, Paint], Safe]
 
 
 def _line_format(text: str | None) -> Shape | None:
-    """Parse the text of --format; None if there is none. Raises UsageError for an unknown field."""
+    """Parse the text of --format; None without the option. Raises UsageError for an unknown field."""
     if text is None:
         return None
+    # The queue is an object, which has no form on one line.
     fields = [field.encode_name for field in msgspec.structs.fields(AgentView) if field.name != "queue"]
     known = {name: name for name in fields}
     known |= {COMMON_WORDS[name]: name for name in fields if name in COMMON_WORDS}
     unknown = [name for name in _FIELD.findall(text) if name not in known]
     if unknown:
         raise UsageError(f"--format has no field {{{unknown[0]}}}; the fields are {', '.join(known)}")
+    # A shell passes on '\t' as two characters, and a tab is the default separator of `cut`.
     text = text.replace("\\t", "\t").replace("\\n", "\n")
 
     def shape(view: AgentView, paint: Paint) -> Safe:
@@ -612,7 +618,10 @@ def _waits(view: AgentDetails) -> tuple[str, ...]:
 def _room(
     columns: Sequence[Column], heads: Sequence[Sequence[object]], width: int | None, paint: Paint
 ) -> int | None:
-    """Return the columns that are left for receipts; None if lines may have any length."""
+    """Return the columns that are left for receipts; None if lines may have any length.
+
+    Measured before the receipts are made, because each receipt shortens itself to this width.
+    """
     if width is None:
         return None
     used = 0

@@ -279,6 +279,8 @@ async def import_events(call: Call) -> int:
     count = known = 0
     different: list[int] = []
     with closing(export_file):
+        # Read twice, so that a wrong line at the end is found before the first event is stored: the events of
+        # an import cannot be removed again.
         async with aclosing(export_file.pages("nothing was imported")) as pages:
             async for _ in pages:
                 pass
@@ -315,6 +317,7 @@ async def redact(call: Call) -> int:
     event = await call.services.queries.fetch_event(call.parsed.positionals[0])
     is_foreign = is_foreign_type(event.type)
     text = removed_text(event, is_foreign=is_foreign) if can_remove(event, is_foreign=is_foreign) else ""
+    # In a thread, because this hash is slow on purpose: it must not help to guess the text.
     digest = await asyncio.to_thread(secret_hash, text.encode("utf-8", "replace"))
     request = Redact(event=str(event.seq), hash=digest)
     done = await call.submit(request)
@@ -382,6 +385,7 @@ async def _first_kept_seq(call: Call) -> int:
     given = call.parsed.value("--before")
     if given is None:
         raise UsageError("pal archive requires --before: pal archive --before 90d, a date or a number")
+    # Before times are tried: there a plain number would be an age in seconds.
     if found := _SEQ.fullmatch(given):
         return int(found[1])
     since_ms = time_from(call, "--before")

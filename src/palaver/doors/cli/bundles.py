@@ -230,6 +230,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
         return request
     if request.is_dry_run or _is_sent(call, request):
         return request
+    # First without effect: an event cannot be taken back, so a refused message would leave a bundle.
     check = msgspec.structs.replace(request, is_dry_run=True)
     sent = await call.submit(check)
     assert isinstance(sent, Sent)
@@ -346,6 +347,7 @@ async def _read_files(call: Call) -> tuple[BundleFile, ...]:
     size_bytes = 0
     for path, real in {found.path: found.real for found in named}.items():
         content = await call.connection.read_file(real, LIMIT_FILE_BYTES)
+        # Checked after each file, so that the daemon never holds much more than one bundle may have.
         size_bytes += len(content)
         if size_bytes > LIMIT_BUNDLE_BYTES:
             raise MessageTooLarge("the bundle", size_bytes, LIMIT_BUNDLE_BYTES)
@@ -405,6 +407,7 @@ async def _bundle(call: Call, reference: str) -> Bundle:
 
 async def _find_file(call: Call, bundle: Bundle, given: str) -> tuple[str, KeptFile]:
     """Return the nearest file with this path, and the id of its bundle."""
+    # As a bundle stores it, or as a path here: the reader may be in the folder in which it was made.
     wanted = (given, path_in_bundle(given, call.asked.cwd))
     for bundle_id in _with_parents(call, bundle):
         for file in (await _bundle(call, bundle_id)).files:
@@ -454,6 +457,7 @@ async def read_excerpts(call: Call) -> tuple[Excerpt, ...]:
         found = msgspec.json.decode(content, type=tuple[Excerpt, ...])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         found = ()
+    # The file comes from the client, which may have made it for other options, or for another agent.
     wanted = [
         (_agent(call, stretch).name, stretch.first, stretch.last, stretch.level.value)
         for stretch in map(parse_stretch, call.parsed.values("--transcript"))

@@ -272,6 +272,7 @@ async def up(call: Call) -> int:
 async def down(call: Call) -> int:
     """Stop the bus, and create the marker after which only a person starts it again."""
     require(call.caller, Standing.WORKER, "down")
+    # Before the daemon stops: a client that loses its connection would otherwise start the bus again.
     marker = call.services.daemon.home / "down"
     marker.touch(mode=0o600)
     if call.is_json:
@@ -461,7 +462,8 @@ async def doctor(call: Call) -> int:
         "harnesses": call.parsed.values("--harness"),
         "is_self_test": call.parsed.has("--self-test"),
     }
-    # The daemon never starts a harness: the client checks them, in its own process.
+    # The daemon never starts a harness: the client checks them, in its own process. Only the client knows all
+    # findings, so it chooses the exit status.
     call.connection.run_here("__doctor", msgspec.json.encode(order).decode())
     return 0
 
@@ -488,7 +490,7 @@ async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) 
     log. Raises DoorShut, and changes no setting, if the door cannot be opened, for example at a taken port.
     """
     require_person(call.caller)
-    # The other settings of the door, such as its certificate, may have changed since the start.
+    # The other settings of the door, such as its certificate, may have changed in the file since the start.
     home = call.services.daemon.home
     given = parse_file(read_settings_file(home), str(home / SETTINGS_FILE))
     own = {key: typed(key, given.get(key, DEFAULTS[key])) for key in NEXT_START if key.startswith(kind.key)}
@@ -497,6 +499,7 @@ async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) 
     await door.open(call.services, settings)
     if door.trouble:
         raise DoorShut(f"the bus is up, but {door.trouble}")
+    # `pal config` shows these values, because those of the start are no longer true.
     door.changed = {key: value for key, value in own.items() if key in given} | dict(wanted)
     old = write_wanted(call.services.daemon.home, wanted)
     for key, value in wanted.items():
@@ -537,7 +540,7 @@ def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str |
     """Write settings to the file, and return their previous values in it."""
     content = read_settings_file(home)
     given = parse_file(content, str(home / SETTINGS_FILE))
-    text = content.decode()
+    text = content.decode()  # Valid UTF-8: `parse_file` has read it.
     for key, value in wanted.items():
         text = with_setting(text, key, value)
     write_settings_file(home, text.encode())
@@ -668,7 +671,7 @@ def _check_profiles(home: Path) -> list[Finding]:
 
 
 def _check_runner(call: Call) -> list[Finding]:
-    """Check that automatic turns have a runner, if an agent has any."""
+    """Check that automatic turns have a runner. Nothing is found if no agent has automatic turns."""
     names = sorted({one.agent for one in call.services.turns.sessions()})
     runner = call.services.turns.runner()
     if runner is not None:

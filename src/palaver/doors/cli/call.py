@@ -39,7 +39,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _INDENT: Final = "    "
 _NARROWEST: Final = 10
 _LONG_TABLE: Final = 100
-"""Rows of a table above which it is laid out in a thread."""
+"""Rows of a table above which it is laid out in a thread, so that the event loop does not wait for it."""
 EXIT_NOTHING: Final = 3
 """Exit status of a command that waited without a result."""
 
@@ -55,7 +55,7 @@ _YES: Final = frozenset({"y", "yes"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A command line, and everything else that its result depends on."""
+    """A command line, and everything else that its result depends on. Created once for each command."""
 
     services: Services
     connection: ArgvConnection
@@ -126,6 +126,7 @@ class Call:
 
     async def is_agreed(self, question: str) -> bool:
         """Ask a person at a terminal a question; return True without a question for any other caller."""
+        # Only a person reads the question. An agent or a script would wait for a reply that never comes.
         is_person = self.caller.is_person and self.caller.by is None and self.marked is None
         if not (is_person and self.asked.stdin_is_terminal and self.asked.stderr_is_terminal):
             return True
@@ -135,7 +136,10 @@ class Call:
         return reply.strip().lower() in _YES
 
     async def first(self, query: Query, timeout_s: float | None) -> Sequence[Event] | None:
-        """Wait for the next events after the query's seq; return None if the time is over first."""
+        """Wait for the next events after the query's seq; return None if the time is over first.
+
+        Matching events that are stored already are returned at once.
+        """
         async with aclosing(self.services.queries.follow(query, after=query.after)) as found:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -148,6 +152,7 @@ class Call:
         """Write text to standard output, with a line end; nothing if it is empty."""
         if text:
             data = text if text.endswith("\n") else text + "\n"
+            # A file name with bytes that are not UTF-8 contains surrogates, which a strict encoder refuses.
             await self.write(data.encode("utf-8", "backslashreplace"))
 
     async def say_lines(self, lines: Iterable[str]) -> None:
@@ -170,7 +175,7 @@ class Call:
         await self.write(_encode(in_common_words(msgspec.to_builtins(value))) + b"\n")
 
     async def say_json_lines(self, values: Iterable[object]) -> None:
-        """Write JSON objects, one per line, in one write: each write waits for the client."""
+        """Write JSON objects, one per line, in one write: each separate write may wait for the client."""
         shown = (in_common_words(msgspec.to_builtins(value)) for value in values)
         await self.write(b"".join(_encode(one) + b"\n" for one in shown))
 
@@ -208,7 +213,10 @@ class Call:
         return zone_from(self.asked.environment.get("TZ", ""))
 
     def absolute(self, path: str) -> str:
-        """Return a path as a normalized absolute path. Opens nothing and follows no link."""
+        """Return a path as a normalized absolute path. Opens nothing and follows no link.
+
+        A relative path starts at the client's working directory; that of the daemon is `/`.
+        """
         return normpath(f"{self.asked.cwd}/{path}") if not path.startswith("/") else normpath(path)
 
     def agent(self, name: str) -> Agent:
@@ -227,7 +235,7 @@ def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:
 
 
 def check_utf8(parsed: Parsed) -> None:
-    """Refuse bytes that are not UTF-8 everywhere except in file names."""
+    """Refuse bytes that are not UTF-8, which the log cannot store, everywhere except in file names."""
     words = [*parsed.positionals, *(parsed.after or ()), parsed.as_name or ""]
     for name, value in parsed.options.items():
         if name not in _FILES:
@@ -257,6 +265,8 @@ async def room_of(call: Call, path: str = "") -> str:
 
 async def room_here_or_named(call: Call, path: str = "") -> str:
     """Return the room to close or to remove a member from: one in another workspace only if it was named."""
+    # `room_of` would also choose the caller's only room, wherever it is. A command that cannot be undone must
+    # not act on a guess.
     return await room_of(call, path or ("" if call.parsed.has("--room") else "."))
 
 
@@ -277,6 +287,8 @@ async def _room_at(call: Call, path: str) -> str:
 async def _own_room(call: Call) -> str:
     rooms, where = call.services.rooms, call.absolute(".")
     room = await rooms.own_room_here(call.caller, where) or await room_of_repeat(call)
+    # Only after the check for a repeat: after a repeated 'room leave', the only room that is left would be
+    # another one, and the caller would leave that too.
     room = room or await rooms.room_meant(call.caller, where)
     if room is None:
         raise RoomNotFound(f"at {where} or above it, and you are in no other")
@@ -350,6 +362,7 @@ def format_refusal(argv: Sequence[str], error: PalaverError, paint: Paint, advic
     `advice` is a further sentence without a full stop: the cause and the way out.
     """
     text = f"{error}. {advice}" if advice else str(error)
+    # Searched in the arguments, because the error may be that they could not be parsed.
     if "--json" in before_the_text(argv):
         # Arguments of the caller may not be UTF-8; this codec writes them as escapes and never fails.
         return json.dumps({**error_object(error), "message": text}) + "\n"

@@ -141,6 +141,7 @@ async def complete_words(call: Call) -> int:
 
 def _agent_of(call: Call, words: Sequence[str]) -> str:
     """Return the agent whose sessions are meant: of the arguments, of --as, or the caller."""
+    # The last word is the one at the cursor, and may be incomplete.
     written = trace(call.table, words[:-1]).positionals[:1]
     for before, word in pairwise(words):
         written = (word,) if before == "--as" else written
@@ -168,6 +169,7 @@ _GROUPS: Final = (
 )
 _HARMLESS: Final = frozenset("-_./:@+,")
 _DESCRIPTION: Final = 60
+"""Characters of a description: a candidate should stay on one line."""
 
 
 def complete(table: Table, words: Sequence[str], candidates: Candidates) -> list[str]:
@@ -182,7 +184,7 @@ def complete(table: Table, words: Sequence[str], candidates: Candidates) -> list
     *before, word = words
     seen = trace(table, before)
     if seen.is_after and seen.entry.command.rest is not None:
-        return []
+        return []  # A free text, or the arguments of another program.
     if seen.pending is not None and not is_option(word):
         found = _values(table, seen.pending, word, seen, candidates)
     elif word.startswith("-") and not seen.is_after:
@@ -285,7 +287,11 @@ def _presentable(found: Sequence[str], prefix: str) -> Iterator[str]:
 
 
 def _is_harmless(word: str) -> bool:
-    """Return whether a shell reads the word unchanged without quotes."""
+    """Return whether a shell reads the word unchanged without quotes.
+
+    Agents choose names, tags and threads. A list of allowed characters is safe for every shell, while a list
+    of special ones would have to be complete for each of them.
+    """
     if word.startswith("--"):
         word = word.replace("=", "", 1)
     return word != "" and all(char.isalnum() or char in _HARMLESS for char in word)
@@ -348,6 +354,8 @@ _pal_complete() {
 complete -F _pal_complete pal
 """
 
+# The same text works in two ways: evaluated in ~/.zshrc, and as a file `_pal` in $fpath, which zsh runs as
+# the function `_pal` itself. Therefore its end checks how it was called.
 _ZSH: Final = r"""#compdef pal
 # zsh completion for pal; in ~/.zshrc, after compinit: eval "$(pal completion zsh)"
 _pal_complete() {

@@ -182,7 +182,7 @@ async def get_setting(call: Call) -> int:
         view = _view(call, key, _coming(call))
     if call.parsed.has("--default"):
         view |= {"value": view["default"], "from": "default"}
-        view.pop("next", None)
+        view.pop("next", None)  # It is about the present value, which is not shown.
     if call.is_json:
         await call.say_json(view)
         return 0
@@ -214,12 +214,13 @@ async def _change(call: Call, key: str, text: str | None) -> int:
         return await _change_of_agent(call, agent, key, AGENT_DEFAULTS[key] if text is None else text)
     check_bus_key(key)
     value, home = typed(key, DEFAULTS[key] if text is None else text), call.services.daemon.home
+    # No await until the file is written: a change by another caller in between would be lost.
     content = read_settings_file(home)
     name = str(home / SETTINGS_FILE)
     old = typed(key, parse_file(content, name).get(key, DEFAULTS[key]))
     whole = content.decode()
     changed = (without_setting(whole, key) if text is None else with_setting(whole, key, value)).encode()
-    parse_settings(changed, name)
+    parse_settings(changed, name)  # The bus would not start with a file that this refuses.
     write_settings_file(home, changed)
     await call.submit(ChangeSetting(key=key, value=value, old=old))
     _use_file(call)

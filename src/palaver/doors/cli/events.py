@@ -202,7 +202,7 @@ _FILTERS: Final = (
     *("--intent", "--reply-to", "--tool", "--file", "--status", "--search", "--before", "--until"),
 )
 _ALL_SHOWN: Final = b"shown"
-"""The token of a wait whose events were all shown."""
+"""The token of a wait whose events were all shown: a client that brings it back only needs its status."""
 
 
 async def events(call: Call) -> int:
@@ -228,11 +228,14 @@ async def events(call: Call) -> int:
 async def _read(call: Call, query: Query) -> int:
     """Show the events in the log, page by page; return how many were shown."""
     shown = 0
+    # Many of the newest events are read upwards, page by page, so that they are never all in memory. The end
+    # is fixed first: events that are stored during the reading are not among the newest N.
     if query.last is not None and query.last > _PAGE:
         end = call.services.queries.last() + 1 if query.before is None else query.before
         after = await call.services.queries.seq_before_newest(query, query.last)
         query = replace(query, after=after, before=end, last=None)
     while found := await call.services.queries.read(query):
+        # One write per event: a client that reconnects skips as many writes as it has flushed.
         for event in found:
             await call.write(event_line(call, event))
         shown += len(found)
@@ -313,7 +316,7 @@ async def _query(call: Call, parsed: Parsed) -> Query:
     if last is None and not any(map(parsed.has, ("--all", "--archived", "--after", "--follow"))):
         last = DEFAULT_EVENTS
     query = await query_from(call, last=last, limit=_PAGE)
-    # A follower acts on what happens now, and an imported event happened before, in another log.
+    # A follower acts on new events. An imported event is old: it happened in another log.
     return replace(query, with_imported=not (parsed.has("--follow") or parsed.has("--wait")))
 
 
@@ -416,6 +419,7 @@ def time_from(call: Call, name: str) -> int | None:
         seconds = None
     if seconds is not None:
         return call.services.clock.now_ms() - int(seconds * 1000)
+    # The parser and the conversion fail for dates that the platform cannot represent, such as the year 1.
     try:
         date_time = datetime.fromisoformat(given)
         if date_time.tzinfo is None:
@@ -488,7 +492,10 @@ class SkippedEvents:
 
 @asynccontextmanager
 async def following(call: Call, query: Query) -> AsyncIterator["EventFollower"]:
-    """Yield a follower; with --consumer take that consumer, and always release it at the end."""
+    """Yield a follower; with --consumer take that consumer, and always release it at the end.
+
+    Raises an error if another process uses the consumer: two readers would move one cursor.
+    """
     name = call.parsed.value("--consumer")
     if name is None:
         yield EventFollower(call, query, None)
@@ -502,7 +509,10 @@ async def following(call: Call, query: Query) -> AsyncIterator["EventFollower"]:
 
 
 class EventFollower:
-    """Shows events, and records the seq up to which they are flushed."""
+    """Shows events in the order of their seqs, and records the seq up to which they are flushed.
+
+    After a crash, events that were written but not flushed are shown again; none is left out.
+    """
 
     def __init__(self, call: Call, query: Query, consumer: Consumer | None) -> None:
         self._call = call
@@ -560,7 +570,7 @@ class EventFollower:
             return query.after, most
         kept = None if self._consumer is None else self._consumer.seq()
         if kept is not None:
-            if kept > last:
+            if kept > last:  # The log was replaced by an older one, such as a backup.
                 call.warn(f"the stored seq is #{kept}, but the log ends at #{last}: continuing there")
             if most is None and not parsed.has("--all"):
                 most = DEFAULT_BEHIND
@@ -593,6 +603,7 @@ class EventFollower:
                 end = page[-1].seq
         if count <= most:
             return None
+        # With `--last 0` everything is skipped, and the follower begins after the last matching event.
         before = newest[0] if newest else end + 1
         is_archived = seq < self._queries.archived()
         return SkippedEvents(count=count - len(newest), after=seq, before=before, is_archived=is_archived)
@@ -670,6 +681,7 @@ def _command(call: Call, skipped: SkippedEvents) -> Iterator[str]:
     yield from ("pal", "events", "--after", str(skipped.after), "--before", str(skipped.before))
     yield "--archived" if skipped.is_archived else "--all"
     for name, value in call.parsed.options.items():
+        # The command has its own bounds. The filters stay, so that it shows the events that were counted.
         if name not in _NO_FILTERS:
             for one in value if isinstance(value, list) else [value]:
                 yield from (name, str(one))

@@ -330,7 +330,7 @@ async def gemini(call: Call) -> int:
 
 async def hook(call: Call) -> int:
     """Do nothing for a client that sends a hook as a command: it is older than the door for hooks."""
-    return 0
+    return 0  # An error would be shown to the harness, and a hook must never disturb it.
 
 
 # --------------------
@@ -386,6 +386,7 @@ async def monitor(call: Call) -> int:
     if call.caller.turn:
         return 0  # An automatic turn has its messages in its prompt.
     require_own_mail(call.caller)
+    # A harness starts its monitor only once for each session, so the client must outlive every daemon.
     call.connection.comes_back = True
     watching = _Monitor(call, _read_token(call.asked.resume))
     unsubscribe = call.services.queries.subscribe(watching.follow, (BYE,))
@@ -479,6 +480,7 @@ class _Monitor:
         conversation = services.agents.conversations.get(name)
         remember_cut(conversation, offer, written)
         data = "".join(f"{text}\n" for text, _ in written).encode("utf-8", "backslashreplace")
+        # Counted before the write: its token tells the next daemon how much may still be written.
         self._pace.spend(self._clock.monotonic_s())
         self._keep_pace(lane)
         had = tuple(seq for one in lane.offers.values() for seq in one.seqs)
@@ -490,6 +492,7 @@ class _Monitor:
     def _flushed(self, lane: Lane, offer: Offer, *, has_hooks: bool) -> None:
         self._written.add(offer.number)
         if not has_hooks:
+            # A task of the daemon, because the client may end right after its flush.
             delivery = self._call.services.delivery
             self._call.connection.spawn(
                 delivery.answer(lane, offer.number, OfferOutcome.SEEN, grade=Grade.FLUSHED)
@@ -640,6 +643,7 @@ class _Waiter:
             return 0
         self._natives.wait(self._wake)
         begun_ms = since_ms or self._call.services.clock.now_ms()
+        # Written before the lane is open: a client that brings this token back has received nothing since.
         await self._call.write(b"", b"%b%d" % (_WAITED, begun_ms))
         delivery = self._call.services.delivery
         self._wake.lane = lane = delivery.open_lane(self._agent, REWAKE_ABILITY, self._offers.put_nowait)
@@ -665,6 +669,7 @@ class _Waiter:
 
     async def _say(self, lane: Lane, offer: Offer) -> int:
         services = self._call.services
+        # Before the lines are written: a hook may report the turn that they start before they are flushed.
         self._natives.leave(self._wake)
         written = wake_lines(carried_lines(services.queries, offer.events, self._agent))
         remember_cut(services.agents.conversations.get(self._agent), offer, written)
@@ -738,7 +743,7 @@ async def give_back(delivery: Delivering, lane: Lane, offers: Offers, reason: st
 PAUSES_S: Final = (2.0, 4.0, 8.0, 15.0)
 """Seconds without news before each look; the last value repeats."""
 ReadFile = Callable[[str, int], Awaitable[bytes]]
-"""Has a file read, up to a number of bytes, or raises."""
+"""Lets a client read a file, up to a number of bytes. Raises if the file is missing or longer."""
 
 _logger: Final = logging.getLogger("palaver.doors")
 
@@ -755,7 +760,7 @@ class ClaudeDoubts:
         home: str,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
-        """`home` is the user's home directory. The file is there if no transcript path shows its location."""
+        """`home` is the user's home directory, in which the file is if the path of no transcript is known."""
         self._services = services
         self._agent = agent
         self._read = read
@@ -771,6 +776,7 @@ class ClaudeDoubts:
         try:
             pauses = self._anew()
             while (agent := self._known()) is not None:
+                # No await since `_known` has read the state, so no change is lost.
                 self._news.clear()
                 try:
                     async with asyncio.timeout(next(pauses) if self._is_in_doubt(agent) else None):
@@ -810,13 +816,14 @@ class ClaudeDoubts:
         heard = self._heard()
         try:
             found = await self._registered(agent)
+            # A hook that arrived during the read is newer than the file.
             if found is None or self._heard() != heard or self._known() != agent:
                 return
             below = self._below()
             age_ms = self._services.clock.now_ms() - agent.since
             state = corrected(agent.state, agent.detail, age_ms, found, has_subagents=bool(below))
             if found.rest is Rest.RESTING:
-                for one in below:  # a harness with a working sub-agent would be busy
+                for one in below:  # A harness with a working sub-agent would report itself as busy.
                     await self._services.agents.subagents.left(
                         one.name, f"stopped with the turn of {agent.name}"
                     )

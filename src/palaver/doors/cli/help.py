@@ -58,6 +58,7 @@ _SIDE_BY_SIDE: Final = 60
 """From this width on, names and their explanations are in two columns."""
 _NAME_COLUMNS: Final = 24
 _INDENT: Final = "  "
+# A quoted part is never divided: a backslash inside quotes would be a part of the text.
 _SHELL_WORD: Final = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 
 
@@ -136,6 +137,7 @@ class _Page:
         return "\n".join(lines) + "\n"
 
     def _prose(self, text: str) -> str:
+        # Options contain hyphens, and a reader must be able to copy them.
         return "\n".join(textwrap.wrap(text, self._width, break_on_hyphens=False)) + "\n"
 
     def _section(self, title: str, lines: Iterator[str]) -> str:
@@ -148,6 +150,7 @@ class _Page:
         column = min(longest, _NAME_COLUMNS) if is_wide else longest
         if not is_wide and column > self._width // 3:
             column = 0
+        # In a narrow terminal long names would leave no room, so the explanations are below them.
         margin = len(_INDENT) + column + 2 if column else 2 * len(_INDENT)
         for name, text in rows:
             lines = textwrap.wrap(text, self._width - margin, break_on_hyphens=False)
@@ -463,4 +466,5 @@ def _roff(text: str) -> str:
     """Return a text in which roff finds no requests and keeps every dash, quote and backslash."""
     signs = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}
     plain = "".join(signs.get(one, one if one.isascii() else f"\\[u{ord(one):04X}]") for one in text)
+    # roff takes a line that starts with a dot for a request; `\&` is a sign without width before it.
     return f"\\&{plain}" if plain.startswith(".") else plain

@@ -261,6 +261,7 @@ async def create_token(call: Call) -> int:
     if agent.role == GUEST_ROLE:
         raise BadRequest(f"{agent.name} is a person: 'pal agent rotate {agent.name}' makes a new password")
     check_whose(call, agent.name, "token create")
+    # Not above the caller: otherwise a token would be a way to more rights.
     standing = min(standing_of_role(agent.role), call.caller.standing)
     secret, token = await _book(call).create(
         agent.name, standing=standing.word, by=call.caller.name, expires_ms=_expires_ms(call)
@@ -335,10 +336,11 @@ async def list_tokens(call: Call) -> int:
 async def revoke_token(call: Call) -> int:
     """Revoke one token by its id, or all tokens of an agent by its name."""
     word = call.parsed.positionals[0].removeprefix("@").lower()
+    # A token that acts for several agents has an empty name: an empty word would select all of them.
     meant = [token for token in _book(call).all() if word and word in (token.id, token.name)]
     if not meant:
         raise NotFound(f"token {word}", "'pal token list' shows them")
-    for token in meant:
+    for token in meant:  # All before the first is revoked: the command does everything or nothing.
         check_whose(call, token.name, "token revoke")
     await _book(call).revoke({token.id for token in meant})
     for token in meant:
@@ -405,7 +407,7 @@ async def add_webhook(call: Call) -> int:
 
 async def _read_secret(call: Call, file: str) -> bytes:
     """Let the client read the secret with its own rights. The end of its last line is not part of it."""
-    limit_bytes = LIMIT_SECRET_BYTES + 2
+    limit_bytes = LIMIT_SECRET_BYTES + 2  # With the end of the line, which may be two bytes.
     if file == "-":
         content = await call.connection.read_stdin(limit_bytes)
     else:
@@ -522,6 +524,8 @@ async def web(call: Call) -> int:
             if end is CodeEnd.ENTERED:
                 return await _let_in(call, code)
         finally:
+            # Also when the person ends the command with Ctrl-C: the browser waits for this reply. After a
+            # grant it has no effect.
             sign_ins.close(code)
             code.reply(None)
         if end is None:
@@ -587,6 +591,7 @@ async def _let_in(call: Call, code: SignIn) -> int:
     if written.decode("utf-8", "replace").strip().lower() not in ("y", "yes"):
         call.warn("no browser was signed in")
         return 1
+    # Only a browser that still waits gets the session: nothing else would know its secret.
     if not code.is_browser_there:
         raise BadRequest(
             "the browser has closed its connection, so it was not signed in: run 'pal web' again"

@@ -441,6 +441,8 @@ def _server(written: str | None, *, has_tls: bool) -> tuple[str, int]:
 
 
 def _is_loopback(host: str) -> bool:
+    # Only `localhost` and addresses count. Any other name could lead to another machine by the time the
+    # bridge connects.
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

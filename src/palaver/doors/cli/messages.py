@@ -502,6 +502,7 @@ def _as_keys(call: Call, request: Send) -> Send:
 def _milliseconds(expires_s: float | None) -> int:
     if expires_s is None:
         return 0
+    # Less than a millisecond would be stored as 0, and 0 means that the message never expires.
     if expires_s < 0.001:
         raise UsageError("--expires requires a time above 0")
     return int(expires_s * 1000)
@@ -518,6 +519,7 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     if path is not None or parsed.has("--stdin") or is_dash:
         if parsed.after:
             raise UsageError("the text comes from --file or --stdin: leave out the text after --")
+        # Keys may be any bytes: `_as_keys` turns the surrogates back into them. A text must be UTF-8.
         errors = "surrogateescape" if parsed.has("--raw") else "strict"
         return words, await read_content(call, path, errors), False
     if parsed.after is not None:
@@ -528,6 +530,8 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
         raise UsageError(f"there is no text: pal send [TARGET...] [--] TEXT{_about_input(call, words)}")
     *targets, text = words
     _check_targets(call, targets, text)
+    # A text that is only a recipient is nearly always a message whose text was forgotten: otherwise the name
+    # itself would be sent.
     is_recipient_only = text.startswith("@") and " " not in text.strip()
     if is_recipient_only or (not targets and is_recipient(call.services.broker.directory, text.strip())):
         to = " ".join([*targets, text if is_recipient_only else f"@{text.strip()}"])
@@ -653,7 +657,7 @@ _GRACE_S: Final = 10.0
 
 async def say_outcome(call: Call, sent: Sent) -> int:
     """Wait for the outcome of raw keys and show it. Return 0 if they were typed, else 1."""
-    assert sent.event is not None  # a dry run types nothing
+    assert sent.event is not None  # A dry run types nothing, and does not come here.
     (name,) = sent.delivered_to
     entry = await _wait(call, sent.event, name)
     is_typed = entry.state in _TYPED
@@ -683,6 +687,7 @@ def _raw_sentence(seq: int, name: str, entry: LedgerEntry) -> str:
 async def _wait(call: Call, event: Event, name: str) -> LedgerEntry:
     """Return the final ledger entry of the keys; after the time limit the present one."""
     queries, news = call.services.queries, asyncio.Event()
+    # Before the ledger is read for the first time: an outcome that is stored in between must end the wait.
     stop = queries.subscribe(lambda _: news.set())
     try:
         async with asyncio.timeout(_limit_s(call, event)):
@@ -731,7 +736,8 @@ async def recv(call: Call) -> int:
     await doubt_names(call, call.parsed.values("--from"))
     if call.parsed.has("--peek") or call.parsed.has("--after"):
         return await peek(call, name, limit)
-    require_own_mail(call.caller)
+    require_own_mail(call.caller)  # Above this line nothing is taken from a mailbox.
+    # The client has written the messages of its first request: without --follow its command is done.
     if await _has_resumed(call) and not call.parsed.has("--follow"):
         return 0
     is_pushed = call.parsed.has("--follow")
@@ -798,6 +804,7 @@ class FlushedMail:
         self.seqs: list[int] = []
 
     def add(self, seq: int) -> None:
+        # Messages come by priority, so a seq may be lower than the one before.
         self.seq = max(self.seq, seq)
         self.seqs.append(seq)
 
@@ -814,6 +821,8 @@ async def _hand_out_singly(
     told = told_tips(call)
     try:
         for count, event in enumerate(batch, 1):
+            # The client keeps only the last token that it has written, so each one names all messages of the
+            # batch so far.
             token = _encode_mail([one.seq for one in batch[:count]])
             await show_mail(call, [event], token, told=told, flushed=partial(shown.add, event.seq))
         await output.flushed()
@@ -852,6 +861,8 @@ async def _hand_out(call: Call, reader: MailboxReader, events: Sequence[Event]) 
 
 async def _write_down(call: Call, reader: MailboxReader, events: Sequence[Event]) -> None:
     """Store messages as seen, even if the client disconnects now. Until then no other reader takes them."""
+    # The end of the client cancels this command. The write must end before the reader is closed: a closed
+    # reader gives its messages back, and another one would take messages that were flushed already.
     seqs = [event.seq for event in events]
     seen = asyncio.ensure_future(_seen(call, seqs, events))
     try:
@@ -878,7 +889,7 @@ async def _has_resumed(call: Call) -> bool:
         return False
     try:
         seqs = _tokens.decode(call.asked.resume)
-    except msgspec.DecodeError:
+    except msgspec.DecodeError:  # A token of another form, such as the count of writes, names no message.
         return False
     found = (call.services.queries.event(seq) for seq in seqs)
     await _seen(call, seqs, [event for event in found if event is not None])
@@ -889,6 +900,7 @@ async def _has_resumed(call: Call) -> bool:
 # `pal recv --peek` and `--after`: show the caller's messages, once or continuously, and mark nothing.
 
 _LONGEST_TOKEN: Final = 15
+"""Digits of a token that is a seq. A longer one is not from here."""
 _PAGE: Final = 1000
 
 
@@ -1165,7 +1177,7 @@ async def _say_queued(call: Call, reference: str, words: str) -> int:
 
 _TRACE_PAGE: Final = 1000
 _LIMIT_EVENTS: Final = 20_000
-"""How many events after the message are searched."""
+"""How many events after the message are searched: no index leads from a message to all of its steps."""
 _OPEN: Final = frozenset({State.QUEUED, State.SUBMITTED, State.HELD})
 
 
@@ -1201,11 +1213,13 @@ async def trace(call: Call) -> int:
     event = call.services.queries.message(call.parsed.positionals[0])
     receipts = await receipts_of(call.services, event)
     names = [one.name for one in receipts]
+    # Steps of lanes and states of agents count only while the message was open: later ones are not about it.
     is_over = not any(one.entry.state in _OPEN for one in receipts)
     steps = await _from_log(call, event, names, is_over=is_over)
     end = max(step.ts for step in steps) if is_over else call.services.clock.now_ms()
     files = [("delivery", trace_path(call.services.daemon.home))]
     files += [("holder", trace_path(call.services.daemon.home, name)) for name in _holders(call, names)]
+    # In a thread: each file may have tens of thousands of lines.
     steps += await asyncio.to_thread(_from_files, files, event, frozenset(names), end)
     steps.sort(key=lambda step: step.ts)
     if call.is_json:
@@ -1277,6 +1291,7 @@ def _step_of(event: Event, message: Event) -> TraceStep | None:
             seq=event.seq,
         )
     text = event.body.text
+    # Notices name a message only in their text. `\b`, because #42 is not #421.
     if event.sender == SYSTEM_CALLER.name and re.search(rf"#{message.seq}\b", text):
         to = ", ".join(event.delivered_to)
         return TraceStep(ts=event.ts, source="log", agent=to, step="notice", detail=text, seq=event.seq)
@@ -1414,7 +1429,10 @@ def batches(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 
 def count_rest(call: Call, events: Sequence[Event]) -> int:
-    """Return how many messages remain to be fetched after those that are shown; 0 with --follow."""
+    """Return how many messages remain to be fetched after those that are shown.
+
+    0 with --follow, which fetches them itself.
+    """
     if call.parsed.has("--follow"):
         return 0
     rows, mailbox = call.services.queries.rows, _mailbox(call)

@@ -437,7 +437,7 @@ def parse_payload(text: str, where: str) -> object:
     """Parse a payload. Raises UsageError with the position of the mistake."""
     try:
         return msgspec.json.decode(text)
-    except RecursionError:
+    except RecursionError:  # The decoder raises it for deep nesting, and not its own error.
         raise UsageError(f"{where} is nested too deep; nothing was sent") from None
     except msgspec.DecodeError as error:
         why = str(error).removeprefix("JSON is malformed: ")
@@ -485,6 +485,7 @@ async def subscribe(call: Call) -> int:
 async def unsubscribe(call: Call) -> int:
     """End a path subscription of the caller or of one of its sessions."""
     session = _own_session(call)
+    # Read before: the result is the same whether there was such a subscription or not.
     before = call.services.paths.subscriptions(call.owner, session=session)
     done = await call.services.paths.unsubscribe(
         call.caller, call.owner, call.parsed.positionals[0], session=session

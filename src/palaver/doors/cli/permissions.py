@@ -159,13 +159,14 @@ def _is_asking(call: Call, agent: Agent, names: set[str]) -> bool:
         agent.state == AgentState.BLOCKED
         and not agent.left
         and agent.name not in names
+        # An agent at its usage limit is blocked too, but asks nothing, unless its harness shows a dialog.
         and not (agent.detail.startswith(USED_UP) and not agent.detail.startswith(USED_UP_ASKED))
         and call.services.callers.presence.is_present(agent.name)
     )
 
 
 # --------------------
-# Rendering: what waits for a person, for programs and for people.
+# Rendering: the entries of `pal pending`, for programs and for people.
 
 _DEAD_LETTER: Final = "dead letter"
 
@@ -214,7 +215,7 @@ def _held_reason(call: Call, entry: Attention) -> str:
 
 
 def _attention_lines(call: Call, entry: Attention) -> Iterator[str]:
-    """Yield an entry: who and what, the input of a permission request, since when and why, and actions."""
+    """Yield an entry: its head, the input of a permission request, its age and reason, and its commands."""
     now = call.services.clock.now_ms()
     yield _head(call, entry)
     asked = call.services.agents.permissions.get(entry.id) if entry.id else None
@@ -227,7 +228,7 @@ def _attention_lines(call: Call, entry: Attention) -> Iterator[str]:
 
 
 def _head(call: Call, entry: Attention) -> str:
-    """Return one line: what the entry is, whom it is about, and the beginning of its text."""
+    """Return one line: the kind of the entry, its agent, and the beginning of its text."""
     paint, what = call.paint, exact(entry.what)
     if entry.kind == AttentionKind.PERMISSION:  # Never cut: a person must see what is approved.
         return f"{paint.bold(entry.id)}  {call.safe(f'{entry.who} asks: {what}')}"

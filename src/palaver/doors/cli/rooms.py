@@ -436,6 +436,7 @@ _LISTS: Final = {"artifacts": "--artifact", "open_questions": "--question", "do_
 _COLUMN: Final = 11
 """Columns of the labels; the texts begin after them."""
 _NARROWEST: Final = 20
+"""Columns of a text, however narrow the terminal is: it wraps by itself then."""
 
 
 def handoff_from(parsed: Parsed, content: str | None) -> dict[str, object]:
@@ -456,6 +457,7 @@ def handoff_from_json(text: str) -> dict[str, object]:
     """Parse a handoff that a program wrote. Raises InvalidHandoff."""
     try:
         return msgspec.json.decode(text, type=dict[str, object])
+    # The decoder raises RecursionError for deep nesting, and UnicodeError for surrogates of the command line.
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise InvalidHandoff("content", f"must be one JSON object: {error}") from None
 
@@ -898,6 +900,7 @@ async def wait_for_turn(call: Call) -> int:
     """Wait until the caller owns the stick, or until the timeout."""
     timeout = timeout_ms(call.parsed, "--timeout")
     clock = call.services.clock
+    # One end for all rounds of the loop below, so that a waiting handoff does not make the wait longer.
     end_s = None if timeout is None else clock.monotonic_s() + timeout / 1000
     after = call.parsed.number("--after")
     if after is not None and not call.parsed.has("--events"):
@@ -997,6 +1000,7 @@ async def take_over_stick(call: Call) -> int:
         raise UsageError("--reason is required: pal stick takeover --reason TEXT")
     room = await room_of(call)
     turn = call.parsed.number("--turn")
+    # By default the turn of now: if another member gets the stick before this is decided, it is refused.
     answer = await call.services.rooms.takeover_stick(
         call.caller,
         room_id=room,
@@ -1009,10 +1013,14 @@ async def take_over_stick(call: Call) -> int:
 
 
 async def _lease(call: Call, word: str) -> tuple[str, int]:
-    """Return the lease and turn: those in the options, or those of the caller as the owner."""
+    """Return the lease and turn: those in the options, or those of the caller as the owner.
+
+    Raises RoomClosed, NotOwner or StaleLease if the caller does not own the stick and names no lease.
+    """
     lease, turn = call.parsed.value("--lease"), call.parsed.number("--turn")
     room = find_room(call.services.queries.rows, word)
     is_holder = room.owner == call.caller.name
+    # A repeat of the request that gave up the stick comes from a caller that no longer owns it.
     if lease is None and not is_holder and await room_of_repeat(call) is None:
         if not room.is_open:
             raise RoomClosed(room.id)
@@ -1048,6 +1056,7 @@ async def _turn(
         await call.say_lines(event_lines(call, answer.events))
     if isinstance(answer, GrantedTurn):
         return 0
+    # An expired lease is a refusal, because no wait would change it.
     return EXIT_NOTHING if is_waiting and reason != _LEASE_EXPIRED else EXIT_REFUSED
 
 
@@ -1096,5 +1105,6 @@ def event_lines(call: Call, events: Sequence[RoomEvent]) -> Iterator[str]:
 def _event_text(paint: Paint, one: RoomEvent) -> str:
     body = msgspec.convert(one.payload or {}, _Content).body
     if one.event_type == "message_sent" and isinstance(body, str):
+        # Indented, so that no line of the text can be taken for another event.
         return paint.safe(body, keep_lines=True).replace("\n", "\n  ")
     return paint.safe(one.event_type if not one.reason else f"{one.event_type} ({one.reason})")

@@ -249,10 +249,11 @@ class ArgvDoor:
     async def run(self, connection: ArgvConnection, asked: ThinRequest) -> int:
         """Run a command line and return its exit status."""
         try:
+            # Before the line is parsed: a newer client may have commands that this daemon does not know.
             if self._is_replaced_by(connection, asked):
                 connection.hand_over()
                 self.services.daemon.stop(REPLACED)
-                return 0
+                return 0  # The client does not receive it: its connection is closed already.
             parsed = parse(TABLE, asked.argv)
             if parsed.is_help:
                 await _help(connection, asked, parsed)
@@ -265,6 +266,7 @@ class ArgvDoor:
                     "refused %s of process %d: %s: %s", verb, connection.peer.pid, error.code, sentence
                 )
             return _complain(connection, asked, error, self._advice(connection, asked, error))
+        # A damaged file of the log: SQLite, or the decoder of a row, reports it wherever it is read.
         except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
             _logger.error("the log cannot be read: %s", error)
             return _complain(connection, asked, read_failure(error))
@@ -286,6 +288,8 @@ class ArgvDoor:
         check_utf8(parsed)
         marks = marks_of(asked.environment)
         claim = CallerClaim(marks=marks, as_name=parsed.as_name or "")
+        # `join` chooses a seat among all processes above the caller. All other commands need only the nearest
+        # agent, and a shorter chain takes less time to read.
         chain = self._chain(connection, is_whole=parsed.command.path == _JOIN)
         call = Call(
             services=self.services,
@@ -297,6 +301,7 @@ class ArgvDoor:
             caller=self._acting(self.identifier.who(chain, claim), parsed),
             marked=harness_of(marks) if marks else None,
         )
+        # A command is a sign that its caller is at work: it renews the lease of a stick, for example.
         if parsed.command.path[0] not in _NO_SIGN:
             self.services.callers.member_presence.saw(call.caller.name)
         return await HANDLERS[parsed.command.path](call)
@@ -316,7 +321,7 @@ class ArgvDoor:
             if parsed.as_name and self._can_act(self.identifier.who(chain, claim), parsed):
                 return f"You act as {parsed.as_name} with --as; leave it out to act as yourself"
             return self.identifier.why_not_person(chain, claim)
-        except WhoAreYou:
+        except WhoAreYou:  # Why it is not a person cannot be said about an unknown caller.
             return ""
 
     def _chain(self, connection: ArgvConnection, *, is_whole: bool = False) -> tuple[Process, ...]:
@@ -331,6 +336,7 @@ class ArgvDoor:
 
     def _acting(self, caller: Caller, parsed: Parsed) -> Caller:
         written = parsed.as_name or ""
+        # `join --as NAME` joins as that agent, and does not act as it.
         if not written or written.removeprefix("@").lower() == caller.name or parsed.command.path == _JOIN:
             return caller
         target = self.services.broker.directory.find(written)
@@ -348,7 +354,10 @@ class ArgvDoor:
 
 
 def is_newer(theirs: str, ours: str) -> bool:
-    """Return whether a client's version is higher than this daemon's; False if it cannot be parsed."""
+    """Return whether a client's version is higher than this daemon's; False if it cannot be parsed.
+
+    An unknown version must never end a running daemon.
+    """
     if theirs == ours:
         return False
     found, own = _VERSION.match(theirs), _VERSION.match(ours)

@@ -1,7 +1,7 @@
 """Commands as data, and the parsing of a command line by this data. Pure.
 
-No command is run here. Handlers are kept separately, by path, so that help, completion and the documentation
-can read the same table without loading them.
+No command is run here: `run.py` has the function of each path. Help, completion and the documentation are
+made from the same table as the parser, so they cannot differ from it.
 """
 
 import re
@@ -82,7 +82,7 @@ class Command:
     """One command. Its path is the words to type: ("send",) or ("status", "set").
 
     `rest` names the arguments after `--`. Such a command gets them separately from its other arguments, and
-    counts them itself. A group only has subcommands and cannot be run by itself.
+    checks itself how many of both there are. A group only has subcommands and cannot be run by itself.
     `exclusive` lists sets of options of which at most one can be given.
 
     Texts are plain: a command line or a word to type is in 'quotes', and the documentation shows it as code.
@@ -179,6 +179,7 @@ def build_table(program: Command, commands: Sequence[Command]) -> Table:
     """
     root = _entry(program)
     table = Table(root, tuple(commands))
+    # Parents before their subcommands, in whatever order the modules list them.
     for command in sorted(commands, key=lambda one: len(one.path)):
         parent = table.find(command.path[:-1])
         if parent is None or not command.path:
@@ -324,6 +325,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 _LEAST_BEGINNING: Final = 3
+"""Letters. A shorter beginning fits too many names to be a useful suggestion."""
 
 
 def _nearest(word: str, known: Sequence[str]) -> str | None:
@@ -338,6 +340,7 @@ def unknown_command(entry: CommandIndex, word: str) -> str:
     before = typed(entry.command)
     known = [name for name, child in entry.children.items() if not child.command.is_hidden]
     near: Sequence[str] = () if entry.command.path else _SYNONYMS.get(word.lower(), ())
+    # `ls` has too few letters in common with `list` to be found as similar.
     near = near or nearest("list" if word == "ls" else word, known)
     kind = "subcommand" if entry.command.path else "command"
     meant = " or ".join(f"'{before} {one}'" for one in near)
@@ -443,6 +446,8 @@ class Parsed:
         given = self.value(name)
         if given is None:
             return None
+        # `isdigit` alone accepts digits of other scripts. A number of 18 digits always fits into SQLite's 64
+        # bits.
         is_number = given.isascii() and given.isdigit() and len(given) <= 18
         if not is_number or int(given) < least:
             at_least = f" of at least {least}" if least else ""
@@ -528,6 +533,8 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
         end = words.index("--")
         after = words[end + 1 :]
         del words[end:]
+    # Before the arguments for another program are split off: `pal claude --help` explains the command of pal,
+    # and only `pal claude -- --help` reaches Claude Code.
     if "--help" in words or "-h" in words:
         plain = [one for one in words if one not in _HELP]
         form = "json" if "--json" in plain else None
@@ -536,6 +543,8 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
         return Parsed(command=table.root.command, is_help=True)
     words, handed_on = _split_handed_on(table, words)
     if handed_on is not None:
+        # A `--` after arguments for the other program belongs to that program, so it is put back. A `--`
+        # directly after the options of pal only ends these.
         after = handed_on if after is None else [*handed_on, *(["--"] if handed_on else []), *after]
 
     entry, given, positionals = _read(table.root, words)
@@ -607,7 +616,10 @@ def format_argv(parsed: Parsed) -> list[str]:
 
 
 def is_option(word: str) -> bool:
-    """Return whether a word is an option; a single dash, a negative number and "- x" are not."""
+    """Return whether a word is an option.
+
+    A single dash (standard input), a negative number and "- x" (a text that is a list) are arguments.
+    """
     return word[:1] == "-" and len(word) > 1 and not word[1].isspace() and _NUMBER.match(word) is None
 
 
@@ -666,6 +678,7 @@ def _read(entry: CommandIndex, words: list[str]) -> tuple[CommandIndex, dict[str
                 positionals.append(word)
                 continue
             entry = child
+            # Options before this word were read by the table of the level above.
             for name in given:
                 if name not in entry.options:
                     raise UsageError(unknown_option(entry, name))
@@ -679,6 +692,7 @@ def _read(entry: CommandIndex, words: list[str]) -> tuple[CommandIndex, dict[str
                 raise UsageError(f"{name} takes no value; use {name} alone")
             _put_flag(given, option)
             continue
+        # A word that looks like an option is never a value: then the value was left out or forgotten.
         if not equals and option.default is not None and (index == count or is_option(words[index])):
             value = option.default
         elif not equals:

@@ -274,6 +274,8 @@ def _newest(call: Call, limit: int) -> list[Task]:
     is_open = not parsed.has("--all") and not statuses & OVER
     found: list[Task] = []
     before = 0
+    # Page by page from the newest on, because the filters are not in the index: how many rows are needed for
+    # `limit` tasks is not known before.
     while page := read_tasks(rows, is_open=is_open, before=before, limit=_PAGE):
         for task in page:
             if (not names or names.intersection(task.assignees)) and (

@@ -263,6 +263,7 @@ _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
 _LIMIT_COUNT: Final = 20
 _PEEK_S: Final = 5.0
+"""Seconds. A holder that works replies at once; one that hangs must not hold up the command."""
 _SHOWN_NAMES: Final = 10
 """Names in a question; the others are counted."""
 _END_S: Final = 120.0
@@ -310,6 +311,7 @@ async def start(call: Call) -> int:
     if len(harnesses) > _LIMIT_COUNT:
         raise UsageError(f"{len(harnesses)} agents are too many; start at most {_LIMIT_COUNT} at once")
     tag = (call.parsed.value("--tag") or "").lower()
+    # All are checked before the first ticket is made: if one cannot be started, none is.
     kinds = {harness: _ticket_for(call, harness, (), "", tag) for harness in harnesses}
     tickets = [call.services.callers.tickets.mint(kinds[harness]) for harness in harnesses]
     may_ask = _is_person(call) and any(harness in ASKING for harness in harnesses)
@@ -367,7 +369,7 @@ async def resume(call: Call) -> int:
         raise BadRequest(f"{agent.name} was not started with 'pal run', so its command is not known")
     if not agent.left and call.services.callers.presence.is_present(agent.name):
         raise NameTaken(agent.name, "it is running; 'pal attach' shows it")
-    call.services.turns.check_free(agent)
+    call.services.turns.check_free(agent)  # Two processes must not write one session.
     _check_role(call, agent.role)
     ticket = Ticket(
         by=caller,
@@ -440,11 +442,13 @@ def _check_may_start(caller: Caller, agent: Agent, verb: str) -> None:
 
 def _asker(call: Call) -> tuple[int, int]:
     """Return the pid and start time of the client's process. The client runs the command in this process."""
+    # The chain ends with its first process: only the client itself is needed.
     chain = call.connection.peer.chain(lambda process: True)
     if not chain:
         raise WhoAreYou(
             "the calling process is not visible to the daemon or has ended, so it cannot run an agent"
         )
+    # With the start time, because the system gives the pid of an ended process to another one.
     return chain[0].pid, chain[0].start
 
 
@@ -459,8 +463,9 @@ def _let_run(
 ) -> int:
     _check_window(call)
     count = 1 if is_again else _count(call)
+    # A ticket for each agent, because each can be claimed only once.
     tickets = [call.services.callers.tickets.mint(ticket) for _ in range(count)]
-    words = ["__run", "--ticket", " ".join(tickets)]
+    words = ["__run", "--ticket", " ".join(tickets)]  # One argument, because no ticket contains a space.
     if call.parsed.has("--detach") or count > 1:
         words.append("--detach")
     words += [WINDOW.name] if call.parsed.has(WINDOW.name) else []
@@ -470,7 +475,7 @@ def _let_run(
     if ticket.harness:
         words += ["--harness", ticket.harness]
     if prompt:
-        compile_rule(prompt, "--prompt")
+        compile_rule(prompt, "--prompt")  # A wrong pattern must fail here, before anything is started.
         words += ["--prompt", prompt]
     if is_again:
         words += ["--cwd", ticket.cwd]
@@ -519,7 +524,7 @@ def _hooks_of(call: Call, *, is_again: bool) -> str:
 def _commands_of(call: Call, *, may_ask: bool) -> str:
     """Return whether agents may use the safe commands without a prompt: yes, no, or ask the person.
 
-    `known`: nobody is asked, and only an earlier decision counts.
+    `known`: no question is asked, and only an earlier decision counts.
     """
     known = call.services.daemon.settings.now.agent_commands
     return "known" if known == "ask" and not may_ask else known
@@ -637,6 +642,7 @@ async def _end(call: Call, verb: str) -> int:
     if not _is_group(call):
         agents = [await _held(call, agent.name) for agent in chosen]
     else:
+        # All at once: each wait for a holder may take several seconds.
         await asyncio.gather(*(wait_for_holder(call, agent.name) for agent in chosen))
         agents = [one for one in chosen if call.services.agents.holds.get(one.name) is not None]
         if others := [one.name for one in chosen if one not in agents]:
@@ -752,13 +758,14 @@ async def end_of(call: Call, agent: Agent, verb: str) -> str:
 
     Raises Unavailable if the holder is lost, and it neither reconnects nor is the agent's end stored in time.
     """
+    # Watched before the holder is asked: an end that comes at once must not be missed.
     with _watching(call, agent.name) as changed:
         while True:
             try:
                 reason = await _asked(call, agent, verb)
                 await _until_left(call, agent, changed)
                 return reason
-            except Unavailable as lost:
+            except Unavailable as lost:  # The holder was lost; it may come back, and is asked again.
                 last_word = await _after(call, agent, changed, lost)
             if last_word is not None:
                 return last_word
@@ -772,6 +779,7 @@ async def wait_for_holder(call: Call, name: str) -> None:
     with _watching(call, name) as changed, suppress(TimeoutError):
         async with asyncio.timeout(BACK_S):
             while True:
+                # Cleared before the state is read, so that a change after the read ends the wait.
                 changed.clear()
                 known = call.services.broker.directory.get(name)
                 if known is None or known.left or not known.holder:
@@ -795,6 +803,7 @@ async def _asked(call: Call, agent: Agent, verb: str) -> str:
 
 async def _until_left(call: Call, agent: Agent, changed: asyncio.Event) -> None:
     """Wait a short time until the end is stored, so that the next command sees that the agent has left."""
+    # The program has ended already, so a missing event is no failure of the command.
     with suppress(TimeoutError):
         async with asyncio.timeout(_WRITTEN_S):
             while True:

@@ -196,6 +196,7 @@ async def _show(call: Call, event: Event) -> None:
 # Function of `pal transcript`: tell the client which session to read. The daemon reads no transcript.
 
 _LIMIT_SEARCH: Final = 1000
+"""Characters of a regular expression."""
 _LIMIT_SESSIONS: Final = 2000
 """How many sessions one search reads: all of them are arguments of one process."""
 
@@ -236,6 +237,7 @@ def _sessions(call: Call) -> tuple[list[KnownSession], list[str]]:
     if parsed.positionals or not parsed.has("--search"):
         raise UsageError("--all searches all transcripts: pal transcript --all --search RE")
     found = []
+    # The newest first, because the number of searched sessions is limited.
     for agent in sorted(call.services.broker.directory.all(), key=_newest_first):
         with suppress(NotFound):  # it has no transcript, or not on this machine
             found.append(session_of_agent(call, agent))

@@ -178,7 +178,7 @@ async def start(call: Call) -> int:
         raise WhoAreYou("the calling process is not visible to the daemon, so it cannot start the runner")
     try:
         ticket = call.services.turns.mint_ticket(call.caller, (chain[0].pid, chain[0].start))
-    except AlreadyRunning as error:
+    except AlreadyRunning as error:  # Not a failure: the caller has the runner that it wants.
         if call.is_json:
             await call.say_json({"pid": error.pid, "new": False})
         else:
@@ -222,7 +222,7 @@ _VALUES: Final[dict[str, object]] = {
     "null": None,
 }
 _JSON_STARTS: Final = ("{", "[", '"')
-"""Characters that begin JSON and no session."""
+"""Characters with which JSON begins, and never the id of a session."""
 _KEYS: Final = frozenset(one.encode_name for one in msgspec.structs.fields(TurnConfig)) | {"triageRules"}
 """The keys of a configuration. `triageRules` is the path broker's form of `accept` and `reject`."""
 _OPTIONS: Final = (
@@ -254,6 +254,7 @@ def wanted_config(parsed: Parsed) -> tuple[str, str, object]:
     """Return the agent, the session (empty for the agent) and the value of `pal turn set`."""
     agent, *rest = parsed.positionals
     value: object = None
+    # The session is optional and comes before the value, so the last argument is looked at first.
     has_value = bool(rest) and (rest[-1] in _VALUES or rest[-1].startswith(_JSON_STARTS))
     is_json = False
     if has_value:
@@ -267,6 +268,7 @@ def wanted_config(parsed: Parsed) -> tuple[str, str, object]:
     if not given and not has_value:
         which = f"{shown(session)} is not a value: " if session else ""
         raise UsageError(f"{which}add on, off, inherit, JSON or options; nothing was changed")
+    # Options imply 'on'. With any other value it would be unclear which of both counts.
     if given and (is_json or (has_value and value is not True)):
         raise UsageError(f"{given[0]} is possible only with 'on'; nothing was changed")
     return agent, session, _options_value(parsed) if given else value
