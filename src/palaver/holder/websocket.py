@@ -103,6 +103,7 @@ class WebSocket(asyncio.Protocol):
     def _give_up(self, reason: str) -> None:
         assert self._transport is not None
         self._error = self._error or Disconnected(reason)
+        # Not `close`: the other end may never read what is still unsent.
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
