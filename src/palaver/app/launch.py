@@ -284,6 +284,8 @@ def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:
     if made.is_dir():
         return made
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Made aside and renamed, because another start may look for the folder at any time: it exists only
+    # complete.
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
         for path, text in files.items():
@@ -309,6 +311,7 @@ def with_pal(environment: Mapping[str, str], home: str, pal: str) -> dict[str, s
     folder.mkdir(mode=0o700, exist_ok=True)
     link = folder / "pal"
     if not link.is_symlink() or str(link.readlink()) != pal:
+        # Replaced in one step: running agents look for `pal` through this link.
         temporary = folder / f".pal-{os.getpid()}"
         temporary.symlink_to(pal)
         temporary.replace(link)
@@ -333,6 +336,7 @@ def _names(folder: str) -> list[tuple[str, float]]:
 _PREFIX: Final = "gemini-home-"
 _GEMINI_SYSTEM: Final = Path("/etc/gemini-cli/settings.json")
 _LIMIT_LOOKED_AT: Final = 20
+"""Newest session files to read: one without an id is skipped, and the user waits for this search."""
 _LIMIT_LINE_BYTES: Final = 1024 * 1024
 
 

@@ -116,6 +116,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
     except FileNotFoundError:
         return _complain("the working directory was removed; change to another one", order, 1)
     orders = [order.of(harness) for harness in order.command] if order.is_each else [order] * len(tickets)
+    # All of them before the first start: a group is started as a whole or not at all.
     for one in orders:
         if (status := _check_command(one, kept, cwd)) is not None:
             return status
@@ -125,6 +126,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         from palaver.app.window import check_window, open_window  # rarely needed, and a start waits for it
 
         try:
+            # Before the agent starts: otherwise it would run although the command fails.
             check_window(home, environment)
         except PalaverError as error:
             return _complain(error, order, 1)
@@ -149,6 +151,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
                 run_headless,
             )
 
+            # No terminal is needed, so this process is the holder itself, or no holder is needed at all.
             holder.discard()
             program = _program(made.argv, made.environment, cwd, made.last_signal)
             return run_headless(program, made.session, tickets[0], home) if made.is_agent else become(program)
@@ -161,6 +164,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
     is_awaited = not has_screen and not order.is_detached and is_alone
     cols, rows = _size()
     if has_screen:
+        # Our own lines take some rows. A program that starts with its final size draws only once.
         cols, rows = screen_size(cols, rows, environment)
     program = _program(order.command, kept, cwd, last_signal)
     start = Start(
@@ -356,6 +360,7 @@ def _size() -> tuple[int, int]:
 
 def _umask() -> int:
     """Return the umask; the system returns it only when it is set."""
+    # No other thread runs here, so no file can be made with this mask in between.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -77,6 +77,8 @@ def attach(
 @contextmanager
 def _titled(name: str) -> Iterator[None]:
     """Set the title of the user's terminal to the agent's name, and restore it afterwards."""
+    # The terminal keeps a stack of titles, because it does not reveal the current one: push it here, pop it
+    # later.
     os.write(1, f"\x1b[22;2t\x1b]2;{name}\x07".encode())
     try:
         yield
@@ -213,6 +215,7 @@ class _RawSession:
             self._show(self._rest)
             while not self._is_over:
                 waiting: list[int | socket.socket] = [self._wire, self._wake]
+                # While the holder does not read, keys stay in the terminal, so the memory here is limited.
                 if len(self._out) < _READ_BYTES:
                     waiting.append(0)
                 ready, writable, _ = select.select(waiting, [self._wire] if self._out else [], [])
@@ -327,6 +330,7 @@ class _RawSession:
                 signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
+        # Only noted: a handler may run in the middle of a write to the terminal.
         self._pending.append(number)
         with suppress(BlockingIOError):
             os.write(self._woken, b"!")
@@ -337,6 +341,7 @@ class _RawSession:
             if number in _ENDING:
                 self._signal, self._is_over = number, True
             elif number == signal.SIGCONT:
+                # While this process was stopped, the shell has set its own modes and drawn on the screen.
                 tty.setraw(0, termios.TCSANOW)
                 self._send(control_to_bytes({"type": "redraw"}))
         if signal.SIGWINCH in pending or signal.SIGCONT in pending:

@@ -24,8 +24,10 @@ _MARKS: Final = re.compile(
 )
 r"""The ends of a paste, Ctrl-\ and Ctrl-Z, in every encoding of keys. Ctrl-\ is never passed on."""
 _MARK_BYTES: Final = 12
+"""The length of the longest mark: one that is split over two reads is found with this much of the last one."""
 _ESCAPE: Final = b"\x1b"
 _ALL: Final = 1_000_000
+"""Rows; more than any scroll-back has."""
 _PAGE: Final = 2
 _ELSEWHERE: Final = r"another terminal has the keyboard: Ctrl-\ t takes it over"
 
@@ -372,6 +374,7 @@ class Console:
             self.notice = _ELSEWHERE
             return
         self._go(Mode.KEYS)
+        # A paste that began in the bar has ended there: its end mark never comes here.
         self._is_pasting, self._tail = False, b""
         yield Act.FORCE_KEYBOARD if is_forced else Act.TAKE_KEYBOARD
 
@@ -480,6 +483,7 @@ class Console:
             past.select()
         elif key == b"y":
             yield CopyText(past.take())
+        # Escape first ends the selection only. The prefix leaves every mode at once.
         elif past.mark is not None and key != PREFIX:
             past.mark = None
         else:

@@ -50,6 +50,7 @@ class Editor:
         self.cursor = 0
         self._bytes = b""
         self._is_pasting = False
+        # Incremental, because the bytes of a character may arrive in two reads.
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self.is_secret = False
         """Do not remember submitted lines."""
@@ -136,6 +137,7 @@ class Editor:
     def _submitted(self) -> str:
         line = self.text
         self.put("")
+        # The history can be shown again on a screen that others see.
         if line and not self.is_secret and self._history[-1:] != [line]:
             self._history = [*self._history, line][-_LIMIT_HISTORY:]
         self._position = len(self._history)

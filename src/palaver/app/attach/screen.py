@@ -585,6 +585,8 @@ def draw(before: Picture | None, after: Picture) -> bytes:
         return b""
     else:
         start, old = b"", before
+    # Between the two marks of mode 2026 a terminal shows nothing; one without that mode must not show the
+    # cursor jump over the changed cells.
     parts = [b"\x1b[?2026h\x1b[?25l", start]
     for y, (was, row) in enumerate(zip(old.rows, after.rows, strict=True)):
         if was != row:
@@ -690,6 +692,7 @@ OUT: Final = 1
 
 _TAKE: Final = b"\x1b[?1049h\x1b[?7l\x1b[0m\x1b[2J"
 _GIVE_BACK: Final = b"\x18\x1b[?2026l\x1b[0m\x1b[r\x1b[?7h\x1b[?1049l\x1b[?25h"
+"""CAN (0x18) first: it cancels a sequence of which the terminal has only a part."""
 _LIMIT_S: Final = 1.0
 """Seconds to wait at the end for a terminal that accepts nothing."""
 
@@ -731,7 +734,7 @@ class OwnTerminal:
             return
         before, self._before = self._before, None
         self._unwatch()
-        self._waiting = b""
+        self._waiting = b""  # It would be drawn on the screen that is left here.
         with suppress(OSError, termios.error):  # it may have been closed
             _write_within(self._out, b"\x18" + modes + _GIVE_BACK + words, _LIMIT_S)
         with suppress(OSError, termios.error):
@@ -788,6 +791,7 @@ def _write_within(descriptor: int, data: bytes, limit_s: float) -> None:
 # When to draw a picture: soon after a change, not too often, and never faster than the terminal accepts.
 
 _FRAME_S: Final = 1 / 60
+"""Seconds between two pictures: drawing more often costs time and shows nothing more."""
 _HALF_FRAME_LIMIT_S: Final = 0.15
 """Seconds that a picture waits for an agent that is in the middle of drawing one."""
 
