@@ -262,6 +262,7 @@ def _codex(url: str, project: str) -> HarnessAccount:
         'env_key = "MOCK_API_KEY"',
         'wire_api = "responses"',
         "supports_websockets = false",
+        # A repeated request would take the next reply of the script.
         "request_max_retries = 0",
         "stream_max_retries = 0",
         "[analytics]",
@@ -392,6 +393,7 @@ class Trial:
             "ends": self._end,
         }
         for check, attempt in tries.items():
+            # `ends` always runs: a harness that failed to start may have left processes.
             if results.get("starts", "ok") != "ok" and check != "ends":
                 continue
             if check == "subagents" and self._account.delegate is None:
@@ -569,6 +571,7 @@ class Trial:
         """Stop the bus, and end every other remaining process by its id."""
         with suppress(TrialFailedError):
             self._ask("down")
+        # A process with another session or parent is found by its environment only.
         for pid, _ in list(self.processes()):
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -766,6 +769,7 @@ def _looked_at(programs: Mapping[str, str], environment: Mapping[str, str]) -> l
             return list(pool.map(lambda one: look_at(one, programs[one], environment, started), programs))
         except KeyboardInterrupt:
             for one in started:
+                # The pool waits for its threads, and each thread for its program, up to the time limit.
                 if one.returncode is None:
                     end(one)
             raise

@@ -169,6 +169,7 @@ def session_ids(ids: Iterable[str]) -> dict[str, str]:
 
 
 def _unique(ids: Iterable[str], normal: Callable[[str], str], gap: str) -> dict[str, str]:
+    # Sorted, so that the same ids have the same names in every run, whatever the order of the files.
     some = sorted(set(ids))
     found = {one: one for one in some if normal(one) == one}
     taken = set(found)
@@ -641,6 +642,8 @@ class Spool:
     def __init__(self) -> None:
         # Without a name it is a file in the system's folder for temporary files, which SQLite removes.
         self._database = sqlite3.connect("", isolation_level=None)
+        # Nothing here must survive a crash: the next run reads the files again. Without a journal it is
+        # faster.
         self._database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SPOOL} BEGIN")
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ _MARKS: Final = re.compile(
 )
 r"""The ends of a paste, Ctrl-\ and Ctrl-Z, in every encoding of keys. Ctrl-\ is never passed on."""
 _MARK_BYTES: Final = 12
-"""The length of the longest mark: one that is split over two reads is found with this much of the last one."""
+"""The length of the longest mark. This much of the last input finds a mark that is split over two reads."""
 _ESCAPE: Final = b"\x1b"
 _ALL: Final = 1_000_000
 """Rows; more than any scroll-back has."""
