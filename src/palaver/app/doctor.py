@@ -220,6 +220,7 @@ def account_for(harness: str, url: str, project: str) -> HarnessAccount:
 
 
 def _claude(url: str, project: str) -> HarnessAccount:
+    # Each of these answers a dialog at the first start, which would wait for a person otherwise.
     settings = {
         "hasCompletedOnboarding": True,
         "theme": "dark",
@@ -586,6 +587,7 @@ def try_out(harness: str, program: str, version: str, environment: Mapping[str, 
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         usual = environment.get("PATH", os.defpath)
+        # `bin` first: `pal` looks for the harness by its name, and must find this program.
         trial = Trial(harness, folder, account, model.script, f"{folder / 'bin'}{os.pathsep}{usual}")
         try:
             results = trial.run()

@@ -1,4 +1,4 @@
-"""What an installation changes, and what a person has consented to."""
+"""The planned changes of an installation with their record, and the consent of a person."""
 
 import fcntl
 import hashlib
@@ -360,6 +360,7 @@ def plan_uninstall(harness: str, written: InstalledFile) -> Plan:
     before = read_settings(path)
     if before is None:
         return Plan(path=path, before=None, after=None, change=written.change, word="it is already removed")
+    # Unchanged since: only then the backup is the whole truth, and the file is restored byte for byte.
     if digest_of(before) == written.digest:
         after = Path(written.backup).read_bytes() if written.backup else None
         return Plan(path=path, before=before, after=after, change=written.change)
@@ -468,6 +469,7 @@ def _remembered(path: Path, digest: str) -> bool | None:
 
 
 def _is_person_there() -> bool:
+    # Standard output may be redirected: the question is on standard error.
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -51,7 +51,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchChoices:
-    """What the caller and a person have chosen for this start.
+    """The choices of the caller and of a person for this start.
 
     The functions may ask a person, so they are called only for a conversation.
     """
@@ -98,7 +98,10 @@ def prepare_claude(
     return Launch(
         argv=("claude", *wanted),
         environment=with_pal(environment, home, pal),
+        # A copy gets a new id, which only the harness will know.
         session="" if choices.is_fork else known,
+        # If all of them belong to one agent, the daemon gives its name to this one, whichever the user
+        # chooses.
         among=newest_sessions(held, LIMIT_AMONG) if asked.is_chosen and not session else (),
         is_headless=asked.is_headless,
     )
@@ -123,6 +126,7 @@ def prepare_codex(
     pal = find_pal()
     is_screen = asked.kind is codex_launch.Kind.SCREEN
     native = codex_address(home) if is_screen and not asked.is_alone else ""
+    # The user's own server has its own settings: nothing is added to it.
     hooks = (HOOKS,) if not asked.is_remote and choices.has_hooks(pal) else ()
     uses_bus = (USES_BUS,) if not asked.is_remote and choices.may_use_bus() else ()
     starter = (find_python(), "-I", "-m", CODEX_START, native, *hooks, *uses_bus)
@@ -352,6 +356,8 @@ def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> P
     number = hashlib.sha256(os.fsencode(theirs)).hexdigest()[:12]
     made = Path(home) / "harness" / f"{_PREFIX}{number}"
     ours = made / FOLDER
+    # They must exist before they can be linked. Otherwise Gemini CLI would make them in this home, and lose
+    # the user's sessions from view.
     for name in WORKING:
         (theirs / name).mkdir(mode=0o700, parents=True, exist_ok=True)
     (ours / EXTENSIONS).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -419,6 +425,8 @@ def _mirror(theirs: Path, ours: Path, kept: set[str], also: tuple[str, ...] = ()
     for entry in list(os.scandir(ours)):
         if entry.is_symlink() and entry.name not in names | kept | set(also):
             Path(entry.path).unlink()
+    # Also links to missing files: a file that Gemini CLI creates through one is created in the user's
+    # directory.
     for name in (names | set(also)) - kept:
         _link(ours / name, theirs / name)
 

@@ -140,7 +140,7 @@ def parse_copy(line: bytes) -> SourceCopy:
 
 
 def time_or(value: object, default: int) -> int:
-    """Return a time in Unix milliseconds; the default for everything that is no time of this century."""
+    """Return a time in Unix milliseconds; the default for any value that is not between 1970 and 2100."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LAST_MS:
         return default
     return int(value)
@@ -215,7 +215,7 @@ def normal_session(id: str) -> str:
 
 
 def normal_sender(sender: str) -> str:
-    """Return the sender as it is stored; one that looks like the person or the bus says that it is not."""
+    """Return the sender as it is stored; one that could be taken for the person or the bus gets a prefix."""
     if is_migrated_sender(sender):
         return sender
     plain = _NOT_IN_SENDER.sub("_", _ascii(sender))[:_LIMIT_SENDER]
@@ -298,7 +298,7 @@ _read_config: Final = msgspec.json.Decoder(_ConfigFile).decode
 
 
 def parse_config(content: bytes, id: str) -> SourceFile:
-    """Parse the file of an agent or session; `id` is the one that its place says, if the file has none.
+    """Parse the file of an agent or session; `id`, from its path, counts if the file names no other.
 
     Raises BadRequest if it is not an object of JSON. A part that cannot be read does not affect the others.
     """
@@ -431,7 +431,7 @@ _MARK: Final = b"\xef\xbb\xbf"
 
 @dataclass(slots=True, kw_only=True)
 class SourceAgent:
-    """An agent, with everything that its files say. An agent with messages alone has none."""
+    """An agent, with everything that its files say. An agent that has only messages has no files."""
 
     id: str
     subscriptions: list[SourceSubscription] = field(default_factory=list)
@@ -462,7 +462,7 @@ class SourceFolder:
 
 
 def read_folder(root: Path, report: ImportReport) -> SourceFolder:
-    """Read all files except the messages. Raises BadRequest if the folder has none of the path broker."""
+    """Read all files except the messages. Raises BadRequest if no file is from the path broker."""
     try:
         if not stat.S_ISDIR(root.stat().st_mode):
             raise BadRequest(f"{root} is not a directory; nothing was imported")

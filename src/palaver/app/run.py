@@ -228,7 +228,7 @@ def _run_group(
     starts = []
     for order, ticket in zip(orders, tickets, strict=True):
         harness = order.options.get("--launch")
-        # Each one is prepared separately: some harnesses need a port and a password of their own.
+        # Each one is prepared separately: some harnesses need a separate port and password.
         made = Launch(argv=order.command, environment=dict(environment))
         if harness:
             try:

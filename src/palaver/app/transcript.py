@@ -320,6 +320,7 @@ def _database_lines(path: str, session: str) -> Iterator[bytes]:
     try:
         database = _connect(path)
         try:
+            # As bytes, because SQLite stores any bytes as text, and Python fails on those that are not UTF-8.
             after: tuple[int, str] = (-1, "")
             while page := database.execute(
                 "SELECT time_created, id, CAST(data AS BLOB) FROM message"

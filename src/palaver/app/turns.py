@@ -576,7 +576,7 @@ def _run_aside(home: str, ticket: str, environment: Mapping[str, str], report: i
         _logger.exception("the runner ends after an internal error")
     finally:
         logging.shutdown()
-        os._exit(status)
+        os._exit(status)  # This is a fork: it must never return into its starter's own work.
 
 
 def _detach(home: str, report: int) -> int:

@@ -477,7 +477,7 @@ def become_new(kept: Kept) -> NoReturn:
     Signals are blocked until the newer version handles them, because it takes time to load.
     """
     descriptors = _descriptors(kept)
-    # An open file without a name survives the exec, leaves nothing behind, and is not in the arguments, which
+    # An open file without a name survives the exec, needs no clean-up, and is not in the arguments, which
     # other users can read: it contains the secret.
     state = file_with(msgspec.json.encode(kept))
     descriptors.append(state)

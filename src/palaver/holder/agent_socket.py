@@ -326,7 +326,8 @@ class AgentServer:
                     reader = RequestReader()
                     if (found := reader.feed(data)) is not None:
                         return found[0], len(data) - len(found[1])
-                    # Such a caller sends no more, and the same bytes would be peeked at until the time limit.
+                    # Such a caller sends nothing more, and the same bytes would be peeked at until the time
+                    # limit.
                     if not data or _has_hung_up(connection):
                         return reader.end(), len(data)
                     if len(data) == _READ_BYTES:

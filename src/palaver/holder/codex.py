@@ -37,7 +37,7 @@ _LOCK: Final = "codex-companions.lock"
 _LOCK_BYTES: Final = 2**40
 """Bytes of the lock file, which has no content: a session locks the one that its hash selects.
 
-So many, that two sessions practically never share one.
+Their number makes it very unlikely that two sessions share one.
 """
 _TRIES: Final = 5
 """The hook that joins the session as an agent runs at the same time, so the first attempts can be refused."""

@@ -57,6 +57,7 @@ class LimitWatch:
         if not shown:
             return word
         if self._ends_ms is not None and self._clock.now_ms() >= self._ends_ms:
+            # The screen may show the old text until something is typed, and then nothing would ever be typed.
             return AgentReport(state=AgentState.IDLE)
         return AgentReport(state=AgentState.BLOCKED, detail=self._detail)
 

@@ -68,7 +68,7 @@ class LaneReports:
         self._level = gate, is_paused
 
     def tell_level(self, lane: int, *, again: bool = False) -> None:
-        """Report the level on a lane if it has changed, or `again` in any case; 0 is no lane."""
+        """Report the level on a lane if it has changed, or `again` in any case. Lane 0 means no open lane."""
         if again:
             self._told = None
         # The screen is checked many times a second: only changes are worth a line.

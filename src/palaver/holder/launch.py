@@ -322,6 +322,7 @@ def run_to_the_end(
     `on_ready` receives the agent's name once it runs. Raises as start_holder does.
     """
     ready, rest = _start(start, process, on_ready)
+    # The holder always writes a status before it closes the pipe, unless it was killed.
     if not rest:
         raise Disconnected(
             f"the holder of {ready.name}'s terminal was lost; see {start.home}/agents/holder.log"

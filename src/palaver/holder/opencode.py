@@ -232,6 +232,7 @@ class HttpClient:
             async with asyncio.timeout(_CONNECT_S):
                 reader, writer = await asyncio.open_connection(_HOST, self.port)
         except OSError as error:
+            # Different from `Lost`: a request that was not sent may be repeated without a risk.
             raise NotSent(str(error) or "no process answers") from error
         try:
             fields = {"Authorization": basic_auth(self.user, self.password), **(headers or {})}
@@ -577,6 +578,7 @@ class Companion:
 
     def _take(self, line: Told) -> None:
         if line.arguments is not None:
+            # `opencode run` ends with its turn, and nothing can wake it afterwards.
             self._is_woken = not is_one_turn(line.arguments)
         if line.begun:
             self._look_at(line.begun)
@@ -599,6 +601,7 @@ class Companion:
         if session in self._attended:
             return
         is_root = self._is_root.get(session)
+        # Its creation was not reported here: the session is older than this companion.
         if is_root is None:
             if session not in self._asking:
                 self._asking.add(session)
@@ -642,6 +645,7 @@ class Companion:
         return instructions(name, unsure=unsure, is_woken=self._is_woken)
 
     async def _run(self, beside: Beside) -> None:
+        # The session has an agent with a holder: `pal` itself runs this OpenCode.
         if (await beside.run()).code == AlreadyJoined.code:
             self._is_needless.set()
 

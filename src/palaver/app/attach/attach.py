@@ -100,6 +100,7 @@ def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
 
 def _report(ending: AttachEnd, name: str) -> int:
     """Report how it ended, and return the exit status."""
+    # End by the signal itself, so that the shell sees the real cause.
     if ending.signal:
         signal.signal(ending.signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending.signal)
@@ -177,6 +178,7 @@ def _attach_unchanged(home: str, name: str, environment: Mapping[str, str]) -> i
         )
         with _raw_terminal(session), notices:
             session.run()
+        # Only now: on the agent's screen a sentence would be in the way of its text.
         for sentence in complaints:
             print_complaint(sentence)
         return session.report(name)

@@ -182,7 +182,7 @@ class LookBack:
             return False
         start = self.back - 1 if self.found is None else self.found
         after = [at for at in matches if (at > start if is_up else at < start)]
-        # The nearest one in this direction; if there is none, the farthest in the other direction.
+        # The nearest one in this direction; without one, the farthest in the other direction.
         self.found = (after or matches)[0 if is_up else -1]
         self._show_line(self.found)
         if self.mark is not None:

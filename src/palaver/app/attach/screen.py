@@ -74,7 +74,7 @@ class AgentStatus:
     place: str = ""
     """Its role and folder."""
     attention: int = 0
-    """What waits for the person on the whole bus: the entries of `pal pending`."""
+    """The number of entries of `pal pending`, which wait for the person on the whole bus."""
 
 
 def place_of(role: str, folder: str, home: str) -> str:
@@ -679,6 +679,7 @@ def _write(row: Row, first: int, last: int, y: int | None = None) -> tuple[list[
 
 
 def _is_surely_narrow(sign: str) -> bool:
+    """Return whether every terminal draws it in one column; they differ on emoji and combining characters."""
     return sign < "\u0300" or "\u2500" <= sign < "\u25a0"
 
 
@@ -846,6 +847,8 @@ class Painter:
         self._waiting_since = None
         picture, modes, keys = self._look()
         data = change_modes(self._modes, modes) + change_keys(self._keys, keys) + draw(self._shown, picture)
+        # Recorded before the write is complete: output is never dropped, and no picture is drawn until it is
+        # written.
         self._shown, self._modes, self._keys = picture, modes, keys
         if data:
             self._own.write(data)

@@ -481,6 +481,8 @@ class AttachSession:
         self._painter.give_back()
         # With a handler the signal would not stop this process.
         self._loop.remove_signal_handler(signal.SIGTSTP)
+        # To the whole process group, as a terminal does: a shell sees a job as stopped only when all its
+        # processes are.
         os.kill(0, signal.SIGTSTP)
         self._loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         self._own.take()

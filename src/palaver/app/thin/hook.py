@@ -102,7 +102,7 @@ class HookTimeLimit:
 
     def _ring(self) -> None:
         if time.monotonic() < self._due_s:
-            return  # a repeat that came with its signal, before the timer was set anew
+            return  # a repeat that came with its signal, before the timer was set again
         if self._has_told:
             self._is_late = True
             return
