@@ -194,6 +194,7 @@ class ChatRoom:
         """Read the room, and return its last messages, oldest first."""
         await self.look()
         self.room = self.state.room_id or self.room
+        # More than are shown: `/events` needs all kinds, and few of the newest may be messages.
         self.recent.extend(await self._bus.newest(self.room, LIMIT_EVENTS))
         if self.recent:
             self.cursor = self.recent[-1].event_seq

@@ -169,6 +169,7 @@ def prepare_opencode(
     asked = opencode_launch.read_arguments(args, time.time_ns() // 1_000_000)
     if not asked.is_agent:
         return Launch(argv=("opencode", *args), environment=dict(environment), is_agent=False)
+    # Screens of older versions do not sign in to their own server, which gets a password here.
     if asked.has_terminal and (trouble := opencode_launch.too_old(_opencode_version(home, environment))):
         raise Unavailable(trouble)
     pal = find_pal()

@@ -282,6 +282,7 @@ class Notices:
 
     async def _tell(self, reply: NoticeReply) -> None:
         known = [self._open[key] for key in reply.keys if key in self._open]
+        # The daemon may have delayed this notice to join it with others, and some may be over by now.
         wanted = [notice for notice in known if self._rules.is_true(notice)]
         if not wanted:
             return

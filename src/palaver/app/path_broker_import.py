@@ -104,6 +104,7 @@ class SourceCopy:
 def parse_copy(line: bytes) -> SourceCopy:
     """Parse one line. Raises BadRequest with the reason for a line that cannot be imported."""
     try:
+        # Decoded twice, because a struct drops unknown keys, and the report names them.
         read, keys = _read_line(line), _read_keys(line).keys()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(str(error)) from error
@@ -500,6 +501,7 @@ def _add_agent(folder: SourceFolder, path: Path, aliases: dict[str, list[str]], 
     agent = folder.agents.setdefault(found.id, SourceAgent(id=found.id))
     aliases.setdefault(path.parent.resolve().name, []).append(found.id)
     agent.subscriptions += found.subscriptions
+    # Several files may be of one agent, for instance of copies of its folder: the first one counts.
     agent.auto_run = found.auto_run if agent.auto_run is None else agent.auto_run
     try:
         names = sorted(os.listdir(path.parent / "sessions"))  # noqa: PTH208 - only names are needed

@@ -158,8 +158,9 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
-    # Without a screen, a harness or a restarted agent is not waited for. With one, the user is asked whether
-    # to start it again when it has failed.
+    # Whether this is `pal run` with a program. Only then a caller without a screen waits for the end and gets
+    # the status. Only otherwise, with a screen, the user is asked whether to start a failed agent again: a
+    # harness, or an agent that `pal resume` starts, which has `--cwd`.
     is_alone = "--launch" not in order.options and "--cwd" not in order.options
     is_awaited = not has_screen and not order.is_detached and is_alone
     cols, rows = _size()

@@ -110,6 +110,7 @@ class AgentEnding:
 
     async def _has_quit(self, quit_keys: Sequence[KeyPress], press: Callable[[bytes], bool]) -> bool:
         for step in quit_keys:
+            # What is in the way would receive the next keys too, so continue with signals.
             if not press(step.keys):
                 return False
             self._say("asked it to quit")
@@ -286,7 +287,7 @@ class HolderControl:
                 await self._bus.ask(ReceiptsOp(message=message_id)), type=dict[str, object]
             )
         except Disconnected:
-            message = {}
+            message = {}  # Without a daemon, this lane still knows the messages that it was offered.
         except PalaverError as error:
             raise NotFound(f"message {message_id}", str(error)) from error
         # Only the daemon can resolve an abbreviated id.

@@ -521,7 +521,7 @@ class NativeLane:
                 lane, offer = in_hand
                 self._bus.mention(AnswerOp(lane=lane, offer=offer, answer=TextOutcome.UNCONFIRMED))
             self._number = 0
-            self._bus.drop()  # The next connection has no such lane, so the terminal is used.
+            self._bus.drop()  # The next connection has no such lane.
 
     # Offers
 

@@ -108,6 +108,7 @@ class WebSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         error = self._error or Disconnected(_GONE)
+        # A failed handshake is reported to the caller of `open_websocket` alone.
         if self.is_open.done():
             self._on_lost(error)
         else:

@@ -516,6 +516,7 @@ class Console:
 
     def _choose_agent(self, key: bytes) -> Iterator[Meant]:
         agents = self.agents or ()
+        # In this list Enter chooses. In the help and the scroll-back it moves down.
         step = None if key == b"\r" else self._step(key)
         if step is not None:
             self.choice = max(min(self.choice - step, len(agents) - 1), 0)

@@ -108,6 +108,7 @@ class Editor:
         if found is None:
             if _HALF_ESCAPE.match(self._bytes):
                 return False
+            # Not a key that exists: drop only the Escape, so that no typed text is lost.
             self._bytes = self._bytes[1:]
             return True
         self._bytes = self._bytes[found.end() :]

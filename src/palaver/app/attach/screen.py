@@ -840,6 +840,8 @@ class Painter:
         if self._own.is_busy:
             return  # `on_room` calls this again when there is room
         if self._shown is not None and self._is_half_done():
+            # A picture that the agent has half drawn would flicker; but an agent that never completes one
+            # must be shown too.
             self._waiting_since = self._waiting_since or now
             if now - self._waiting_since < _HALF_FRAME_LIMIT_S:
                 self.soon()

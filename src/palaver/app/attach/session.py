@@ -347,8 +347,11 @@ class AttachSession:
                 console.hear_secret(is_secret=fields.get("secret") is True)
             case {"type": "size"}:
                 self._resize_agent(fields.get("cols"), fields.get("rows"))
+            # The user may have left the scroll-back before the reply came.
             case {"type": "history", "lines": list(lines)} if console.mode in (Mode.SCROLL, Mode.SEARCH):
                 self._look_back([str(line) for line in lines], is_complete=True)
+            # The holder permits it: no secret is asked for. It never sends the message itself, because the
+            # daemon must see this process as the sender.
             case {"type": "send"} if self._unsent is not None:
                 self._spawn(self._queue(*self._unsent))
                 self._unsent = None

@@ -84,7 +84,8 @@ class McpPump:
             self._refuse_pending(_HUNG if is_silent else _NO_BUS)
             if self._has_ended:
                 os._exit(0 if is_silent and is_done and self._has_heard else 1)
-            while not self._pending and not self._has_ended:  # the next line is a reason to try again
+            # The next line is a reason to try again. Without one, no daemon is needed, and none is started.
+            while not self._pending and not self._has_ended:
                 self._read_lines()
 
     # With a daemon
