@@ -1,4 +1,4 @@
-"""`pal doctor`: which harnesses are installed, what is known of them, and, on request, a self-test."""
+"""`pal doctor`: the installed harnesses, the test results of their versions, and, on request, a self-test."""
 
 import json
 import os
@@ -88,7 +88,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
-    """Return what is known of a version, and what to do if nothing is known."""
+    """Return a sentence about the known test results of a version, and advice if there are no results."""
     if found.trouble:
         return (
             f"its version is unknown: {found.trouble}",
@@ -513,7 +513,7 @@ class Trial:
         }
 
     def _look(self) -> str:
-        """Return the last lines of its terminal, to show a person what happened."""
+        """Return the last lines of the harness's terminal: they often show why a check failed."""
         lines = [line.strip() for line in self._ask("peek", NAME).splitlines() if line.strip()]
         return " / ".join(lines[-4:]) or "it shows nothing"
 

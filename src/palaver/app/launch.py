@@ -39,7 +39,7 @@ class Launch:
     session: str = ""
     """The session that it will resume, if known."""
     among: tuple[str, ...] = ()
-    """The sessions that the user chooses from, if it is not known."""
+    """The sessions from which the user will choose one, if `session` is not known."""
     native: str = ""
     """The address of its API, if it has one."""
     last_signal: int = int(signal.SIGTERM)

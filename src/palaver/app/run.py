@@ -71,7 +71,7 @@ class RunOrder:
 
     @property
     def has_window(self) -> bool:
-        """Whether it is shown in a new window, and not here."""
+        """Whether the agent is shown in a new window, and not in this terminal."""
         return "--window" in self.flags
 
     @property

@@ -1,4 +1,4 @@
-"""The runner of automatic turns: an ordinary client that runs what the daemon decides on.
+"""The runner of automatic turns: an ordinary client that runs the jobs that the daemon selects.
 
 A person starts it with `pal turn start`, because the daemon starts no programs and has no keys. Its programs
 have the environment of that person. It decides nothing itself: the daemon says which batch is due, and stores
@@ -77,7 +77,7 @@ class BoundedOutput:
             self._cut()
 
     def text(self) -> str:
-        """Return it as text. A gap is a line end, so no line with a gap in it is taken for a whole one."""
+        """Return the output as text. A gap becomes a line end, so that no line with a gap looks complete."""
         self._cut()
         return (self._head + (b"\n" if self._has_gap else b"") + self._tail).decode("utf-8", "replace")
 
@@ -177,7 +177,7 @@ async def _start(program: JobProgram, waits: int) -> "_JobProcess":
 
 
 class _JobProcess(asyncio.SubprocessProtocol):
-    """The process around a program. Its end does not depend on who else has its output open."""
+    """The process around a program. Its end is reported even if another process keeps its output open."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -421,6 +421,7 @@ class Runner:
         reply, error = TurnReply(), ""
         try:
             ended, read = await self._run(job)
+            # Safe to run again: the harness refused before it did anything.
             if isinstance(job, TurnJob) and lacks_session(job, ended):
                 _logger.info("%s begins a new session: the last one is not stored", what)
                 ended, read = await self._run(msgspec.structs.replace(job, harness_session=""))

@@ -308,7 +308,7 @@ class Console:
             self.notice = _ELSEWHERE if self.is_bare else "another terminal took the keyboard"
 
     def refuse(self, sentence: str, about: str) -> None:
-        """Record a refusal, and what it was about."""
+        """Record a refusal; `about` names the refused request."""
         if about == "passthrough" and self.mode is Mode.KEYS and not self.is_bare:
             self._go(Mode.INPUT)
         self.notice = sentence

@@ -33,7 +33,7 @@ class Key(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """A key that the caller must handle; `text` is the line it was pressed in."""
+    """A key that the caller must handle; `text` is the line when the key was pressed."""
 
     key: Key
     text: str = ""

@@ -192,7 +192,7 @@ _BRAILLE: Final = range(0x2800, 0x2900)
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A whole terminal; every row has its width. Without a cursor it is hidden."""
+    """A whole terminal; every row has its width. `cursor` is None if the cursor is hidden."""
 
     rows: tuple[Row, ...]
     cursor: tuple[int, int] | None = None
@@ -249,7 +249,7 @@ def cursor_in(grid: Grid, height: int, width: int) -> tuple[int, int] | None:
 
 
 def plain(picture: Picture) -> Picture:
-    """Return the same in ASCII, for a terminal that shows nothing else."""
+    """Return the picture in ASCII, for a terminal that shows nothing else."""
     return Picture(tuple(map(_plain_row, picture.rows)), picture.cursor)
 
 
