@@ -194,6 +194,7 @@ class ChatRoom:
         """Read the room, and return its last messages, oldest first."""
         await self.look()
         self.room = self.state.room_id or self.room
+        # More than are shown: `/events` needs all kinds, and few of the newest may be messages.
         self.recent.extend(await self._bus.newest(self.room, LIMIT_EVENTS))
         if self.recent:
             self.cursor = self.recent[-1].event_seq
@@ -211,6 +212,7 @@ class ChatRoom:
             for event in found.events:
                 self.recent.append(event)
                 yield event
+            # Any other event may change the members, the owner or the state of the room.
             if not all(map(is_message, found.events)):
                 await self.look()
 
@@ -433,7 +435,7 @@ async def talk_in_lines(
 
 
 def _lines(read: TextIO) -> "asyncio.Queue[str]":
-    """Return the lines of a stream, and an empty one at its end.
+    """Return the lines of a stream, and an empty one at its end. All input is read at once, without a limit.
 
     A separate daemon thread reads them: it may block indefinitely, and must not delay the end of the process.
     """
@@ -526,6 +528,7 @@ class _Printer:
     async def _say(self, text: ChatText) -> None:
         try:
             await self._talk.say(text)
+        # The bus is lost for all lines; a refusal is about this one only.
         except Disconnected:
             raise
         except PalaverError as error:
@@ -609,6 +612,7 @@ class RoomBus:
 
 
 def _tool(name: str, **arguments: object) -> ToolOp:
+    # With the key, a request that is repeated after a lost connection is carried out once.
     return ToolOp(tool=name, arguments=arguments, key=secrets.token_hex(16))
 
 

@@ -1,4 +1,4 @@
-"""`pal doctor`: which harnesses are installed, what is known of them, and, on request, a self-test."""
+"""`pal doctor`: the installed harnesses, the test results of their versions, and, on request, a self-test."""
 
 import json
 import os
@@ -88,7 +88,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def what_works(found: Found, proven: Sequence[Tried]) -> tuple[str, str]:
-    """Return what is known of a version, and what to do if nothing is known."""
+    """Return a sentence about the known test results of a version, and advice if there are no results."""
     if found.trouble:
         return (
             f"its version is unknown: {found.trouble}",
@@ -220,6 +220,7 @@ def account_for(harness: str, url: str, project: str) -> HarnessAccount:
 
 
 def _claude(url: str, project: str) -> HarnessAccount:
+    # Each of these answers a dialog at the first start, which would wait for a person otherwise.
     settings = {
         "hasCompletedOnboarding": True,
         "theme": "dark",
@@ -262,6 +263,7 @@ def _codex(url: str, project: str) -> HarnessAccount:
         'env_key = "MOCK_API_KEY"',
         'wire_api = "responses"',
         "supports_websockets = false",
+        # A repeated request would take the next reply of the script.
         "request_max_retries = 0",
         "stream_max_retries = 0",
         "[analytics]",
@@ -392,6 +394,7 @@ class Trial:
             "ends": self._end,
         }
         for check, attempt in tries.items():
+            # `ends` always runs: a harness that failed to start may have left processes.
             if results.get("starts", "ok") != "ok" and check != "ends":
                 continue
             if check == "subagents" and self._account.delegate is None:
@@ -510,7 +513,7 @@ class Trial:
         }
 
     def _look(self) -> str:
-        """Return the last lines of its terminal, to show a person what happened."""
+        """Return the last lines of the harness's terminal: they often show why a check failed."""
         lines = [line.strip() for line in self._ask("peek", NAME).splitlines() if line.strip()]
         return " / ".join(lines[-4:]) or "it shows nothing"
 
@@ -569,6 +572,7 @@ class Trial:
         """Stop the bus, and end every other remaining process by its id."""
         with suppress(TrialFailedError):
             self._ask("down")
+        # A process with another session or parent is found by its environment only.
         for pid, _ in list(self.processes()):
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -583,6 +587,7 @@ def try_out(harness: str, program: str, version: str, environment: Mapping[str, 
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         usual = environment.get("PATH", os.defpath)
+        # `bin` first: `pal` looks for the harness by its name, and must find this program.
         trial = Trial(harness, folder, account, model.script, f"{folder / 'bin'}{os.pathsep}{usual}")
         try:
             results = trial.run()
@@ -766,6 +771,7 @@ def _looked_at(programs: Mapping[str, str], environment: Mapping[str, str]) -> l
             return list(pool.map(lambda one: look_at(one, programs[one], environment, started), programs))
         except KeyboardInterrupt:
             for one in started:
+                # The pool waits for its threads, and each thread for its program, up to the time limit.
                 if one.returncode is None:
                     end(one)
             raise

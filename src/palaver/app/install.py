@@ -221,6 +221,8 @@ def _carry_out(
         **old,
         **{str(one.path): _kept(home, harness, folder, one, old.get(str(one.path))) for one in plans},
     }
+    # In this order: the record first, so that an interrupted installation can be undone; our own files before
+    # the settings that name them; and backups go only when no record needs them.
     write_record(home, Record(harness=harness, files=tuple(files.values()), own=setup.own))
     for name, content in setup.own.items():
         write_private(own_folder(home, harness) / name, content.encode())
@@ -232,6 +234,7 @@ def _carry_out(
 def _kept(home: Path, harness: str, folder: str, plan: Plan, before: InstalledFile | None) -> InstalledFile:
     """Back up a file as it should be restored, and return the record of its change."""
     backup, folders = (before.backup, before.folders) if before is not None else ("", ())
+    # An unchanged file has our additions in it: its backup is still the one from before them.
     if before is None or plan.before is None or digest_of(plan.before) != before.digest:
         kept = without_ours(harness, plan, before)
         backup = "" if kept is None else write_backup(home, harness, plan.path, kept)
@@ -249,6 +252,7 @@ def _kept(home: Path, harness: str, folder: str, plan: Plan, before: InstalledFi
 def _write(plan: Plan) -> None:
     if plan.after == plan.before:
         return
+    # The question may have been open for a long time: an edit made meanwhile must not be lost.
     if read_settings(plan.path) != plan.before:
         raise OSError(0, "it changed while you were asked; run this again", str(plan.path))
     if plan.after is None:

@@ -1,4 +1,4 @@
-"""What an installation changes, and what a person has consented to."""
+"""The planned changes of an installation with their record, and the consent of a person."""
 
 import fcntl
 import hashlib
@@ -107,6 +107,7 @@ def locked(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold the lock for installing and uninstalling; call `on_wait` first if another process has it."""
     folder = home / _FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The folder itself is locked, so no lock file remains after an uninstall.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -153,6 +154,7 @@ def remove_folders(home: Path, folders: Sequence[str], forget: Callable[[], None
 def remove_kept_folders(home: Path) -> None:
     """Remove the remembered folders that are empty now; forget those in which nothing of ours is left."""
     kept = _kept_folders(home)
+    # Inner folders first: a folder can be removed only when it is empty.
     for folder in sorted(kept, key=len, reverse=True):
         with suppress(OSError):  # it contains other files
             Path(folder).rmdir()
@@ -358,6 +360,7 @@ def plan_uninstall(harness: str, written: InstalledFile) -> Plan:
     before = read_settings(path)
     if before is None:
         return Plan(path=path, before=None, after=None, change=written.change, word="it is already removed")
+    # Unchanged since: only then the backup is the whole truth, and the file is restored byte for byte.
     if digest_of(before) == written.digest:
         after = Path(written.backup).read_bytes() if written.backup else None
         return Plan(path=path, before=before, after=after, change=written.change)
@@ -396,6 +399,7 @@ def without_ours(harness: str, plan: Plan, before: InstalledFile | None) -> byte
 def read_settings(path: Path) -> bytes | None:
     """Return the content of a file; None if there is no file."""
     try:
+        # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(path.stat().st_mode):
             raise ValueError(f"{path} is not a file")
     except FileNotFoundError:
@@ -465,6 +469,7 @@ def _remembered(path: Path, digest: str) -> bool | None:
 
 
 def _is_person_there() -> bool:
+    # Standard output may be redirected: the question is on standard error.
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

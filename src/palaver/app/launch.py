@@ -39,7 +39,7 @@ class Launch:
     session: str = ""
     """The session that it will resume, if known."""
     among: tuple[str, ...] = ()
-    """The sessions that the user chooses from, if it is not known."""
+    """The sessions from which the user will choose one, if `session` is not known."""
     native: str = ""
     """The address of its API, if it has one."""
     last_signal: int = int(signal.SIGTERM)
@@ -51,7 +51,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchChoices:
-    """What the caller and a person have chosen for this start.
+    """The choices of the caller and of a person for this start.
 
     The functions may ask a person, so they are called only for a conversation.
     """
@@ -98,7 +98,10 @@ def prepare_claude(
     return Launch(
         argv=("claude", *wanted),
         environment=with_pal(environment, home, pal),
+        # A copy gets a new id, which only the harness will know.
         session="" if choices.is_fork else known,
+        # If all of them belong to one agent, the daemon gives its name to this one, whichever the user
+        # chooses.
         among=newest_sessions(held, LIMIT_AMONG) if asked.is_chosen and not session else (),
         is_headless=asked.is_headless,
     )
@@ -123,6 +126,7 @@ def prepare_codex(
     pal = find_pal()
     is_screen = asked.kind is codex_launch.Kind.SCREEN
     native = codex_address(home) if is_screen and not asked.is_alone else ""
+    # The user's own server has its own settings: nothing is added to it.
     hooks = (HOOKS,) if not asked.is_remote and choices.has_hooks(pal) else ()
     uses_bus = (USES_BUS,) if not asked.is_remote and choices.may_use_bus() else ()
     starter = (find_python(), "-I", "-m", CODEX_START, native, *hooks, *uses_bus)
@@ -165,6 +169,7 @@ def prepare_opencode(
     asked = opencode_launch.read_arguments(args, time.time_ns() // 1_000_000)
     if not asked.is_agent:
         return Launch(argv=("opencode", *args), environment=dict(environment), is_agent=False)
+    # Screens of older versions do not sign in to their own server, which gets a password here.
     if asked.has_terminal and (trouble := opencode_launch.too_old(_opencode_version(home, environment))):
         raise Unavailable(trouble)
     pal = find_pal()
@@ -284,6 +289,8 @@ def write_files(folder: Path, name: str, files: Mapping[str, str]) -> Path:
     if made.is_dir():
         return made
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Made aside and renamed, because another start may look for the folder at any time: it exists only
+    # complete.
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
         for path, text in files.items():
@@ -309,6 +316,7 @@ def with_pal(environment: Mapping[str, str], home: str, pal: str) -> dict[str, s
     folder.mkdir(mode=0o700, exist_ok=True)
     link = folder / "pal"
     if not link.is_symlink() or str(link.readlink()) != pal:
+        # Replaced in one step: running agents look for `pal` through this link.
         temporary = folder / f".pal-{os.getpid()}"
         temporary.symlink_to(pal)
         temporary.replace(link)
@@ -333,6 +341,7 @@ def _names(folder: str) -> list[tuple[str, float]]:
 _PREFIX: Final = "gemini-home-"
 _GEMINI_SYSTEM: Final = Path("/etc/gemini-cli/settings.json")
 _LIMIT_LOOKED_AT: Final = 20
+"""Newest session files to read: one without an id is skipped, and the user waits for this search."""
 _LIMIT_LINE_BYTES: Final = 1024 * 1024
 
 
@@ -348,6 +357,8 @@ def gemini_home(home: str, environment: Mapping[str, str], extension: Path) -> P
     number = hashlib.sha256(os.fsencode(theirs)).hexdigest()[:12]
     made = Path(home) / "harness" / f"{_PREFIX}{number}"
     ours = made / FOLDER
+    # They must exist before they can be linked. Otherwise Gemini CLI would make them in this home, and lose
+    # the user's sessions from view.
     for name in WORKING:
         (theirs / name).mkdir(mode=0o700, parents=True, exist_ok=True)
     (ours / EXTENSIONS).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -415,6 +426,8 @@ def _mirror(theirs: Path, ours: Path, kept: set[str], also: tuple[str, ...] = ()
     for entry in list(os.scandir(ours)):
         if entry.is_symlink() and entry.name not in names | kept | set(also):
             Path(entry.path).unlink()
+    # Also links to missing files: a file that Gemini CLI creates through one is created in the user's
+    # directory.
     for name in (names | set(also)) - kept:
         _link(ours / name, theirs / name)
 

@@ -397,6 +397,7 @@ def mock_model(script: Script | None = None) -> Iterator[MockModel]:
 
 
 class _ModelServer(ThreadingHTTPServer):
+    # A harness may keep a connection open indefinitely, and its thread must not delay the end of the process.
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -404,7 +405,7 @@ class _ModelServer(ThreadingHTTPServer):
 
 
 class _Caller(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.1"  # A reply in chunks needs it.
     disable_nagle_algorithm = True
     script: Script
     numbers: Iterator[int]

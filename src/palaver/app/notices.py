@@ -67,6 +67,7 @@ class NoticeRules:
 
     def take(self, record: Snapshot | Changes) -> list[PersonNotice]:
         """Return the notices of a record: none for the first snapshot, which is what the person finds."""
+        # Computed for the first record too: later ones are compared with it.
         found = [*self._of_entries(record), *self._of_agents(record)]
         is_first, self._is_first = self._is_first, False
         return [] if is_first else found
@@ -103,6 +104,7 @@ class NoticeRules:
     def _of_agents(self, record: Snapshot | Changes) -> Iterator[PersonNotice]:
         for row in record.agents:
             before = self._agents.get(row.name)
+            # An older row would look like a change back, and later cause a second notice.
             if before is not None and before.seq > row.seq:
                 continue
             self._agents[row.name] = row
@@ -280,6 +282,7 @@ class Notices:
 
     async def _tell(self, reply: NoticeReply) -> None:
         known = [self._open[key] for key in reply.keys if key in self._open]
+        # The daemon may have delayed this notice to join it with others, and some may be over by now.
         wanted = [notice for notice in known if self._rules.is_true(notice)]
         if not wanted:
             return
@@ -292,7 +295,7 @@ class Notices:
             await self._run(command_words(reply.command, line))
 
     async def _run(self, words: Sequence[str]) -> None:
-        """Run the command without a shell; at most one at a time."""
+        """Run the command without a shell; at most one at a time: a notice during that time runs none."""
         if self._is_running:
             return
         self._is_running = True
@@ -304,6 +307,8 @@ class Notices:
     async def _run_limited(self, words: Sequence[str]) -> None:
         null = asyncio.subprocess.DEVNULL
         try:
+            # In its own session, so that it can be ended with everything that it has started, and a Ctrl-C
+            # for the view does not reach it.
             process = await asyncio.create_subprocess_exec(
                 *words, stdin=null, stdout=null, stderr=null, start_new_session=True
             )

@@ -100,7 +100,7 @@ def main() -> int:
         sys.stdout.flush()
     except OSError as error:
         sys.stderr.write(f"pal: standard output: {error.strerror}\n")
-        os._exit(1)  # a later write would fail too
+        os._exit(1)  # The exit of the interpreter would flush again, and print a second error.
     return 0
 
 
@@ -187,6 +187,8 @@ class _SettingsCopy:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._file = home / SETTINGS_FILE
+        # In the home, which only the user can read; with the same ending, so that the editor recognises the
+        # format.
         self._copy = home / f"config.{secrets.token_hex(4)}.toml"
         self._before = read_settings_file(home)
         self._opened = self._before or _every_setting()
@@ -203,6 +205,7 @@ class _SettingsCopy:
             self._run(editor)
         content = self._copy.read_bytes()
         if content != self._opened:
+            # An editor may be open for hours, and `pal config set` changes the file meanwhile.
             if read_settings_file(self._home) != self._before:
                 raise Unavailable("another process changed the settings meanwhile; nothing was saved")
             write_settings_file(self._home, content)
@@ -212,6 +215,7 @@ class _SettingsCopy:
     def left(self) -> str:
         """Return a sentence about the state of the file and the copy. The user's text is kept."""
         try:
+            # A text that the user typed is never deleted, even if it is invalid.
             if self._copy.read_bytes() != self._opened:
                 return f"{self._file} is unchanged; your text is in {self._copy}"
             self._copy.unlink()

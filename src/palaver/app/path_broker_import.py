@@ -104,6 +104,7 @@ class SourceCopy:
 def parse_copy(line: bytes) -> SourceCopy:
     """Parse one line. Raises BadRequest with the reason for a line that cannot be imported."""
     try:
+        # Decoded twice, because a struct drops unknown keys, and the report names them.
         read, keys = _read_line(line), _read_keys(line).keys()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(str(error)) from error
@@ -140,7 +141,7 @@ def parse_copy(line: bytes) -> SourceCopy:
 
 
 def time_or(value: object, default: int) -> int:
-    """Return a time in Unix milliseconds; the default for everything that is no time of this century."""
+    """Return a time in Unix milliseconds; the default for any value that is not between 1970 and 2100."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LAST_MS:
         return default
     return int(value)
@@ -169,6 +170,7 @@ def session_ids(ids: Iterable[str]) -> dict[str, str]:
 
 
 def _unique(ids: Iterable[str], normal: Callable[[str], str], gap: str) -> dict[str, str]:
+    # Sorted, so that the same ids have the same names in every run, whatever the order of the files.
     some = sorted(set(ids))
     found = {one: one for one in some if normal(one) == one}
     taken = set(found)
@@ -214,7 +216,7 @@ def normal_session(id: str) -> str:
 
 
 def normal_sender(sender: str) -> str:
-    """Return the sender as it is stored; one that looks like the person or the bus says that it is not."""
+    """Return the sender as it is stored; one that could be taken for the person or the bus gets a prefix."""
     if is_migrated_sender(sender):
         return sender
     plain = _NOT_IN_SENDER.sub("_", _ascii(sender))[:_LIMIT_SENDER]
@@ -297,7 +299,7 @@ _read_config: Final = msgspec.json.Decoder(_ConfigFile).decode
 
 
 def parse_config(content: bytes, id: str) -> SourceFile:
-    """Parse the file of an agent or session; `id` is the one that its place says, if the file has none.
+    """Parse the file of an agent or session; `id`, from its path, counts if the file names no other.
 
     Raises BadRequest if it is not an object of JSON. A part that cannot be read does not affect the others.
     """
@@ -430,7 +432,7 @@ _MARK: Final = b"\xef\xbb\xbf"
 
 @dataclass(slots=True, kw_only=True)
 class SourceAgent:
-    """An agent, with everything that its files say. An agent with messages alone has none."""
+    """An agent, with everything that its files say. An agent that has only messages has no files."""
 
     id: str
     subscriptions: list[SourceSubscription] = field(default_factory=list)
@@ -461,7 +463,7 @@ class SourceFolder:
 
 
 def read_folder(root: Path, report: ImportReport) -> SourceFolder:
-    """Read all files except the messages. Raises BadRequest if the folder has none of the path broker."""
+    """Read all files except the messages. Raises BadRequest if no file is from the path broker."""
     try:
         if not stat.S_ISDIR(root.stat().st_mode):
             raise BadRequest(f"{root} is not a directory; nothing was imported")
@@ -499,6 +501,7 @@ def _add_agent(folder: SourceFolder, path: Path, aliases: dict[str, list[str]], 
     agent = folder.agents.setdefault(found.id, SourceAgent(id=found.id))
     aliases.setdefault(path.parent.resolve().name, []).append(found.id)
     agent.subscriptions += found.subscriptions
+    # Several files may be of one agent, for instance of copies of its folder: the first one counts.
     agent.auto_run = found.auto_run if agent.auto_run is None else agent.auto_run
     try:
         names = sorted(os.listdir(path.parent / "sessions"))  # noqa: PTH208 - only names are needed
@@ -641,6 +644,8 @@ class Spool:
     def __init__(self) -> None:
         # Without a name it is a file in the system's folder for temporary files, which SQLite removes.
         self._database = sqlite3.connect("", isolation_level=None)
+        # Nothing here must survive a crash: the next run reads the files again. Without a journal it is
+        # faster.
         self._database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SPOOL} BEGIN")
 
     def close(self) -> None:

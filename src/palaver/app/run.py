@@ -71,7 +71,7 @@ class RunOrder:
 
     @property
     def has_window(self) -> bool:
-        """Whether it is shown in a new window, and not here."""
+        """Whether the agent is shown in a new window, and not in this terminal."""
         return "--window" in self.flags
 
     @property
@@ -116,6 +116,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
     except FileNotFoundError:
         return _complain("the working directory was removed; change to another one", order, 1)
     orders = [order.of(harness) for harness in order.command] if order.is_each else [order] * len(tickets)
+    # All of them before the first start: a group is started as a whole or not at all.
     for one in orders:
         if (status := _check_command(one, kept, cwd)) is not None:
             return status
@@ -125,6 +126,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         from palaver.app.window import check_window, open_window  # rarely needed, and a start waits for it
 
         try:
+            # Before the agent starts: otherwise it would run although the command fails.
             check_window(home, environment)
         except PalaverError as error:
             return _complain(error, order, 1)
@@ -149,18 +151,21 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
                 run_headless,
             )
 
+            # No terminal is needed, so this process is the holder itself, or no holder is needed at all.
             holder.discard()
             program = _program(made.argv, made.environment, cwd, made.last_signal)
             return run_headless(program, made.session, tickets[0], home) if made.is_agent else become(program)
         order, kept, session = replace(order, command=made.argv), made.environment, made.session
         native, last_signal, among = made.native, made.last_signal, made.among
     has_screen = not order.is_detached and sys.stdin.isatty() and sys.stdout.isatty()
-    # Without a screen, a harness or a restarted agent is not waited for. With one, the user is asked whether
-    # to start it again when it has failed.
+    # Whether this is `pal run` with a program. Only then a caller without a screen waits for the end and gets
+    # the status. Only otherwise, with a screen, the user is asked whether to start a failed agent again: a
+    # harness, or an agent that `pal resume` starts, which has `--cwd`.
     is_alone = "--launch" not in order.options and "--cwd" not in order.options
     is_awaited = not has_screen and not order.is_detached and is_alone
     cols, rows = _size()
     if has_screen:
+        # Our own lines take some rows. A program that starts with its final size draws only once.
         cols, rows = screen_size(cols, rows, environment)
     program = _program(order.command, kept, cwd, last_signal)
     start = Start(
@@ -224,7 +229,7 @@ def _run_group(
     starts = []
     for order, ticket in zip(orders, tickets, strict=True):
         harness = order.options.get("--launch")
-        # Each one is prepared separately: some harnesses need a port and a password of their own.
+        # Each one is prepared separately: some harnesses need a separate port and password.
         made = Launch(argv=order.command, environment=dict(environment))
         if harness:
             try:
@@ -356,6 +361,7 @@ def _size() -> tuple[int, int]:
 
 def _umask() -> int:
     """Return the umask; the system returns it only when it is set."""
+    # No other thread runs here, so no file can be made with this mask in between.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -224,6 +224,7 @@ class Transcript:
 def find_transcript(known: KnownSession, environment: Environment) -> Transcript:
     """Find the transcript of a session. Raises `NotFound`, which names the paths that were searched."""
     session = _session(known, environment)
+    # The bus may know only the file of an earlier session, until the next hook reports the new one.
     is_known_path = (
         known.path and known.harness != "opencode" and (session in known.path or session == known.session)
     )
@@ -276,6 +277,7 @@ def _changed(path: str) -> float:
 
 def _open_regular(path: str) -> int:
     try:
+        # Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
         raise NotFound(f"readable file {path}", error.strerror or "it cannot be opened") from None
@@ -318,6 +320,7 @@ def _database_lines(path: str, session: str) -> Iterator[bytes]:
     try:
         database = _connect(path)
         try:
+            # As bytes, because SQLite stores any bytes as text, and Python fails on those that are not UTF-8.
             after: tuple[int, str] = (-1, "")
             while page := database.execute(
                 "SELECT time_created, id, CAST(data AS BLOB) FROM message"
@@ -373,7 +376,7 @@ def read_transcript(words: Sequence[str], environment: Mapping[str, str]) -> int
         return _complain(error, is_json=order.is_refusal_json)
     except OSError as error:
         sys.stderr.write(f"pal: {error.filename or 'standard output'}: {error.strerror}\n")
-        os._exit(1)  # a later write would fail too
+        os._exit(1)  # The exit of the interpreter would flush again, and print a second error.
     if not shown:
         sys.stderr.write("pal: no matching entries\n" if order.search else "pal: the transcript is empty\n")
     if unread:

@@ -1,4 +1,4 @@
-"""The runner of automatic turns: an ordinary client that runs what the daemon decides on.
+"""The runner of automatic turns: an ordinary client that runs the jobs that the daemon selects.
 
 A person starts it with `pal turn start`, because the daemon starts no programs and has no keys. Its programs
 have the environment of that person. It decides nothing itself: the daemon says which batch is due, and stores
@@ -72,11 +72,12 @@ class BoundedOutput:
         room = self.head_bytes - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
+        # Cut only at twice the size: a cut copies the rest, and output arrives in small pieces.
         if len(self._tail) > 2 * self.tail_bytes:
             self._cut()
 
     def text(self) -> str:
-        """Return it as text. A gap is a line end, so no line with a gap in it is taken for a whole one."""
+        """Return the output as text. A gap becomes a line end, so that no line with a gap looks complete."""
         self._cut()
         return (self._head + (b"\n" if self._has_gap else b"") + self._tail).decode("utf-8", "replace")
 
@@ -133,9 +134,10 @@ async def run_program(program: JobProgram, register: Register, stop: asyncio.Eve
         os.close(life)
         raise JobFailed(f"the program cannot be started: {error.strerror}") from error
     finally:
-        os.close(waits)
+        os.close(waits)  # Only the process may have it: otherwise a write to a dead one would not fail.
     stopping = asyncio.ensure_future(stop.wait())
     try:
+        # Before the first byte: the program must be known to the daemon from its first instruction.
         await register(process.pid)
         os.write(life, GO)
         either: set[asyncio.Future[int] | asyncio.Future[Literal[True]]] = {process.ended, stopping}
@@ -145,6 +147,7 @@ async def run_program(program: JobProgram, register: Register, stop: asyncio.Eve
             await asyncio.wait({process.ended}, timeout=_STOP_S / 2 if stopping in done else None)
             why = "the runner was stopped" if stopping in done else f"timed out after {program.timeout_s:g} s"
             raise JobFailed(why)
+        # A process that the program left running may keep its output open indefinitely.
         await asyncio.wait({process.drained}, timeout=_REST_S)
         return Ended(
             status=process.ended.result(), output=process.output.text(), errors=process.errors.text()
@@ -154,7 +157,7 @@ async def run_program(program: JobProgram, register: Register, stop: asyncio.Eve
     except BrokenPipeError:
         raise JobFailed("the process of the program was killed before it could start") from None
     finally:
-        os.close(life)
+        os.close(life)  # The end of the pipe kills whatever still runs.
         stopping.cancel()
         await process.ended
         process.close()
@@ -174,7 +177,7 @@ async def _start(program: JobProgram, waits: int) -> "_JobProcess":
 
 
 class _JobProcess(asyncio.SubprocessProtocol):
-    """The process around a program. Its end does not depend on who else has its output open."""
+    """The process around a program. Its end is reported even if another process keeps its output open."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -346,6 +349,7 @@ class Runner:
                     await open_now.enter_async_context(self._bus)
             except TimeoutError:
                 raise Disconnected(f"the bus has not replied within {_START_S:g} seconds") from None
+            # It is valid once; after a reconnect the secret identifies this runner.
             self._ticket = ""
             on_ready()
             taking = asyncio.ensure_future(self._take_jobs())
@@ -355,6 +359,7 @@ class Runner:
             finally:
                 taking.cancel()
                 stopping.cancel()
+                # Running programs end with it: without a runner their outcome could not be reported.
                 self._stop.set()
                 await self._leave()
                 if self._tasks:
@@ -377,6 +382,7 @@ class Runner:
 
     async def _take_jobs(self) -> None:
         while True:
+            # Before the request: a job that the daemon has handed out must be started at once.
             await self._free.acquire()
             job = await self._next_job()
             if isinstance(job, NoJob) or (isinstance(job, TurnJob) and job.turn in self._running):
@@ -403,6 +409,7 @@ class Runner:
             try:
                 return _jobs.decode(await self._bus.ask(NextJobOp()))
             except Unavailable:
+                # A removed home never gets a daemon again, and the runner would wait indefinitely.
                 if not _is_folder(self._home):
                     raise
             await asyncio.sleep(next(pauses_s, _PAUSES_S[-1]))
@@ -414,6 +421,7 @@ class Runner:
         reply, error = TurnReply(), ""
         try:
             ended, read = await self._run(job)
+            # Safe to run again: the harness refused before it did anything.
             if isinstance(job, TurnJob) and lacks_session(job, ended):
                 _logger.info("%s begins a new session: the last one is not stored", what)
                 ended, read = await self._run(msgspec.structs.replace(job, harness_session=""))
@@ -432,6 +440,7 @@ class Runner:
             return
         session = "" if error else _sendable(reply.session, LIMIT_OUTPUT)
         await self._report(TurnEndOp(turn=job.turn, output=text, harness_session=session, error=error))
+        # Only after the report: until then a new daemon must not count this turn as failed.
         self._running.discard(job.turn)
 
     async def _run(self, job: TriageJob | TurnJob) -> tuple[Ended, ReadReply]:
@@ -568,7 +577,7 @@ def _run_aside(home: str, ticket: str, environment: Mapping[str, str], report: i
         _logger.exception("the runner ends after an internal error")
     finally:
         logging.shutdown()
-        os._exit(status)
+        os._exit(status)  # This is a fork: it must never return into its starter's own work.
 
 
 def _detach(home: str, report: int) -> int:
@@ -578,6 +587,7 @@ def _detach(home: str, report: int) -> int:
     os.chdir(home)
     log = os.open(LOG_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
+    # To a number above all others first, so that the copies below cannot close it.
     report = os.dup2(report, max(report, log, null, 3) + 1, inheritable=False)
     for descriptor, source in ((0, null), (1, log), (2, log)):
         os.dup2(source, descriptor)

@@ -146,6 +146,7 @@ def open_window(home: str, name: str, environment: Mapping[str, str]) -> None:
                 env=dict(environment),
                 start_new_session=True,  # a terminal that stays is not ended by keys in this one
             )
+            # Most launchers end as soon as the window is open, and their status says whether it is.
             status = launcher.wait(_START_LIMIT_S)
         except subprocess.TimeoutExpired:
             return

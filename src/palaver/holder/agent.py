@@ -85,6 +85,7 @@ class AgentEnding:
             yield
         finally:
             self._at_work -= 1
+            # A kill may overtake a stop: the agent is at rest only when both are done.
             if not self._at_work:
                 self._is_at_rest.set()
 
@@ -109,6 +110,7 @@ class AgentEnding:
 
     async def _has_quit(self, quit_keys: Sequence[KeyPress], press: Callable[[bytes], bool]) -> bool:
         for step in quit_keys:
+            # What is in the way would receive the next keys too, so continue with signals.
             if not press(step.keys):
                 return False
             self._say("asked it to quit")
@@ -130,6 +132,7 @@ class AgentEnding:
         for number, limit_s in steps if self._has_ended.is_set() else ():
             signalled: set[int] = set()
             limit = loop.time() + limit_s
+            # Read again in each round: a descendant may start others until it has ended.
             while (rest := set(left_behind(self._child))) and loop.time() < limit:
                 for pid in rest - signalled:
                     _tell(pid, number)
@@ -150,6 +153,7 @@ class AgentEnding:
 
     def _signal(self, number: signal.Signals) -> None:
         """Signal every process in the agent's session: jobs of a shell have their own process groups."""
+        # Descendants that survive the agent are ended by `_end_rest`, in whatever session they are.
         if self._has_ended.is_set():
             return
         rest = left_behind(self._child)
@@ -245,7 +249,7 @@ class HolderControl:
 
     def status(self) -> dict[str, object]:
         """Return the status of the agent as JSON values."""
-        self._host.is_current()
+        self._host.is_current()  # Read the output that has arrived, so that the status is not an old one.
         cols, rows = self._host.screen.size
         return {
             "name": self._name,
@@ -270,6 +274,7 @@ class HolderControl:
         output_ms = self._host.look().output_ms
         if output_ms is None:
             return None
+        # The screen has monotonic times, and callers outside this process need Unix time.
         return self._clock.now_ms() - (self._host.now_ms() - output_ms)
 
     async def show(self, message_id: str) -> dict[str, object]:
@@ -282,7 +287,7 @@ class HolderControl:
                 await self._bus.ask(ReceiptsOp(message=message_id)), type=dict[str, object]
             )
         except Disconnected:
-            message = {}
+            message = {}  # Without a daemon, this lane still knows the messages that it was offered.
         except PalaverError as error:
             raise NotFound(f"message {message_id}", str(error)) from error
         # Only the daemon can resolve an abbreviated id.
@@ -322,6 +327,7 @@ class HolderControl:
         """Attach a viewer. The size of its terminal becomes the size of the agent's terminal."""
         if len(self._host.viewers) >= LIMIT_CLIENTS:
             raise Unavailable(f"{LIMIT_CLIENTS} terminals are already attached: detach one of them")
+        # Before the greeting, so that the first picture the viewer gets is drawn for its own size.
         self._host.resize(request.cols, request.rows)
         greeting = reply_to_json(SocketReply(is_ok=True, agent=self.status()))
         size = (request.cols, request.rows) if is_size(request.cols, request.rows) else None
@@ -365,6 +371,7 @@ class HolderControl:
         """Execute a control request of the daemon, and report the result to it."""
         match line.verb:
             case "peek":
+                # A digest says which screen the caller has already: it wants the next one.
                 self._peek_soon(line) if line.digest else self._tell(line.ask, self._peek(line.lines))
             case "status":
                 self._tell(line.ask, self.status())
@@ -394,6 +401,7 @@ class HolderControl:
             return
         self._peeks[line.ask] = line.digest
         asyncio.get_running_loop().call_later(_PEEK_WAIT_S, self._end_peek, line.ask)
+        # The screen may have changed since the caller saw it.
         self.looked()
 
     def looked(self) -> None:
@@ -433,7 +441,10 @@ _HEARD: Final = (signal.SIGUSR2, signal.SIGTERM, signal.SIGHUP)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a holder that its newer version cannot find out."""
+    """The state of a holder that its newer version cannot find out.
+
+    The newer version decodes what an older one wrote: a field added later must have a default.
+    """
 
     home: str
     held: Held
@@ -467,6 +478,8 @@ def become_new(kept: Kept) -> NoReturn:
     Signals are blocked until the newer version handles them, because it takes time to load.
     """
     descriptors = _descriptors(kept)
+    # An open file without a name survives the exec, needs no clean-up, and is not in the arguments, which
+    # other users can read: it contains the secret.
     state = file_with(msgspec.json.encode(kept))
     descriptors.append(state)
     for descriptor in descriptors:
@@ -500,6 +513,7 @@ def take_up(descriptor: int) -> Kept:
     with open(descriptor, "rb") as file:
         kept = msgspec.json.decode(file.read(), type=Kept)
     for kept_descriptor in _descriptors(kept):
+        # Otherwise commands that this holder starts would keep the terminal and the viewers open.
         os.set_inheritable(kept_descriptor, False)
     return kept
 
@@ -518,6 +532,7 @@ def write_report(home: str, report: ExitReport) -> Path:
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
         file.write(msgspec.json.encode(report))
         file.flush()
+        # The report may be the only record of the exit. It must be complete before it replaces an older one.
         os.fsync(file.fileno())
     return fresh.replace(path)
 
@@ -552,6 +567,7 @@ class ExitReporter:
         self._reason = reason
         try:
             async with asyncio.timeout(REPORT_LIMIT_S):
+                # Outcomes first: messages without an outcome become unconfirmed when the agent leaves.
                 await self._lane.settle()
                 await self._native.settle()
                 if not self._is_wanted:
@@ -581,6 +597,8 @@ class ExitReporter:
         except Unavailable:
             return  # It is sent on the next connection.
         except PalaverError as error:
+            # Refused: the agent has left already, or belongs to another process. A repeat would be refused
+            # too.
             _logger.info("a report was not needed: %s: %s", error.code, error)
         self.is_done.set()
 
@@ -680,6 +698,7 @@ class HeldAgent:
         self.is_reported = self._exit_reporter.is_done
         """Set when the exit is reported, or does not have to be."""
         self.holder_control = self._make_control(profile)
+        # Last: a caller may be served at once, and it uses the parts above.
         self._spawn(AgentServer(running.home, held.name, listener, self.holder_control).run())
 
     def _make_host(self, profile: Profile) -> TerminalHost:
@@ -753,6 +772,7 @@ class HeldAgent:
         self._native.connected()
         await self._lane.open()
         while self._typed:
+            # Removed only after the reply: if the connection is lost in between, the line is sent again.
             await self._bus.ask(_typed_op(self._typed[0]))
             del self._typed[0]
         await self._exit_reporter.connected()
@@ -771,6 +791,7 @@ class HeldAgent:
         _logger.error("%s keeps running without the bus: %s: %s", self._name, refusal.code, refusal)
         self._is_disowned = True
         self._exit_reporter.forget()
+        # The user still sees a running agent, and would otherwise wait for messages that never come.
         sentence = f"{self._name} belongs to another process on the bus now: no more messages arrive here"
         self.host.viewers.tell({"type": "error", "error": refusal.code, "message": sentence, "about": "bus"})
         self._show_state()
@@ -791,6 +812,7 @@ class HeldAgent:
     def _set_level(self, look: ScreenState, gate: Gate) -> None:
         self._is_hidden = self.host.is_hidden(look)
         self._has_started = self._has_started or look.state is not AgentState.STARTING
+        # The integration knows the state better than the screen, and closes this lane while it works.
         word, gate = self._native.see(look, gate)
         if word != self._word:
             self._word = word
@@ -829,6 +851,7 @@ class HeldAgent:
         """
         self._exit = self.holder_control.exit = ended
         host = self.host
+        # Before the screen counts as exited: the rest of the output often says why the program ended.
         host.pump.drain_output()
         host.screen.exit(str(ended))
         host.typist.end(str(ended))
@@ -855,6 +878,8 @@ class HeldAgent:
 
     def close(self) -> None:
         """Remove the socket and close the terminal."""
+        # The file first: once the listener is closed, another holder may put its own socket there, and this
+        # would remove it.
         with suppress(OSError):
             socket_path(self._running.home, self._name).unlink()
         self._listener.close()
@@ -900,6 +925,7 @@ class HeldAgent:
         self._typed = list(kept.typed)
         self.host.take_up(kept.painted, kept.remembered)
         self.host.readers = frozenset(kept.readers)
+        # Before the viewers: their new keys must come after the old ones.
         self.host.pump.write(kept.unsent)
         self.host.viewers.take_up(kept.viewers)
 

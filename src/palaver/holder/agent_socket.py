@@ -133,6 +133,7 @@ async def _exchange(home: str, descriptor: int, line: bytes) -> bytes:
 async def _connect(path: Path) -> socket.socket:
     while True:
         try:
+            # Not waiting, because a blocking connect would stop the whole holder.
             return connect_socket(path, can_wait=False)
         except BlockingIOError:  # The backlog of the socket is full.
             await asyncio.sleep(_FORWARD_PAUSE_S)
@@ -242,6 +243,7 @@ class AgentServer:
 
     def _end_longest_silence(self) -> None:
         if (oldest := next(iter(self._silent), None)) is not None:
+            # Its own task ends it, so that it still gets the reply of a timeout.
             self._silent.pop(oldest).reschedule(0)
 
     async def _accept(self, loop: asyncio.AbstractEventLoop) -> tuple[socket.socket, object]:
@@ -250,6 +252,7 @@ class AgentServer:
                 return await loop.sock_accept(self._listener)
             except OSError as error:  # Out of descriptors, or the caller disconnected at once.
                 _logger.warning("a caller was not accepted: %s", error)
+                # A caller that was not accepted stays in the backlog: an attempt at once may fail again.
                 await asyncio.sleep(0.1)
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -303,6 +306,7 @@ class AgentServer:
             case "stop":
                 _check(who, "stopping an agent", _OPERATORS)
                 await self._reply(connection, _ok())
+                # After the reply: the end of the agent ends this process too.
                 self._control.stop()
         return False
 
@@ -318,9 +322,12 @@ class AgentServer:
                 await _readable(connection)
                 while True:
                     data = connection.recv(_READ_BYTES, socket.MSG_PEEK)
+                    # A new reader each time, because every peek returns the request from its first byte.
                     reader = RequestReader()
                     if (found := reader.feed(data)) is not None:
                         return found[0], len(data) - len(found[1])
+                    # Such a caller sends nothing more, and the same bytes would be peeked at until the time
+                    # limit.
                     if not data or _has_hung_up(connection):
                         return reader.end(), len(data)
                     if len(data) == _READ_BYTES:

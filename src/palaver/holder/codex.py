@@ -35,7 +35,10 @@ HARNESS: Final = "codex"
 _LIMIT_INPUT: Final = 1024 * 1024
 _LOCK: Final = "codex-companions.lock"
 _LOCK_BYTES: Final = 2**40
-"""Bytes of the lock file, which has no content: a session locks the one that its hash selects."""
+"""Bytes of the lock file, which has no content: a session locks the one that its hash selects.
+
+Their number makes it very unlikely that two sessions share one.
+"""
 _TRIES: Final = 5
 """The hook that joins the session as an agent runs at the same time, so the first attempts can be refused."""
 
@@ -106,6 +109,7 @@ def main() -> int:
         return 0
     given = found if isinstance(found, dict) else {}
     session, server = text_in(given, "session_id"), shared_server(os.environ).absolute()
+    # The mark means that `pal` runs this Codex, whose holder has the native lane already.
     if not session or SEAT_MARK in os.environ or not listens(server):
         return 0
     lock = lock_session(home, session)

@@ -121,6 +121,7 @@ def start_server(words: list[str], path: Path) -> bool:
         if ended:
             return False
         if time.monotonic() > limit:
+            # Its end takes the server and the directory with it, so that Codex alone starts cleanly.
             os.kill(supervisor, signal.SIGTERM)
             os.waitpid(supervisor, 0)
             return False
@@ -135,6 +136,7 @@ def make_server_folder(path: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     for other in folder.parent.iterdir():
         with suppress(OSError):
+            # If the supervisor and the holder were killed, the directory stays until now.
             is_old = time.time() - other.stat().st_mtime > _STALE_S
             if is_old and other.name.startswith(PREFIX) and not listens(other / path.name):
                 shutil.rmtree(other, ignore_errors=True)
@@ -169,6 +171,7 @@ def _supervise(words: list[str], log: int, ui: int, path: Path) -> None:
 
     for number in _HANDLED_SIGNALS:
         signal.signal(number, on_signal)
+    # A closing terminal must not end the supervisor, because no other process would end the server.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     server = os.fork()
@@ -288,6 +291,7 @@ def main(words: list[str]) -> NoReturn:
     if launch.server and not _has_server(command[0], launch.server, Path(address)):
         launch = plan_launch(command[1:], address="", settings=settings, told=text)
     try:
+        # The screen keeps the pid of this process, and with it the seat. The supervisor stays its child.
         os.execvp(command[0], [command[0], *launch.arguments])  # noqa: S606 - no shell is involved
     except OSError as error:
         sys.stderr.write(f"pal: {command[0]} cannot be run: {error.strerror}\n")

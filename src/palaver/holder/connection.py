@@ -22,7 +22,9 @@ from palaver.home import LIMIT_HOLDER_TRACE_BYTES, TraceFile, trace_path
 from palaver.protocol.lines import AccompanyOp, HoldOp, Op, op_to_json
 
 _PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between attempts. The first are short, because a daemon that is being replaced is soon back."""
 _LONGEST_PAUSE_S: Final = 5.0
+"""Seconds. `pal stop` and `pal attach` wait ten seconds for a holder, so it must try more often than that."""
 _HURRIED_PAUSE_S: Final = 0.1
 """Seconds. The longest pause once the agent has exited: only its exit is left to report."""
 
@@ -111,6 +113,8 @@ class HolderConnection:
                 self.drop()  # Not only below: during the pause no request may go to this connection.
                 await self._pause(next(pauses_s))
             except PalaverError as refusal:
+                # A refusal of the first hold is the answer to the user. Later ones may end with a newer
+                # daemon, and the agent runs anyway.
                 if self.held is None or isinstance(refusal, NotYou):
                     raise
                 _logger.warning("refused: %s: %s", refusal.code, refusal)
@@ -128,9 +132,11 @@ class HolderConnection:
         with suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, _HURRIED_PAUSE_S) if self._is_hurried else seconds):
                 await self._hurry.wait()
+        # One hurried call ends one pause; the short intervals remain because of `_is_hurried`.
         self._hurry.clear()
 
     async def _connect(self) -> None:
+        # Before the connection exists: a loss during the hold request must not be overlooked.
         self._is_lost.clear()
         self._wire = await self._open_wire()
         self.connections += 1
@@ -177,6 +183,8 @@ class HolderConnection:
 
         The future raises the refusal, or Disconnected if the connection is lost.
         """
+        # A future and no coroutine: the request is sent in the order of the calls, also if the result is
+        # awaited late or never.
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         if self._wire is None:
             answer.set_exception(Disconnected("the daemon is not connected"))
@@ -194,6 +202,7 @@ class HolderConnection:
         """Close the connection; `run` makes the next one. Offers without an outcome become unconfirmed."""
         wire, self._wire = self._wire, None
         self._is_known = False
+        # A wire with an error has lost its transport already.
         if wire is not None and wire.error is None:
             wire.close()
         self._fail(Disconnected("the connection was closed"))

@@ -21,7 +21,9 @@ from palaver.protocol.lines import HoldOp, LeaveOp
 from palaver.version import __version__
 
 _HOLD_LIMIT_S: Final = 5.0
+"""Seconds to wait for a seat: a caller waits for the harness, so a missing daemon must soon be an error."""
 _REPORT_LIMIT_S: Final = 2.0
+"""Seconds to report the exit. The caller waits for this process, and the daemon notices the end anyway."""
 _LEFT_TO_IT: Final = (signal.SIGINT, signal.SIGQUIT)
 """A terminal sends these to both processes, and the harness decides."""
 STOP: Final = "stop"
@@ -32,9 +34,10 @@ _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP)
 def run_headless(program: Program, session: str, ticket: str, home: str) -> int:
     """Run an agent and return its exit status."""
     ready, go = os.pipe()
+    # Before the event loop, whose descriptors and threads a child must not share.
     child = os.fork()
     if child == 0:
-        os.close(go)
+        os.close(go)  # With its own copy it would never see that the holder ended.
         seat = os.read(ready, 4096)
         os.close(ready)
         if not seat:  # The holder has ended, or the daemon refused: without a seat it would be no agent.
@@ -72,7 +75,7 @@ async def _stand_by(hold: HoldOp, home: str, go: int) -> int:
     try:
         seat = await _seat(bus, holding, held)
     except (PalaverError, TimeoutError) as error:
-        os.close(go)
+        os.close(go)  # Without a seat the child ends and never becomes the harness.
         await _end_of(hold.pid)
         holding.cancel()
         reason = "the bus does not answer" if isinstance(error, TimeoutError) else error

@@ -57,6 +57,7 @@ class LimitWatch:
         if not shown:
             return word
         if self._ends_ms is not None and self._clock.now_ms() >= self._ends_ms:
+            # The screen may show the old text until something is typed, and then nothing would ever be typed.
             return AgentReport(state=AgentState.IDLE)
         return AgentReport(state=AgentState.BLOCKED, detail=self._detail)
 
@@ -93,6 +94,8 @@ class LimitWatch:
         now_ms = self._clock.now_ms()
         words, detail, ends_ms = self._before
         self._shown = shown
+        # The same text again, for instance after a dialog covered it. A time such as `3pm` that has passed
+        # would now be taken for that of the next day.
         if shown and shown == words and not is_counted_from_then(shown) and now_ms < ends_ms + _STALE_MS:
             self._detail, self._ends_ms = detail, ends_ms
         else:
@@ -223,6 +226,8 @@ class Native:
         if integration is None or integration.is_over or look.state is AgentState.EXITED:
             return seen, gate
         if look.state is not AgentState.STARTING:
+            # Only when the program is ready: Codex names its server after the first client, which must be the
+            # user's screen.
             integration.start()
         word = integration.status or AgentReport(state=AgentState.STARTING)
         # A dialog at the start must be answered by the user, and messages wait for that as usual. Any other
@@ -243,5 +248,6 @@ class Native:
 
     def clear(self) -> None:
         """Remove the integration's files; it has its own directory."""
+        # A URL has no directory. `parent` must never be that of a relative path.
         if self._lanes is not None and self.address.startswith("/"):
             shutil.rmtree(Path(self.address).parent, ignore_errors=True)

@@ -68,9 +68,10 @@ class LaneReports:
         self._level = gate, is_paused
 
     def tell_level(self, lane: int, *, again: bool = False) -> None:
-        """Report the level on a lane if it has changed, or `again` in any case; 0 is no lane."""
+        """Report the level on a lane if it has changed, or `again` in any case. Lane 0 means no open lane."""
         if again:
             self._told = None
+        # The screen is checked many times a second: only changes are worth a line.
         if not lane or self._level is None or self._level == self._told:
             return
         gate, is_paused = self._told = self._level
@@ -83,6 +84,7 @@ class LaneReports:
 # One offer at a time. Opening the lane reports kept outcomes, together with the offer still in progress.
 
 _LIMIT_REMEMBERED: Final = 200
+"""Messages that `pal show` finds here without a daemon."""
 _KEYS_LOST: Final = "the keys were a secret and were not stored: send them again"
 
 
@@ -190,7 +192,9 @@ class TerminalLane:
         """
         # Closed until the daemon replies: the old number belongs to the lost connection.
         self._number = 0
+        # A copy: more outcomes may be added during the wait, and only these may be forgotten after it.
         reported, in_hand = self.outcomes, self._in_hand
+        # Without it the daemon would take the message for one that never arrived, and offer it a second time.
         carrying = () if in_hand is None else (in_hand.message.seq,)
         request = LaneOp(kind="terminal", remembers=True, outcomes=reported, carrying=carrying)
         opened = _opened(await self._bus.ask(request))
@@ -225,6 +229,7 @@ class TerminalLane:
             offer = self._prepare(message)
         except (msgspec.DecodeError, ValueError, BadRequest) as error:
             _logger.warning("an offer cannot be read: %s", error)
+            # Refused and not deferred: the same bytes would be unreadable again.
             reason = "the holder cannot read it"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
@@ -247,6 +252,7 @@ class TerminalLane:
         """Write the file and return the text to type, or the result if it cannot be typed."""
         priority = parse_priority(message.priority)
         handled = self._remember_handled(message)
+        # Secret keys are never stored: the daemon that had them in memory has ended since.
         if message.hash and not message.raw:
             return Done(TextOutcome.REFUSED, _KEYS_LOST)
         if message.raw:
@@ -258,6 +264,7 @@ class TerminalLane:
                 return TypedText(text=message.text, priority=priority)
         assert self._bus.held is not None
         name = self._bus.held.name
+        # Before anything is typed: the typed text may be only the name of this file.
         try:
             path = write_message(self._home, name, message.id, message.ts, format_message_file(message.text))
         except OSError as error:
@@ -297,6 +304,7 @@ class TerminalLane:
     def _end(self, done: Done, screen: str) -> None:
         """Finish the offer in progress."""
         assert self._in_hand is not None
+        # Free before the outcome is reported: the daemon then offers the next message at once.
         in_hand, self._in_hand = self._in_hand, None
         self._settle(in_hand, done, screen)
 
@@ -362,6 +370,7 @@ def clip(text: str, limit_bytes: int) -> str:
 # harness is left to the `carry` function.
 
 _LIMIT_DOUBTFUL: Final = 100
+"""Texts whose late proof is still recognised; a proof that comes later than that is ignored."""
 
 Carry = Callable[[str, str], Awaitable[Done]]
 """Takes a text and its key to the harness, and returns the result."""
@@ -430,6 +439,8 @@ class NativeLane:
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Add the unreported outcomes of an earlier version of this process."""
         self._reports.add(*outcomes)
+        # An outcome proves that the older version had an open lane. Without one this is unknown, and a lane
+        # that claims to know all offers would make the daemon send messages again that arrived.
         self._was_open = bool(outcomes)
 
     def has(self, lane: int) -> bool:
@@ -443,16 +454,15 @@ class NativeLane:
         self._number = 0
 
     async def open(self) -> None:
-        """Open the lane on this connection, once no offer is in progress.
+        """Open the lane on this connection, once no offer is in progress; report earlier outcomes with it.
 
-        Earlier outcomes are reported with it.
-
-        An open lane stays as it is.
+        Repeats are harmless: an open lane stays as it is.
         """
         # An opening says that this is all the lane knows: the daemon queues other messages again, or makes
         # them unconfirmed. So an offer in progress must end first.
         async with self._opening:
             await self._at_rest.wait()
+            # Asked after the waits: another call may have opened the lane, or the connection may be lost.
             if not self._number and not self._is_closed and self._bus.is_connected:
                 await self._open()
 
@@ -476,6 +486,7 @@ class NativeLane:
         self._reports.forget(reported)
         self._number, self._was_open = _opened(answer).lane, True
         self._reports.tell_level(self._number, again=True)
+        # Only now the number of the lane is known, which tells whose offers these are.
         for line, otherwise in early:
             self.claim(line, otherwise)
 
@@ -496,9 +507,9 @@ class NativeLane:
         self._saying.cancel()
 
     def close(self) -> None:
-        """Close the lane because the harness cannot be reached.
+        """Close the lane because the harness cannot be reached; report an offer in progress as unconfirmed.
 
-        Report an offer in progress as unconfirmed.
+        An open lane ends only with its connection, so the connection is dropped too.
         """
         if self._is_closed:
             return
@@ -510,7 +521,7 @@ class NativeLane:
                 lane, offer = in_hand
                 self._bus.mention(AnswerOp(lane=lane, offer=offer, answer=TextOutcome.UNCONFIRMED))
             self._number = 0
-            self._bus.drop()  # A lane lasts as long as its connection; the next one has no such lane.
+            self._bus.drop()  # The next connection has no such lane.
 
     # Offers
 
@@ -537,6 +548,7 @@ class NativeLane:
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="refused", reason=reason))
             return
         if self._in_hand is not None:  # The daemon has stopped waiting for the first offer.
+            # Deferred and not unconfirmed: this text was certainly not sent.
             reason = "another message is in progress"
             self._bus.mention(AnswerOp(lane=line.lane, offer=line.offer, answer="deferred", reason=reason))
             return
@@ -547,6 +559,8 @@ class NativeLane:
 
     async def _bring(self, lane: int, offer: int, messages: tuple[NativeOffer, ...]) -> None:
         assert self._bus.held is not None
+        # Unless `carry` returns, it is unknown whether the harness has the text: it may be cancelled or fail
+        # halfway.
         done, key = Done(TextOutcome.UNCONFIRMED), f"pal-{messages[0].id}-{offer}"
         try:
             text = fenced(messages, self._name or self._bus.held.name)
@@ -585,6 +599,7 @@ class NativeLane:
         if messages is None or self._is_closed:
             return
         self._reports.add(Outcome(messages=messages, answer=TextOutcome.SEEN, grade=Grade.CONTEXT))
+        # During an offer a new connection would make that one unconfirmed; `_answer` reconnects after it.
         if self._in_hand is None:
             self._bus.drop()
 

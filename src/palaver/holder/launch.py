@@ -124,6 +124,7 @@ def prepare(program: Program, slave: int) -> Waiting:
     """Fork a child that has the terminal and waits. Call this before any thread starts."""
     go_read, go = os.pipe()
     failure, failure_write = os.pipe()
+    # Loaded before the fork: the child makes only system calls.
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     pid = os.fork()
     if pid == 0:
@@ -188,6 +189,8 @@ def _become(program: Program, slave: int, go: int, failure: int, others: tuple[i
     """Run in the child: make only system calls, and never return."""
     status = CANNOT_RUN
     try:
+        # These are the holder's ends. With its own copy of `go` the child would never see that the holder
+        # ended.
         for fd in others:
             os.close(fd)
         os.setsid()
@@ -202,6 +205,7 @@ def _become(program: Program, slave: int, go: int, failure: int, others: tuple[i
         environment = environment_of(program)
         environment[SEAT_MARK.encode()] = seat
         os.chdir(program.cwd)
+        # Success closes `failure`, which is not inheritable: the holder then reads its end.
         os.execvpe(program.argv[0], program.argv, environment)  # noqa: S606 - no shell is involved
     except OSError as error:
         if isinstance(error, FileNotFoundError):
@@ -318,6 +322,7 @@ def run_to_the_end(
     `on_ready` receives the agent's name once it runs. Raises as start_holder does.
     """
     ready, rest = _start(start, process, on_ready)
+    # The holder always writes a status before it closes the pipe, unless it was killed.
     if not rest:
         raise Disconnected(
             f"the holder of {ready.name}'s terminal was lost; see {start.home}/agents/holder.log"
@@ -340,6 +345,7 @@ def _start(
         process.release()
         word = _ready_from(line, start.home)
         on_ready(word.name)
+        # The holder closes the pipe after its last report: at once, or when the agent has ended.
         return word, file.read()
 
 
@@ -394,7 +400,7 @@ def _say(descriptor: int, word: bytes, *, is_last: bool) -> None:
     try:
         os.write(descriptor, word)
     except BrokenPipeError:
-        pass
+        pass  # The caller has exited; its agent runs all the same.
     finally:
         if is_last:
             os.close(descriptor)
@@ -423,7 +429,7 @@ def file_with(content: bytes) -> int:
         import tempfile
 
         with tempfile.TemporaryFile() as hidden:
-            file = os.dup(hidden.fileno())
+            file = os.dup(hidden.fileno())  # It stays open when `hidden` is closed.
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(file, rest) :]
@@ -454,6 +460,8 @@ async def start_daemon(home: str, run: Run) -> bool:
     except OSError:
         return False
     try:
+        # All holders lose the daemon at the same moment. One start is enough, and the others try to connect
+        # again.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return await run([find_python(), "-I", "-m", DAEMON_START_MODULE, home]) == 0
     except OSError:

@@ -70,6 +70,8 @@ class Changeover:
         """Check that the newer version loads, then upgrade as soon as no offer is in progress."""
         if self._is_wanted:
             return
+        # Checked in another process, because an exec cannot be undone: a version that does not load would
+        # take the terminal with it.
         self._is_wanted = self._is_trying = True
         status = await self._run(check_command())
         self._is_trying = False
@@ -82,12 +84,17 @@ class Changeover:
     def look(self) -> None:
         """Upgrade soon if requested. Call this after each outcome."""
         if self._is_wanted and not self._is_trying:
+            # Not at once: lanes call this just before they record the outcome, and the newer version would
+            # lose it.
             asyncio.get_running_loop().call_soon(self._change)
 
 
 _PAUSE_S: Final = 1.0
+"""Seconds before the next attempt after an unexpected error; a permanent one would fill the log otherwise."""
 _LIFE_LOOK_S: Final = 0.05
+"""Seconds between two checks whether the program has started."""
 _LIMIT_EARLY: Final = 100
+"""Lines that the daemon can push before the program runs; they are few, because no lane is open yet."""
 
 
 class Holder:
@@ -120,7 +127,10 @@ class Holder:
 
     @classmethod
     def new(cls, start_fd: int, ready_fd: int, clock: Clock) -> "Holder | None":
-        """Make the terminal and the child of a new agent. Call this before any thread starts.
+        """Make the terminal and the child of a new agent.
+
+        Call this before any thread starts: the child is a fork, and a lock that another thread held would
+        stay locked in it.
 
         Return None if there are no orders: the caller needs no holder after all.
         """
@@ -130,10 +140,13 @@ class Holder:
         os.set_inheritable(ready_fd, False)  # Otherwise the agent would keep the pipe open.
         pty, slave = Pty.open(start.cols, start.rows)
         waiting = prepare(start.program, slave)
+        # An open copy of the program's end would hide the hangup of the terminal.
         os.close(slave)
         hold = HoldOp(
             pid=waiting.pid,
             ticket=start.ticket,
+            # Chosen here and not by the daemon: if the first reply is lost, the ticket is used up, and the
+            # daemon identifies this holder by its secret.
             secret=os.urandom(16).hex(),
             cols=start.cols,
             rows=start.rows,
@@ -163,6 +176,7 @@ class Holder:
 
         kept = take_up(resume_fd)
         pty = Pty(kept.master, kept.cols, kept.rows)
+        # No ticket: it was valid once. The name and the secret come from `take_up` below.
         hold = HoldOp(pid=kept.child, cols=kept.cols, rows=kept.rows, version=__version__)
         running = Running(
             home=kept.home,
@@ -184,10 +198,13 @@ class Holder:
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         loop.add_signal_handler(signal.SIGUSR2, self._renew)
         loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
+        # Handled so that it does not end the holder, and with it the agent.
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         if self._kept is not None:
             from palaver.holder.agent import hear_signals
 
+            # Only now: the older version blocked them for the exec, and an earlier one would end this
+            # process.
             hear_signals()
         async with asyncio.TaskGroup() as self._tasks:
             if self._kept is not None:
@@ -201,6 +218,7 @@ class Holder:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         if self._finished.is_set():
+            # The task group is ending and takes no more tasks; an unclosed coroutine would cause a warning.
             work.close()
             return
         task = self._tasks.create_task(_guard(work))
@@ -232,6 +250,8 @@ class Holder:
     def _on_push(self, line: ReplyLine) -> None:
         if self._agent is not None:
             self._agent.hear(line)
+        # The daemon may send a control request as soon as the hold is accepted; its caller waits for the
+        # reply.
         elif len(self._early) < _LIMIT_EARLY:
             self._early.append(line)
 
@@ -244,6 +264,7 @@ class Holder:
         """
         assert self._waiting is not None
         try:
+            # Before the program runs: its first hook may already connect to the socket.
             listener = listen(socket_path(self._running.home, held.name))
         except PalaverError as error:
             await self._give_up(error)
@@ -268,6 +289,7 @@ class Holder:
         else:
             self._starter.ready(HolderReady(name=held.name))
         self._spawn(self._wait_for_report(agent))
+        # The program may have ended already. `_reap` ignored the signal of its end while there was no agent.
         self._reap()
 
     def _make_agent(self, held: Held, listener: socket.socket) -> "HeldAgent":
@@ -309,6 +331,7 @@ class Holder:
         child = self._running.child
         self._subprocesses.collected(collect_orphans(child))
         if self._exit is None and self._agent is not None and (ended := exit_of(child)) is not None:
+            # Set before `ended` is called: from here on no upgrade may start.
             self._exit = ended
             self._agent.ended(ended)
             if self._starter.awaits_ready and self._bus.held is not None:
@@ -320,6 +343,7 @@ class Holder:
 
     async def _wait_for_report(self, agent: "HeldAgent") -> None:
         await agent.is_reported.wait()
+        # A stop also ends the descendants that survive the agent. The end of this process would cancel that.
         await agent.holder_control.settle()
         self._finished.set()
 
@@ -342,14 +366,16 @@ class Holder:
 
         assert self._agent is not None
         assert self._bus.held is not None
+        # Checked again: this runs later than the request. A half-typed message cannot be handed over, and an
+        # ended agent only needs its exit to be reported.
         if self._exit is not None or not self._agent.is_at_rest:
             return
         if self._starter.awaits_ready:
             self._starter.ready(HolderReady(name=self._bus.held.name))
         try:
             become_new(self._agent.keep(self._bus.held, self._starter.descriptor))
-        # The old version cannot continue: it has released the terminal and the viewers.
         except OSError as error:
+            # This version cannot continue either: `keep` has released the terminal and the viewers.
             _logger.critical("the newer version cannot be run: %s", error)
             os._exit(1)
 
@@ -364,6 +390,7 @@ def load_everything() -> None:
     """Import everything a holder needs, because an upgrade can replace the files on disk at any time."""
     import palaver.holder.agent  # noqa: F401 - imported only to load it
 
+    # The imported modules live as long as the holder: without this, every full collection would visit them.
     gc.freeze()
 
 

@@ -76,6 +76,7 @@ class Permissions:
         if not self._bus.is_connected:
             return
         now = self._integration.questions()
+        # Once the harness has closed a request, another one may use its id.
         self._answered = {one: asked for one, asked in self._answered.items() if now.get(one) == asked}
         for request in [one for one, (asked, _) in self._told.items() if now.get(one) != asked]:
             self._tell_end(request, self._told.pop(request)[1], GONE)
@@ -86,6 +87,8 @@ class Permissions:
     def decide(self, line: ReplyLine) -> None:
         """Apply a decision to one request. Ignore it if the request is not open or has changed."""
         known = self._told.get(line.request)
+        # A person decided about the text that they saw: with another digest the harness asks for something
+        # else now.
         if known is not None and line.digest in ("", _digest(known[0])):
             del self._told[line.request]
             self._answered[line.request] = known[0]  # From now on, do not report this request again.
@@ -217,6 +220,7 @@ class NativeSubagents:
         for key, one in self._known.items():
             if one.is_told:
                 self._tell(key, one)
+        # A running change looks for the next one itself.
         if not self._changing.locked() and self._next() is not None:
             self._spawn(self._change())
 
@@ -264,6 +268,7 @@ class NativeSubagents:
         known = self._known.get(key)
         parent, kind = self._integration.subagents().get(key) or ("", "")
         if known is not None:
+            # The harness may have ended it: it is begun again only to report its outcomes.
             above, kind = known.parent, known.kind
         elif parent in self._refused:
             self._refused.add(key)
@@ -509,6 +514,7 @@ class Beside:
                 await self._bus.run()
             except PalaverError as refusal:
                 left -= 1
+                # A hook may be joining this session at the same time: a later attempt can succeed.
                 if refusal.code != AlreadyJoined.code or left <= 0:
                     return refusal
                 await asyncio.sleep(_PAUSE_S)
@@ -522,7 +528,7 @@ class Beside:
 
     async def _on_held(self, held: Held) -> None:
         self._on_news(held)
-        self._status = None
+        self._status = None  # The daemon may be a new one: it gets the status again.
         self._lanes.integration.start()
         self._say_status()
         self._lanes.connected()
@@ -557,5 +563,5 @@ def run_beside(work: Coroutine[Any, Any, int]) -> int:
     os.umask(0o077)
     os.chdir("/")  # Do not keep a directory in use that the user may want to remove.
     logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(message)s", level=logging.WARNING)
-    gc.freeze()
+    gc.freeze()  # The imported modules stay: full collections need not visit them.
     return asyncio.run(work)

@@ -232,6 +232,7 @@ class HttpClient:
             async with asyncio.timeout(_CONNECT_S):
                 reader, writer = await asyncio.open_connection(_HOST, self.port)
         except OSError as error:
+            # Different from `Lost`: a request that was not sent may be repeated without a risk.
             raise NotSent(str(error) or "no process answers") from error
         try:
             fields = {"Authorization": basic_auth(self.user, self.password), **(headers or {})}
@@ -298,6 +299,7 @@ class Relay:
         """Send a request and return the complete response. Raises NotSent or Lost."""
         if self._is_closed:
             raise NotSent("OpenCode has ended")
+        # The plugin runs inside OpenCode: an open pipe is the proof.
         if path == HEALTH:
             return Head(200), b""
         number = next(self._numbers)
@@ -318,6 +320,7 @@ class Relay:
         events: asyncio.Queue[bytes | None] = asyncio.Queue(_LIMIT_EVENTS)
         self._followers.add(events)
         try:
+            # As a server does: the follower waits for this event before it reads the state.
             yield _CONNECTED
             while (event := await events.get()) is not None and events in self._followers:
                 yield event
@@ -346,6 +349,8 @@ class Relay:
                 answer.set_exception(Lost("OpenCode has ended"))
         for events in list(self._followers):
             if events.full():
+                # The end must get into the queue, or the follower would wait indefinitely; it loses the
+                # stream anyway.
                 events.get_nowait()
             events.put_nowait(None)
 
@@ -438,6 +443,7 @@ def _read_holder(folder: Path) -> EndpointOwner | None:
 def _stat(pid: int) -> tuple[int, int]:
     """Return a process's parent pid and its start time in ticks since boot; 0 if the system has no /proc."""
     try:
+        # The name of the program is in parentheses and may contain spaces and parentheses itself.
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
         return int(words[1]), int(words[19])
     except (OSError, ValueError, IndexError):
@@ -445,6 +451,7 @@ def _stat(pid: int) -> tuple[int, int]:
 
 
 def _write(path: Path, content: bytes) -> None:
+    # A new file with a rename: OpenCode or the daemon may read the old one at any time.
     beside = path.with_suffix(".new")
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a mode
         file.write(content)
@@ -468,7 +475,7 @@ def _listens(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a local port that is free now."""
+    """Return a local port that is free now. Another process may take it before the caller's server does."""
     with socket.socket() as asking:
         asking.bind(("127.0.0.1", 0))
         return int(asking.getsockname()[1])
@@ -500,6 +507,7 @@ def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Sp
         )
         began = endpoint.began if endpoint else Began()
         made = OpenCodeIntegration(server, began, bus, spawn=spawn, clock=clock)
+        # Over from the start: the terminal lane is used, and no request goes to port 0.
         made.is_over = endpoint is None
         return made
 
@@ -570,6 +578,7 @@ class Companion:
 
     def _take(self, line: Told) -> None:
         if line.arguments is not None:
+            # `opencode run` ends with its turn, and nothing can wake it afterwards.
             self._is_woken = not is_one_turn(line.arguments)
         if line.begun:
             self._look_at(line.begun)
@@ -592,6 +601,7 @@ class Companion:
         if session in self._attended:
             return
         is_root = self._is_root.get(session)
+        # Its creation was not reported here: the session is older than this companion.
         if is_root is None:
             if session not in self._asking:
                 self._asking.add(session)
@@ -635,6 +645,7 @@ class Companion:
         return instructions(name, unsure=unsure, is_woken=self._is_woken)
 
     async def _run(self, beside: Beside) -> None:
+        # The session has an agent with a holder: `pal` itself runs this OpenCode.
         if (await beside.run()).code == AlreadyJoined.code:
             self._is_needless.set()
 

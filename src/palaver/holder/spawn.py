@@ -28,6 +28,7 @@ class HolderProcess:
     """
 
     def __init__(self, home: str) -> None:
+        # Not a pipe: only a socket can be written to without a SIGPIPE.
         orders, self._orders = _socket.socketpair()
         self.ready, report = os.pipe()
         """The pipe on which the holder reports that its agent runs, or the error. The caller closes it."""
@@ -89,7 +90,7 @@ def _detach(home: str, orders: int, report: int, waits: int) -> None:
         sentence = f"the holder of the terminal cannot be started: {error.strerror}"
         os.write(report, json.dumps({"error": "unavailable", "message": sentence}).encode())
     finally:
-        os._exit(1)
+        os._exit(1)  # Never return: this fork would continue with the caller's own work.
 
 
 def _shed(home: str, orders: int, report: int) -> None:

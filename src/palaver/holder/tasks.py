@@ -1,4 +1,7 @@
-"""Background tasks: each coroutine runs in its own task, owned by the object that started it."""
+"""The tasks of a holder, the commands that it runs for itself, and its descendants.
+
+Each background coroutine runs in its own task, owned by the object that started it.
+"""
 
 import asyncio
 import ctypes
@@ -23,6 +26,8 @@ class Work:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task."""
         task = asyncio.get_running_loop().create_task(work)
+        # The loop keeps only weak references to tasks: without this one, a task could be collected while it
+        # waits.
         self._tasks.add(task)
         task.add_done_callback(self._end)
 
@@ -64,6 +69,7 @@ class Subprocesses:
         """Take the exit statuses of ended processes by pid; unknown pids are ignored."""
         for pid, status in statuses.items():
             ended = self._awaited.pop(pid, None)
+            # The caller may have been cancelled; its command is collected all the same.
             if ended is not None and not ended.done():
                 ended.set_result(status)
 
@@ -80,6 +86,7 @@ def adopt_orphans() -> None:
     Does nothing on systems other than Linux.
     """
     if sys.platform == "linux":
+        # Without it orphans would go to init: their processes would no longer count as the agent's.
         ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -103,6 +110,7 @@ def collect_orphans(agent: int) -> dict[int, int]:
     from palaver.terminal.processes import children
 
     collected: dict[int, int] = {}
+    # One by one, and not `waitpid(-1)`: that would collect the agent too.
     for pid in children(os.getpid()):
         if pid != agent:
             with suppress(ChildProcessError):

@@ -26,6 +26,7 @@ from palaver.terminal.typing import PASTE_BEGIN, PASTE_END, BarLine, InputBar, T
 from palaver.terminal.viewers import Viewer, Viewers, error_frame
 
 _STEP_BYTES: Final = 4096
+"""Bytes to parse before other callbacks run: a parser in Python would delay keys and the bus otherwise."""
 _FLOOD_BYTES: Final = 64 * 1024
 """Unparsed output above this is a flood: while it lasts, output is read and not parsed."""
 _FLOOD_PAUSE_S: Final = 0.004
@@ -106,7 +107,10 @@ class TerminalHost:
     # Output
 
     def _on_output(self, data: bytes) -> None:
+        # Unparsed and first, so that a viewer never waits for the parser.
         self.viewers.show(data)
+        # The start of an incomplete escape sequence: `redraw` must end with it, or a new viewer would show
+        # its rest as text.
         self._recent = (self._recent + data)[-LIMIT_TAIL_BYTES:]
         self.screen.feed(data, self.now_ms())
         self._unparsed += len(data)
@@ -114,6 +118,7 @@ class TerminalHost:
         if not self._is_working:
             self._is_working = True
             self._shown_at = self._output_at
+            # Not parsed here: one read can return far more than one step.
             self._loop.call_soon(self._understand)
         elif self.is_flooded and self._output_at - self._shown_at >= _FLOOD_LOOK_S and self.screen.is_near:
             self._shown_at = self._output_at
@@ -138,6 +143,7 @@ class TerminalHost:
             self._loop.call_soon(self._understand)
         else:
             self._is_working = False
+            # Only now: a program that keeps ahead of the parser is a flood, however little it writes at once.
             self._unparsed = 0
             self.viewers.catch_up()
             if self.typist.is_busy:
@@ -145,6 +151,7 @@ class TerminalHost:
             self._look_in(_LOOK_PAUSE_S)
 
     def _answer_program(self) -> None:
+        # A viewer's own terminal answers some queries of the program; two answers would arrive as typed text.
         if answers := self.screen.take_answers(is_attended=self.viewers.has_terminal):
             self.pump.write(answers)
 
@@ -171,6 +178,7 @@ class TerminalHost:
     def _look_in(self, seconds: float) -> None:
         """Check the level after this many seconds, or earlier if that is already planned."""
         at_s = self._loop.time() + seconds
+        # An earlier check plans the next one itself, so one timer is enough.
         if self._timer is not None and not self._timer.cancelled() and self._timer.when() <= at_s:
             return
         if self._timer is not None:
@@ -182,7 +190,9 @@ class TerminalHost:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # Before the facts are read: a line of the input bar may be typed here, and then the gate is closed.
         self._bar.go_on()
+        # As for an interrupt: the keyboard of a viewer does not close the gate, it only pauses the lane.
         facts = self.facts(is_interrupt=True)
         level = self._reading.level(facts)
         look = self.look()
@@ -199,6 +209,7 @@ class TerminalHost:
         if next_ms is not None:
             self._look_in(max(next_ms - self.now_ms(), 1) / 1000)
         has_tool = facts.has_tool or facts.is_unproven
+        # The system reports neither a read by the program nor the end of a tool, so these are polled.
         if facts.has_unread or has_tool or not facts.is_reading:
             is_soon = level.is_reading and not level.has_unread and not has_tool
             self._look_in(LOOK_SOON_S if is_soon else LOOK_LATER_S)
@@ -262,6 +273,7 @@ class TerminalHost:
         A prompt for a secret does not count.
         """
         look = self.look(ours)
+        # A person who types into the bar at such a prompt means to answer it.
         if self._pty.is_secret or (not look.has_composer_rule and asks_secret(look.before_cursor)):
             return False
         return look.has_dialog
@@ -292,6 +304,7 @@ class TerminalHost:
 
     def on_gone(self, viewer: Viewer) -> None:
         """Drop unread keys after their viewer disconnected, unless another viewer's keys are waiting."""
+        # Keys of a viewer that went away would reach the program much later, when no person expects them.
         if not self.viewers.stalled:
             self.pump.drop_unsent()
 
@@ -306,6 +319,7 @@ class TerminalHost:
     def _on_drained(self) -> None:
         self.viewers.resume()
         if self.typist.is_busy:
+            # Later: the typist may be in the middle of a step, whose keys were just written.
             self._loop.call_soon(self.typist.poke)
 
     def on_control(self, viewer: Viewer, fields: dict[str, object]) -> None:
@@ -357,6 +371,7 @@ class TerminalHost:
     def _take_input(self, viewer: Viewer, text: str, priority: str) -> None:
         parse_priority(priority)
         if priority != "normal":
+            # Such a line is sent as a message, and the log keeps messages. A hidden line is never stored.
             if self.is_current() and self.is_hidden(self.look()):
                 raise BadRequest(_HIDDEN)
             # A message in the user's name must come from the user's own process, never from the holder.
@@ -366,6 +381,7 @@ class TerminalHost:
             raise BadRequest(_ELSEWHERE)
 
         def typed() -> None:
+            # Asked when it is typed: the prompt may have changed since the line was accepted.
             self._on_typed(len(text) if self.is_hidden(self.look()) else text)
 
         def refused(error: PalaverError, untyped: str) -> None:

@@ -100,6 +100,7 @@ def _wait(child: int, wake_read: int, life: int) -> int:
     while True:
         # Everything that ended is collected: orphans too.
         with suppress(ChildProcessError):
+            # Several processes may have ended with one SIGCHLD, because the system does not count them.
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == child:
                     return os.waitstatus_to_exitcode(ended[1])
@@ -131,6 +132,8 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 def _kill_all(group: int) -> None:
     """Kill what the program left running: its group, and on Linux every process below this one."""
     _signal_group(group, signal.SIGKILL)
+    # In rounds: the children of a killed process become ours only after its end. The last round finds only
+    # processes that may not be killed.
     while killed := [pid for pid in _children() if _kill(pid)]:
         for pid in killed:
             with suppress(ChildProcessError):

@@ -103,10 +103,12 @@ class WebSocket(asyncio.Protocol):
     def _give_up(self, reason: str) -> None:
         assert self._transport is not None
         self._error = self._error or Disconnected(reason)
+        # Not `close`: the other end may never read what is still unsent.
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         error = self._error or Disconnected(_GONE)
+        # A failed handshake is reported to the caller of `open_websocket` alone.
         if self.is_open.done():
             self._on_lost(error)
         else:

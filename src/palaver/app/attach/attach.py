@@ -77,6 +77,8 @@ def attach(
 @contextmanager
 def _titled(name: str) -> Iterator[None]:
     """Set the title of the user's terminal to the agent's name, and restore it afterwards."""
+    # The terminal keeps a stack of titles, because it does not reveal the current one: push it here, pop it
+    # later.
     os.write(1, f"\x1b[22;2t\x1b]2;{name}\x07".encode())
     try:
         yield
@@ -98,6 +100,7 @@ def has_utf8(environment: Mapping[str, str], *, is_utf8_mode: bool) -> bool:
 
 def _report(ending: AttachEnd, name: str) -> int:
     """Report how it ended, and return the exit status."""
+    # End by the signal itself, so that the shell sees the real cause.
     if ending.signal:
         signal.signal(ending.signal, signal.SIG_DFL)
         os.kill(os.getpid(), ending.signal)
@@ -175,6 +178,7 @@ def _attach_unchanged(home: str, name: str, environment: Mapping[str, str]) -> i
         )
         with _raw_terminal(session), notices:
             session.run()
+        # Only now: on the agent's screen a sentence would be in the way of its text.
         for sentence in complaints:
             print_complaint(sentence)
         return session.report(name)
@@ -213,6 +217,7 @@ class _RawSession:
             self._show(self._rest)
             while not self._is_over:
                 waiting: list[int | socket.socket] = [self._wire, self._wake]
+                # While the holder does not read, keys stay in the terminal, so the memory here is limited.
                 if len(self._out) < _READ_BYTES:
                     waiting.append(0)
                 ready, writable, _ = select.select(waiting, [self._wire] if self._out else [], [])
@@ -327,6 +332,7 @@ class _RawSession:
                 signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
+        # Only noted: a handler may run in the middle of a write to the terminal.
         self._pending.append(number)
         with suppress(BlockingIOError):
             os.write(self._woken, b"!")
@@ -337,6 +343,7 @@ class _RawSession:
             if number in _ENDING:
                 self._signal, self._is_over = number, True
             elif number == signal.SIGCONT:
+                # While this process was stopped, the shell has set its own modes and drawn on the screen.
                 tty.setraw(0, termios.TCSANOW)
                 self._send(control_to_bytes({"type": "redraw"}))
         if signal.SIGWINCH in pending or signal.SIGCONT in pending:

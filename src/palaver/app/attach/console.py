@@ -24,8 +24,10 @@ _MARKS: Final = re.compile(
 )
 r"""The ends of a paste, Ctrl-\ and Ctrl-Z, in every encoding of keys. Ctrl-\ is never passed on."""
 _MARK_BYTES: Final = 12
+"""The length of the longest mark. This much of the last input finds a mark that is split over two reads."""
 _ESCAPE: Final = b"\x1b"
 _ALL: Final = 1_000_000
+"""Rows; more than any scroll-back has."""
 _PAGE: Final = 2
 _ELSEWHERE: Final = r"another terminal has the keyboard: Ctrl-\ t takes it over"
 
@@ -180,7 +182,7 @@ class LookBack:
             return False
         start = self.back - 1 if self.found is None else self.found
         after = [at for at in matches if (at > start if is_up else at < start)]
-        # The nearest one in this direction; if there is none, the farthest in the other direction.
+        # The nearest one in this direction; without one, the farthest in the other direction.
         self.found = (after or matches)[0 if is_up else -1]
         self._show_line(self.found)
         if self.mark is not None:
@@ -306,7 +308,7 @@ class Console:
             self.notice = _ELSEWHERE if self.is_bare else "another terminal took the keyboard"
 
     def refuse(self, sentence: str, about: str) -> None:
-        """Record a refusal, and what it was about."""
+        """Record a refusal; `about` names the refused request."""
         if about == "passthrough" and self.mode is Mode.KEYS and not self.is_bare:
             self._go(Mode.INPUT)
         self.notice = sentence
@@ -372,6 +374,7 @@ class Console:
             self.notice = _ELSEWHERE
             return
         self._go(Mode.KEYS)
+        # A paste that began in the bar has ended there: its end mark never comes here.
         self._is_pasting, self._tail = False, b""
         yield Act.FORCE_KEYBOARD if is_forced else Act.TAKE_KEYBOARD
 
@@ -480,6 +483,7 @@ class Console:
             past.select()
         elif key == b"y":
             yield CopyText(past.take())
+        # Escape first ends the selection only. The prefix leaves every mode at once.
         elif past.mark is not None and key != PREFIX:
             past.mark = None
         else:
@@ -512,6 +516,7 @@ class Console:
 
     def _choose_agent(self, key: bytes) -> Iterator[Meant]:
         agents = self.agents or ()
+        # In this list Enter chooses. In the help and the scroll-back it moves down.
         step = None if key == b"\r" else self._step(key)
         if step is not None:
             self.choice = max(min(self.choice - step, len(agents) - 1), 0)

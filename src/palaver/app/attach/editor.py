@@ -33,7 +33,7 @@ class Key(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """A key that the caller must handle; `text` is the line it was pressed in."""
+    """A key that the caller must handle; `text` is the line when the key was pressed."""
 
     key: Key
     text: str = ""
@@ -50,6 +50,7 @@ class Editor:
         self.cursor = 0
         self._bytes = b""
         self._is_pasting = False
+        # Incremental, because the bytes of a character may arrive in two reads.
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self.is_secret = False
         """Do not remember submitted lines."""
@@ -107,6 +108,7 @@ class Editor:
         if found is None:
             if _HALF_ESCAPE.match(self._bytes):
                 return False
+            # Not a key that exists: drop only the Escape, so that no typed text is lost.
             self._bytes = self._bytes[1:]
             return True
         self._bytes = self._bytes[found.end() :]
@@ -136,6 +138,7 @@ class Editor:
     def _submitted(self) -> str:
         line = self.text
         self.put("")
+        # The history can be shown again on a screen that others see.
         if line and not self.is_secret and self._history[-1:] != [line]:
             self._history = [*self._history, line][-_LIMIT_HISTORY:]
         self._position = len(self._history)

@@ -72,6 +72,7 @@ def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> Attac
     try:
         wire.settimeout(_REPLY_LIMIT_S)
         request = request_to_json(AgentRequest(type="attach", cols=cols, rows=rows))
+        # In one write: a query that the program makes in between would get no reply.
         wire.sendall(request + (control_to_bytes({"type": "screen", "on": True}) if is_drawn else b""))
         received = b""
         while b"\n" not in received:
@@ -307,6 +308,7 @@ def has_terminal(home: str, name: str) -> bool:
 
 async def _open(home: str, watcher: "_Watcher") -> Wire | None:
     try:
+        # Without waiting: a blocking connect would delay keys and drawing.
         plain = connect_socket(Path(home) / "daemon.sock", can_wait=False)
     except OSError:
         return None

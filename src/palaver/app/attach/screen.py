@@ -74,7 +74,7 @@ class AgentStatus:
     place: str = ""
     """Its role and folder."""
     attention: int = 0
-    """What waits for the person on the whole bus: the entries of `pal pending`."""
+    """The number of entries of `pal pending`, which wait for the person on the whole bus."""
 
 
 def place_of(role: str, folder: str, home: str) -> str:
@@ -192,7 +192,7 @@ _BRAILLE: Final = range(0x2800, 0x2900)
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A whole terminal; every row has its width. Without a cursor it is hidden."""
+    """A whole terminal; every row has its width. `cursor` is None if the cursor is hidden."""
 
     rows: tuple[Row, ...]
     cursor: tuple[int, int] | None = None
@@ -249,7 +249,7 @@ def cursor_in(grid: Grid, height: int, width: int) -> tuple[int, int] | None:
 
 
 def plain(picture: Picture) -> Picture:
-    """Return the same in ASCII, for a terminal that shows nothing else."""
+    """Return the picture in ASCII, for a terminal that shows nothing else."""
     return Picture(tuple(map(_plain_row, picture.rows)), picture.cursor)
 
 
@@ -585,6 +585,8 @@ def draw(before: Picture | None, after: Picture) -> bytes:
         return b""
     else:
         start, old = b"", before
+    # Between the two marks of mode 2026 a terminal shows nothing; one without that mode must not show the
+    # cursor jump over the changed cells.
     parts = [b"\x1b[?2026h\x1b[?25l", start]
     for y, (was, row) in enumerate(zip(old.rows, after.rows, strict=True)):
         if was != row:
@@ -677,6 +679,7 @@ def _write(row: Row, first: int, last: int, y: int | None = None) -> tuple[list[
 
 
 def _is_surely_narrow(sign: str) -> bool:
+    """Return whether every terminal draws it in one column; they differ on emoji and combining characters."""
     return sign < "\u0300" or "\u2500" <= sign < "\u25a0"
 
 
@@ -690,6 +693,7 @@ OUT: Final = 1
 
 _TAKE: Final = b"\x1b[?1049h\x1b[?7l\x1b[0m\x1b[2J"
 _GIVE_BACK: Final = b"\x18\x1b[?2026l\x1b[0m\x1b[r\x1b[?7h\x1b[?1049l\x1b[?25h"
+"""CAN (0x18) first: it cancels a sequence of which the terminal has only a part."""
 _LIMIT_S: Final = 1.0
 """Seconds to wait at the end for a terminal that accepts nothing."""
 
@@ -731,7 +735,7 @@ class OwnTerminal:
             return
         before, self._before = self._before, None
         self._unwatch()
-        self._waiting = b""
+        self._waiting = b""  # It would be drawn on the screen that is left here.
         with suppress(OSError, termios.error):  # it may have been closed
             _write_within(self._out, b"\x18" + modes + _GIVE_BACK + words, _LIMIT_S)
         with suppress(OSError, termios.error):
@@ -788,6 +792,7 @@ def _write_within(descriptor: int, data: bytes, limit_s: float) -> None:
 # When to draw a picture: soon after a change, not too often, and never faster than the terminal accepts.
 
 _FRAME_S: Final = 1 / 60
+"""Seconds between two pictures: drawing more often costs time and shows nothing more."""
 _HALF_FRAME_LIMIT_S: Final = 0.15
 """Seconds that a picture waits for an agent that is in the middle of drawing one."""
 
@@ -835,6 +840,8 @@ class Painter:
         if self._own.is_busy:
             return  # `on_room` calls this again when there is room
         if self._shown is not None and self._is_half_done():
+            # A picture that the agent has half drawn would flicker; but an agent that never completes one
+            # must be shown too.
             self._waiting_since = self._waiting_since or now
             if now - self._waiting_since < _HALF_FRAME_LIMIT_S:
                 self.soon()
@@ -842,6 +849,8 @@ class Painter:
         self._waiting_since = None
         picture, modes, keys = self._look()
         data = change_modes(self._modes, modes) + change_keys(self._keys, keys) + draw(self._shown, picture)
+        # Recorded before the write is complete: output is never dropped, and no picture is drawn until it is
+        # written.
         self._shown, self._modes, self._keys = picture, modes, keys
         if data:
             self._own.write(data)

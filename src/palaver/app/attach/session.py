@@ -118,6 +118,7 @@ class KeyReader:
 _NOTICE_S: Final = 8.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _BAR_MODES: Final = frozenset({2004})
+"""Bracketed paste, so that the line ends of a paste into the bar submit nothing."""
 _LIMIT_COPY_BYTES: Final = 48 * 1024
 """Bytes that are copied at once: terminals ignore a longer sequence for the clipboard."""
 
@@ -168,6 +169,7 @@ class AttachSession:
         """Show the agent until one side ends."""
         loop = self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[AttachEnd] = loop.create_future()
+        # An error in a callback would only be logged, onto a screen that is never restored.
         loop.set_exception_handler(self._on_trouble)
         if attached.size is not None:
             self._terminal.resize(*attached.size)
@@ -258,6 +260,7 @@ class AttachSession:
             case Act.LIST_AGENTS:
                 self._spawn(self._list_others())
             case Act.TAKE_KEYBOARD | Act.FORCE_KEYBOARD:
+                # Another viewer may have set the size; the agent must draw for the one that types.
                 self._send_size()
                 is_forced = act is Act.FORCE_KEYBOARD
                 self._link.control("passthrough", on=True, take=is_forced, mail=self._console.keys_first)
@@ -313,6 +316,7 @@ class AttachSession:
             self._notify(str(error))
             self._painter.soon()
             return
+        # The user may have detached during the call.
         if self._over.done():
             attached.wire.close()
         else:
@@ -327,6 +331,7 @@ class AttachSession:
         elif kind == CONTROL:
             self._on_control(control_from_bytes(payload))
         self._painter.soon()
+        # A holder that does not read would make the unsent keys grow without a limit.
         self._keys.read(is_wanted=not self._link.is_full)
 
     def _on_control(self, fields: dict[str, object]) -> None:
@@ -342,8 +347,11 @@ class AttachSession:
                 console.hear_secret(is_secret=fields.get("secret") is True)
             case {"type": "size"}:
                 self._resize_agent(fields.get("cols"), fields.get("rows"))
+            # The user may have left the scroll-back before the reply came.
             case {"type": "history", "lines": list(lines)} if console.mode in (Mode.SCROLL, Mode.SEARCH):
                 self._look_back([str(line) for line in lines], is_complete=True)
+            # The holder permits it: no secret is asked for. It never sends the message itself, because the
+            # daemon must see this process as the sender.
             case {"type": "send"} if self._unsent is not None:
                 self._spawn(self._queue(*self._unsent))
                 self._unsent = None
@@ -474,7 +482,10 @@ class AttachSession:
         Without a shell that could continue it, the system ignores the signal, and the screen is drawn again.
         """
         self._painter.give_back()
+        # With a handler the signal would not stop this process.
         self._loop.remove_signal_handler(signal.SIGTSTP)
+        # To the whole process group, as a terminal does: a shell sees a job as stopped only when all its
+        # processes are.
         os.kill(0, signal.SIGTSTP)
         self._loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         self._own.take()

@@ -60,7 +60,8 @@ class ThinCall:
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
         self.is_repair = self.is_repair and self.verb == b"doctor"
         words = arguments[self.verb_at or 0 :][:2]
-        # Such a command only shows the bus: it starts none that was stopped or never existed.
+        # Such a command only shows the bus: it starts none that was stopped or never existed. The words after
+        # it are exceptions, because they write.
         self.is_look = self.verb in (b"list", b"doctor", b"status", b"events") and words[1:] not in (
             [b"set"],
             [b"sub"],
@@ -87,7 +88,7 @@ class ThinCall:
             elif argument.startswith(b"--home="):
                 self.home = argument.removeprefix(b"--home=")
             elif argument == b"--as":
-                next(row, None)
+                next(row, None)  # The name after it is not the verb.
             elif argument in (b"--help", b"-h"):
                 self.is_help = True
             elif argument == b"--json":
@@ -175,6 +176,7 @@ def request_fields(call: ThinCall, directory: bytes) -> list[tuple[bytes, bytes]
     """Return the fields of the request, with a new request key: a repeat must send the same fields."""
     terminals = [os.isatty(fd) for fd in range(3)]
     return [
+        # First: hooks name their files after it, and find it here.
         (b"k", os.urandom(16)),
         (b"v", __version__.encode()),
         *((b"a", argument) for argument in call.arguments),
@@ -198,6 +200,7 @@ def _width(terminals: list[bool]) -> int:
                 columns = os.get_terminal_size(fd).columns
             except OSError:
                 continue
+            # A terminal that does not know its size reports 0.
             if columns:
                 return columns
     return 0
@@ -300,6 +303,8 @@ def write_all(fd: int, data: memoryview) -> OSError | None:
         try:
             data = data[os.write(fd, data) :]
         except BlockingIOError:
+            # Another process may have made it non-blocking: the flag is shared by all that have the terminal
+            # open.
             room = select.poll()
             room.register(fd, select.POLLOUT)
             room.poll()

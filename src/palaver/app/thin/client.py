@@ -76,6 +76,7 @@ class DaemonReach:
         if self._call.verb not in (b"up", b"down"):
             return
         if self._call.has_more_words():
+            # Only then, because importing the command table takes far longer than all the rest.
             self._check_arguments()
         if self._call.verb == b"up" and self._call.is_foreground:
             own = [b"--home", os.fsencode(self._home), b"--foreground"]
@@ -105,6 +106,7 @@ class DaemonReach:
         if self._call.is_look and not repeats:
             self._end_look()
         if self._call.home is not None and verb != b"up":
+            # A mistyped --home would otherwise make a second, empty bus.
             self._check_named_home()
         person: bool | None = None  # not known: `start` looks at the terminal
         if verb == b"up":
@@ -205,6 +207,7 @@ class DaemonReach:
         pid = start.daemon_pid(self._home)
         if not start.is_daemon_alive(self._home):
             self._end_not_running()
+        # Before the signal: a client that waits for a daemon would otherwise start the next one.
         self._keep_down()
         if not pid:
             raise StartError(
@@ -505,6 +508,7 @@ class _Client:
             if not ready:
                 self._silence.look(self._home, is_quiet=self._is_monitor)
                 continue
+            # The daemon first: its frame may say that the input is not needed any more.
             if wire.fileno() not in ready:
                 if self._woken in ready:  # a signal came just before the wait, and was handled just now
                     os.read(self._woken, _RECEIVE_BYTES)
@@ -575,6 +579,7 @@ class _Client:
     def _send(self, data: bytes) -> bool:
         """Send all of it. A lost connection is noticed by reading, after the last frames of the daemon."""
         assert self._wire is not None
+        # A signal may come in the middle of a large frame, when no other frame may be sent.
         if len(data) > _UNDIVIDED_BYTES:
             self._can_speak = False
         try:
@@ -591,6 +596,7 @@ class _Client:
         """Notify the daemon of a signal, without waiting for it."""
         self._has_reported = True
         try:
+            # Called in a signal handler, which must not block on a daemon that does not read.
             wire.send(frame(b"S", bytes([number])), _NO_SIGNAL | _socket.MSG_DONTWAIT)
         except OSError:
             self._can_speak = False  # the connection is lost: the closed socket must be enough
@@ -642,6 +648,7 @@ class _Client:
 
 def main() -> NoReturn:
     """Run the client on the arguments of the process, and exit without the interpreter's slow cleanup."""
+    # Python ignores it. A command whose reader has closed the pipe ends silently, as any other program.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     call = ThinCall(with_ui([os.fsencode(argument) for argument in sys.argv[1:]]))
     try:

@@ -55,7 +55,9 @@ class HookTimeLimit:
         self.outcome = ""  # the path of the file for the outcome, once a daemon may have made an answer
         signal.signal(signal.SIGALRM, lambda *_: self._ring())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # the parent process may have blocked it
+        # A closed pipe is an `OSError` then, which ends the hook silently with status 0.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        # A short try first: while the daemon is known to be slow, the harness waits no longer than this.
         self._ring_after(_TRY_S)
 
     def begin_asking(self, home: str) -> None:
@@ -67,6 +69,7 @@ class HookTimeLimit:
 
     def wait_for_person(self, limit_s: int) -> None:
         """Wait for a person up to `limit_s`; a timeout then leaves no mark. There is always a limit."""
+        # A slow person does not make the daemon slow, and such an answer has no message whose fate matters.
         self._mark = self.outcome = ""
         self._ring_after(max(1, min(limit_s, _PERSON_LIMIT_S)))
         self._has_tried = True
@@ -99,7 +102,7 @@ class HookTimeLimit:
 
     def _ring(self) -> None:
         if time.monotonic() < self._due_s:
-            return  # a repeat that came with its signal, before the timer was set anew
+            return  # a repeat that came with its signal, before the timer was set again
         if self._has_told:
             self._is_late = True
             return
@@ -186,6 +189,7 @@ def _ask(home: str, fields: list[tuple[bytes, bytes]], limit: HookTimeLimit) -> 
         limit.await_daemon(is_there=False, home=home)
         wire = _reach_next(home)
         limit.await_daemon(is_there=True, home=home)
+        # The field tells the next daemon that an answer may have been made already.
         fields = [(tag, value) for tag, value in fields if tag != b"r"] + [(b"r", b"again")]
     return answer
 
@@ -245,6 +249,7 @@ def run_monitor(home: str, serve: Callable[[start.Socket, int | None], bool]) ->
     """
     parent, wait_s = os.getppid(), _WAIT_FIRST_S
     harness = _watch_process(parent)
+    # The harness is the parent. Once it has ended, the system gives this process another one.
     while os.getppid() == parent:
         try:
             wire = start.reach(home)
@@ -272,6 +277,8 @@ def is_output_lost(wire: int | None, harness: int | None, limit_s: float | None 
         waiting.register(wire, select.POLLIN)
     if harness is not None:
         waiting.register(harness, select.POLLIN)
+    # No event is requested: errors and hangups are always reported, and room for output must not end the
+    # wait.
     waiting.register(1, 0)
     lost = select.POLLERR | select.POLLHUP | select.POLLNVAL
     found = waiting.poll(None if limit_s is None else limit_s * 1000)

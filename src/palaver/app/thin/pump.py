@@ -80,10 +80,12 @@ class McpPump:
             wire = None if is_silent else self._regain()
             if wire is not None:
                 continue
+            # An error now is better than silence: the harness would wait for the reply until its own limit.
             self._refuse_pending(_HUNG if is_silent else _NO_BUS)
             if self._has_ended:
                 os._exit(0 if is_silent and is_done and self._has_heard else 1)
-            while not self._pending and not self._has_ended:  # the next line is a reason to try again
+            # The next line is a reason to try again. Without one, no daemon is needed, and none is started.
+            while not self._pending and not self._has_ended:
                 self._read_lines()
 
     # With a daemon
@@ -96,8 +98,10 @@ class McpPump:
         self._waited_since_s = time.monotonic()
         wire.setblocking(False)  # a daemon that does not read must not hide the end of input
         fields = [*self._fields, (b"r", self._token)] if self._token else self._fields
+        # The request of any command, with the greeting of this protocol instead.
         self._send(GREETING + request(fields)[len(GREETING) :])
         for number, (kind, line) in self._pending.items():
+            # The lost daemon may have handled these lines, so `M` marks them as repeats.
             self._hand_over(number, b"M" if kind == b"L" else kind, line)
         if self._has_ended:
             self._send(frame(b"Z"))
@@ -148,7 +152,8 @@ class McpPump:
             if len(payload) < 4:
                 raise MalformedFrameError
             self._write(memoryview(payload)[4:])
-            self._pending.pop(int.from_bytes(payload[:4], "big"), None)  # written out first
+            # Only after the reply was written: a line that is still pending is sent again, and none is lost.
+            self._pending.pop(int.from_bytes(payload[:4], "big"), None)
         elif kind == b"T":
             self._token = payload
         elif kind != b"N":
@@ -173,6 +178,7 @@ class McpPump:
         """Wait until the daemon reads more, or give up: after the end of input it is useless to wait."""
         room, harness = select.poll(), select.poll()
         room.register(wire.fileno(), select.POLLOUT)
+        # The end of input is looked for here too, because nothing is read from it meanwhile.
         harness.register(0, getattr(select, "POLLRDHUP", 0))
         while not room.poll((_LAST_LIMIT_S if self._has_heard else _FIRST_LIMIT_S) * 1000):
             if not self._has_heard or self._has_ended or harness.poll(0):
@@ -200,6 +206,8 @@ class McpPump:
         self._add(rest)
 
     def _add(self, piece: bytes) -> None:
+        # Of a line that is too long both ends are kept: its id may be in either, and the error must contain
+        # it.
         room = 0 if self._dropped else LINE_LIMIT_BYTES - len(self._rest)
         self._rest += piece[:room]
         beyond = piece[room:]
@@ -230,6 +238,7 @@ class McpPump:
         """Search for a daemon again; start one, unless the bus was stopped on purpose."""
         for tries in range(_REPEATS):
             try:
+                # At first only reach one: the lost daemon may be replaced by another process at this moment.
                 if wire := start.reach(self._home) or (tries and start.start(self._home, person=False)):
                     return wire
             except StartError:
