@@ -21,7 +21,9 @@ from palaver.protocol.text import counted
 
 _MINUTE_MS: Final = 60_000
 _LIMIT_PAIRS: Final = 10_000
+"""Pairs, and senders with a notice, that are remembered: otherwise every pair that ever spoke would stay."""
 _LIMIT_UNTOLD: Final = 1_000
+"""Held messages that the next notice to a person names."""
 _NOT_COUNTED: Final = frozenset({HUMAN, SCRIPT_NAME})
 """Senders that are not counted, also when they speak as an agent under a harness."""
 
@@ -64,6 +66,7 @@ def chain_of_batch(events: Iterable[Event]) -> Chain | None:
 
 def _chain_at(event: Event) -> Chain:
     message = event.body
+    # `by` is the person that acts as an agent with --as: that is a person in between too.
     if not isinstance(message, MessageSent) or HUMAN in (message.sender_kind, event.by):
         return Chain(id=event.id, hops=0)
     return Chain(id=message.chain or event.id, hops=message.hops)
@@ -102,6 +105,8 @@ class Brakes:
         """Count one message and return why it must be held, or None. Held messages count too."""
         if not is_counted(caller):
             return None
+        # Counted before the checks, because held messages count too: otherwise a sender that goes on as fast
+        # would be below its limit again after a minute.
         fastest = max((self._count(caller.name, name, now_ms) for name in recipients), default=0)
         if self._limit_hops and chain is not None and chain.hops > self._limit_hops:
             return f"{chain.hops} replies between agents without a person in between"
@@ -130,6 +135,7 @@ class Brakes:
     def _count(self, sender: str, recipient: str, now_ms: int) -> int:
         sent = self._sent.pop((sender, recipient), None)
         if sent is None:
+            # One more than the limit is enough to see that it is exceeded, however many are sent.
             sent = deque(maxlen=self._limit_a_minute + 1)
         while sent and sent[0] <= now_ms - _MINUTE_MS:
             sent.popleft()
@@ -207,6 +213,7 @@ def reaches_others(pattern: str, own: Collection[str]) -> bool:
     segments = split_path(pattern)
     if segments[0] == MANY:
         return True
+    # `*` can stand for `agent`, so `*/nova` reaches nova.
     if segments[0] not in (AGENT, ONE) or len(segments) == 1:
         return False
     return f"{AGENT}/{segments[1]}" not in own
