@@ -131,6 +131,7 @@ def read_seen(
 
 def mailbox_on_lane(rows: Rows, agent: str, seq: int) -> str:
     """Return the mailbox whose copy of a message a lane of the agent carried last, or the agent itself."""
+    # A lane reports only the agent and the seq, although it also carries the copies of the agent's sessions.
     own = read_entry(rows, seq, agent)
     if own is not None and own.submitted:
         return agent
@@ -246,7 +247,8 @@ def agents_with_carried(rows: Rows) -> list[str]:
 
 
 def mailboxes_with_carried(rows: Rows, agent: str) -> list[str]:
-    """Return the mailboxes of an agent and of its sessions that have mail in transit, by name."""
+    """Return the mailboxes that have mail in transit: those of the agent's sessions by name, then its own."""
+    # Two scans, because one for the bare name would also find the agent `luna2`.
     keys = [key for end in (PLUS, "/") for key, _ in rows.scan(CARRIED, f"{agent}{end}", limit=_LIMIT_LIST)]
     return list(dict.fromkeys(key.rpartition("/")[0] for key in keys))
 
@@ -281,13 +283,15 @@ def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:
     old = read_line(rows, seq, report.agent)
     if old is None:
         return report.state == State.DEAD
+    # Only a message in transit becomes unconfirmed: proof may have come between the end of the lane and this
+    # report.
     if report.unconfirmed:
         return report.state == State.SUBMITTED and is_carried(old)
     if report.state == State.QUEUED:
         return old.state in (State.SUBMITTED, State.HELD)
     if (
         old.state == State.ANSWERED and report.state == State.SEEN
-    ):  # A reply came before the message was taken.
+    ):  # A reply came before the message was taken, so the message is still in the queue.
         return find_mail(rows, report.agent, seq) is not None
     return can_rise(old.state, report.state)
 

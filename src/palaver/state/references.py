@@ -51,6 +51,7 @@ def fold_thread(rows: Rows, event: Event, name: str) -> list[Change]:
     names = known.names
     if event.sender not in names and len(names) < _LIMIT_NAMES:
         names = (*names, event.sender)
+    # Below, the removal comes before the new row: in a new thread both have the same key.
     thread = msgspec.structs.replace(known, last=event.seq, count=known.count + 1, ts=event.ts, names=names)
     return [
         (THREADS, name, encode_row(thread)),
@@ -165,7 +166,8 @@ TASK_PLACES: Final = "task.place"
 OPEN_TASKS: Final = "task.open"
 
 _ADDED_LATER: Final = frozenset({"task_seq"})
-"""Fields that a program could use for something else before we wrote them."""
+"""Fields that a program could use for something else before we wrote them: an unreadable one is ignored, so
+that older events about the task still count."""
 _CHANGEABLE: Final = ("title", "description", "status", "assignee")
 
 

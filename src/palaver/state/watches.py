@@ -55,6 +55,7 @@ def owed_no_more(rows: Rows, event: Event) -> list[tuple[str, int]]:
     moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
     if report.state != State.QUEUED:
         return [(report.agent, seq) for seq in moved]
+    # The only report that names an answer is that of a released reply, which answers from now on.
     return [(report.author, report.answers)] if moved and report.answers else []
 
 
@@ -96,8 +97,8 @@ def seqs_of_agents(rows: Rows, table: str, agent: str = "") -> list[tuple[str, i
 #
 # A watch becomes due in the fold itself, in log order: when its agent has seen the request and then goes
 # idle, or stops, or if it had left before the request was sent. A copy that expires, is refused or is dead
-# ends its watch: its sender is notified of that. So neither a clock nor a restart can make
-# a watch fire twice or not at all.
+# ends its watch: its sender is notified of that. So neither a clock nor a restart can make a watch fire twice
+# or not at all.
 
 WATCHES: Final = "watch"
 DUE: Final = "watch_due"
@@ -218,6 +219,7 @@ def _told(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
 
 def _watched_no_more(rows: Rows, notice: WatchNotice) -> list[Change]:
     """End a watch whose sender was notified. The request stays open."""
+    # Kept as unanswered, so that a later message of the agent can still be taken as its reply.
     key = agent_key(notice.agent, notice.request)
     watch = rows.get(WATCHES, key)
     kept: list[Change] = [] if watch is None else [(UNANSWERED, key, watch)]
@@ -430,6 +432,7 @@ def _due(rows: Rows, agent: str, due: ReminderDue, *, seen: Container[int] = ())
         reminder = decode_reminder(value)
         parts = [seq for seq in (reminder.request, reminder.last) if seq]
         known = rows.get(REMINDER_DUE, key)
+        # An idle status replaces a due row with `since`: then the agent has had time for the reply.
         is_due = known is not None and (bool(due.since) or not decode_reminder_due(known).since)
         if not is_due and all(seq in seen or read_seen(rows, seq, agent, _READ) for seq in parts):
             changes.append((REMINDER_DUE, key, encode_row(due)))
