@@ -101,7 +101,7 @@ class PathIndex(Generic[Subscriber]):
         """Return all subscribers whose subscription the path reaches, in either direction."""
         segments = split_path(path)
         found = self._found_by_patterns(segments)
-        # A path with wildcards selects literal subscriptions too. Most paths have none and skip this.
+        # A path with wildcards selects literal subscriptions too. Most paths have no wildcard and skip this.
         if ONE in segments or MANY in segments:
             found |= self._found_by_path(segments)
         return found

@@ -1,4 +1,4 @@
-"""What a caller may do, and how often: rights by standing, and the brakes on agents. Pure."""
+"""The limits of a caller: its rights by standing, and the brakes on messages of agents. Pure."""
 
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -94,7 +94,8 @@ class Brakes:
         self._notices: dict[str, _HeldNotice] = {}
 
     def set_limits(self, *, limit_hops: int, limit_a_minute: int) -> None:
-        """Set the limits; 0 disables a limit. With another limit, the last minute is counted anew."""
+        """Set the limits; 0 disables a limit. With another limit, the counts of the last minute start
+        again."""
         self._limit_hops = limit_hops
         self._limit_a_minute = limit_a_minute
         self._sent.clear()  # each count has the length of its limit
@@ -273,7 +274,8 @@ def require_turns_of(caller: Caller, agent: Agent) -> None:
     """Refuse a caller that may not configure or start the automatic turns of an agent.
 
     An agent may for itself, an operator for all, and a script for workers, as with --as. An automatic turn
-    may not for its own agent: no person has read the messages that started it. A registered person has none.
+    may not for its own agent: no person has read the messages that started it. A registered person has no
+    automatic turns.
     """
     if agent.role == GUEST_ROLE:
         raise BadRequest(f"{agent.name} is a person and has no automatic turns")

@@ -203,7 +203,7 @@ class Directory:
             self._auto_run.discard(name)
 
     def serve_network(self, network: str) -> None:
-        """Record that a bridge carries the messages for an IRC network, so that they are no dead letters."""
+        """Record that a bridge carries the messages for an IRC network, so that they are not dead letters."""
         self._networks.add(network)
 
     def is_served(self, path: str) -> bool:

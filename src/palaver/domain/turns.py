@@ -33,7 +33,7 @@ _LIMIT_BYTES: Final = 16 * 1024
 def check_auto_run(value: object) -> None:
     """Refuse a value that cannot be a configuration. None, which removes it, is valid.
 
-    A text and a list are valid too, as in the source system: see `is_on` for what they mean.
+    A text and a list are valid too, as in the source system: `is_on` defines their meaning.
     """
     if len(msgspec.json.encode(value)) > _LIMIT_BYTES:
         raise BadRequest(f"the configuration is larger than {_LIMIT_BYTES} bytes; nothing was changed")
@@ -156,7 +156,7 @@ def allowed_at_ms(starts: Iterable[int], limit_an_hour: int, now_ms: int) -> int
 
 
 class Verdict(enum.Enum):
-    """What the accept and reject lists say about a batch."""
+    """The result of the accept and reject lists for a batch."""
 
     RUN = "run"
     SKIP = "skip"
@@ -230,7 +230,7 @@ def no_runner_notice(event: Event, mailbox: str) -> Notify | None:
 
 def _notice(event: Event, text: str, kind: str) -> Notify | None:
     message = event.body
-    # A script or a program has no mailbox, and the bus needs no notice of its own messages.
+    # A script or a program has no mailbox, and the bus needs no notice about its messages.
     if not isinstance(message, MessageSent) or message.sender_kind not in (INSTANCE, HUMAN):
         return None
     return Notify(to=event.sender, text=text, cause=event.id, kind=kind)

@@ -35,6 +35,7 @@ _SMALL: Final = 16 * 1024
 """Characters and values of a payload that the event loop may encode by itself."""
 
 
+# `dict` gives the frozen struct a place for the cached properties.
 class _Fact(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="v", tag=VERSION
 ):
@@ -359,6 +360,7 @@ def _sent_payload(type: str, payload: Mapping[str, object]) -> dict[str, object]
 # --------------------
 # A fact as one line of JSON, on a wire, in an archive and in an export.
 
+# The log stores these numbers in SQLite, whose integers have 64 bits. Python's have no limit.
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -441,6 +443,7 @@ def _read_line(text: str | bytes) -> _Line:
         line = _decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadRequest(f"not an envelope: {error}") from error
+    # A newer version may give a field another meaning, so nothing of it is used.
     if line.v != VERSION:
         raise BadRequest(f"not an envelope: the field `v` must be {VERSION}")
     _check_filled(type=line.type, id=line.id, sender=line.sender)

@@ -176,7 +176,8 @@ def filter_words(wanted: Filter) -> list[str]:
 
 
 def filter_values(wanted: Filter) -> list[frozenset[object]]:
-    """Return the values of each filter without their order: any of them matches."""
+    """Return the values of each filter without their order, to compare filters: any value of a filter
+    matches."""
     return [frozenset(getattr(wanted, name)) for name in Filter.__struct_fields__]
 
 

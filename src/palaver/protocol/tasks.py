@@ -109,6 +109,7 @@ class _TaskWords(msgspec.Struct, frozen=True, kw_only=True):
     title: object = None
     description: object = None
     status: object = None
+    # Missing leaves the assignee as it is; null removes it. For the other fields both mean the same.
     assignee: object = msgspec.UNSET
     task_id: object = None
     summary: object = None

@@ -15,8 +15,11 @@ LIMIT_PATH_SEGMENTS: Final = 64
 LIMIT_PATH_MANY: Final = 8
 """The number of `**` that a path may have; several in a row count as one."""
 LIMIT_INJECTION: Final = 50
+"""Messages that an agent gets at once."""
 
-# Controls except tab, LF and CR; bidi embeddings, overrides and isolates; lone surrogates.
+# Controls except tab, LF and CR, because they could control a terminal; bidi embeddings, overrides and
+# isolates, because a text would be shown in another order than it is read by programs; lone surrogates,
+# because they have no form in UTF-8.
 _REFUSED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # A name is on one line: no tab, LF or CR, and none of the other line ends.
 _REFUSED_IN_NAMES: Final = re.compile(f"{_REFUSED.pattern}|[\t\n\r\u2028\u2029]")

@@ -35,6 +35,7 @@ class FrameReader:
         self._buffer += data
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
+            # Before the payload is awaited, so that the buffer cannot grow without limit.
             if length > LIMIT_FRAME_BYTES:
                 raise BadRequest(f"a frame of {length} bytes is over the limit of {LIMIT_FRAME_BYTES}")
             end = _HEAD.size + length
@@ -127,6 +128,7 @@ def _one(fields: dict[bytes, list[bytes]], tag: bytes, default: bytes) -> bytes:
 
 
 def _text(raw: bytes) -> str:
+    # Arguments, paths and variables can be any bytes, and must come back unchanged.
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -193,7 +195,10 @@ def numbered(payload: bytes) -> tuple[int, bytes]:
 
 
 def call_key(request_key: bytes, number: int) -> bytes:
-    """Return the request key of the call on a line: the same for the same line of the same client."""
+    """Return the request key of the call on a line: the same for the same line of the same client.
+
+    A line that is sent again to the next daemon so has the same key, and its effect happens once.
+    """
     return hashlib.sha256(request_key + number.to_bytes(4, "big")).digest()[:16]
 
 
@@ -254,7 +259,11 @@ def ends_of(line: bytes) -> bytes:
 
 
 def id_of_ends(ends: bytes) -> RequestId | None:
-    """Return the id of a line of which only both ends are known; programs write it first or last."""
+    """Return the id of a line of which only both ends are known; programs write it first or last.
+
+    An `id` in the middle, for example in the arguments of a call, must not be taken for that of the message.
+    So only an id at the very beginning or end counts.
+    """
     return _id_at(ends[:END_BYTES], ends[END_BYTES:])
 
 

@@ -307,7 +307,7 @@ def read_line(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
 def is_carried(entry: LedgerEntry) -> bool:
     """Return whether a message is in transit on a lane without an outcome.
 
-    The messages of an automatic turn are not: the turn has a record of its own, and ends in a definite way.
+    The messages of an automatic turn are not: the turn has its own record, and ends in a definite way.
     """
     is_on_lane = entry.state == State.SUBMITTED and not entry.unconfirmed
     return is_on_lane and entry.lane != TURN_LANE

@@ -415,7 +415,8 @@ def _stick_actions(room: Room, *, is_present: bool) -> Iterator[Action]:
         return
     if room.member(HUMAN) is not None:
         reason = f"the lease of {room.owner} has ended" if is_present else f"{room.owner} is offline"
-        # Without these options an owner that was present recently keeps the stick, whoever asks.
+        # Without these options an owner that was present recently keeps the stick, even if a person takes it
+        # over.
         yield _action("takeover", "stick", "takeover", "--room", room.id, "--override", "--reason", reason)
     yield _action("kick", "room", "kick", room.owner, "--room", room.id, "--force")
     yield show

@@ -448,7 +448,7 @@ class KeptStates:
             self._thin_out()
 
     def before(self, at: int) -> PastState:
-        """Return a copy of the newest kept state up to a seq; an empty state if there is none."""
+        """Return a copy of the newest kept state up to a seq; an empty state without one."""
         index = bisect_right(self.seqs, at)
         return self._states[index - 1].copy() if index else PastState()
 

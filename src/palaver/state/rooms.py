@@ -246,7 +246,7 @@ def checked_note(text: str, limit_bytes: int) -> str:
     trimmed = text.strip()
     if not trimmed:
         raise InvalidBody("a note needs a text")
-    # Only for its characters: no text is larger than four bytes each. The size has an error of its own below.
+    # Only for its characters: no text is larger than four bytes each. The size has its own error below.
     check_text(trimmed, "the note", 4 * len(trimmed))
     size_bytes = len(trimmed.encode())
     if size_bytes > limit_bytes:

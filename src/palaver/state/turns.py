@@ -71,7 +71,7 @@ class TurnState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int = 0
     """How often this batch was tried."""
     failed_ms: int = 0
-    """When it failed last; 0 if it has not."""
+    """When it failed last; 0 if it never failed."""
     starts: tuple[int, ...] = ()
     """When turns started in the last hour."""
     hops: int = 0
@@ -94,7 +94,7 @@ def has_auto_runs(rows: Rows) -> bool:
 
 
 def read_auto_run(rows: Rows, agent: str, session: str = "") -> object:
-    """Return the stored value of an agent or session; None if it has none."""
+    """Return the stored value of an agent or session; None without a stored value."""
     value = rows.get(_CONFIGS, mailbox_of(agent, session))
     return None if value is None else _decode_value(value)
 
