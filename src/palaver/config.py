@@ -291,6 +291,7 @@ class LiveSettings:
         changed = [key for key in keys if getattr(coming, key) != getattr(self.now, key)]
         self.now = replace(self.now, **{key: getattr(coming, key) for key in changed})
         self.origins |= {key: "file" if key in given else "default" for key in keys}
+        # After all values are set, so that a watcher sees none of the old ones.
         for tell in self._watching if changed else ():
             tell(self.now)
         return changed

@@ -512,6 +512,7 @@ def find_message(home: str, agent: str, message_id: str, ts_ms: int, content: by
 
 def remove_message(home: str, message_id: str) -> int:
     """Remove the files of a message for all recipients; return how many there were."""
+    # The file may have either name: see `write_message`.
     count = 0
     # A sender may choose the id, so signs of a pattern in it must stand for themselves.
     for end in {message_id[-_ID_END:], message_id}:

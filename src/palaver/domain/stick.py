@@ -450,12 +450,14 @@ def conditions(room: Room, facts: RoomFacts, policy: Policy) -> tuple[Condition,
 def _takeover_times(room: Room, facts: RoomFacts, policy: Policy) -> dict[Cause, int]:
     """Return the times from which the owner may lose the stick, the most serious cause first."""
     times: dict[Cause, int] = {}
+    # The order decides which cause is reported if several apply: see `outlook`.
     gone_ms = gone_at_ms(room, room.owner, facts, policy)
     if gone_ms is not None:
         times[Cause.OWNER_GONE] = gone_ms
     times[Cause.OWNER_TIMEOUT] = lease_until_ms(room, facts, policy)
     owner = facts.of(room.owner)
     if owner.idle_since_ms is not None:
+        # An owner that was idle before its turn has its full time from the claim on.
         signs = (owner.idle_since_ms, room.claimed_ms, owner.seen_ms or 0, owner.beat_ms or 0)
         times[Cause.OWNER_IDLE] = max(signs) + policy.owner_idle_ms
     return times
@@ -522,6 +524,7 @@ class RoomSnapshot:
 
     def _has_waited(self, member: Member) -> bool:
         sight = self.facts.of(member.name)
+        # A new member counts as waiting for a moment: it has had no time to ask for the stick.
         joined = max(sight.last_wait_ms or 0, member.joined_ms)
         return sight.is_waiting or self.facts.now_ms - joined <= self.policy.waiter_grace_ms
 

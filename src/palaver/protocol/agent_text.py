@@ -175,6 +175,7 @@ _KEPT_SOMEWHERE: Final = "\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100
 """The only characters to which `KEPT` applies. Checked first, because `KEPT` is slow."""
 _CODE: Final = r"u\{[0-9a-f]{2,6}\}"
 _IS_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
+# The whole run of backslashes: only their number tells whether the last one begins an escape.
 _TO_HIDE: Final = re.compile(rf"(?<!\\)(\\+)({_CODE})")
 
 
@@ -241,6 +242,7 @@ def _show_json(find: str) -> str:
 
 
 def _hide(found: re.Match[str]) -> str:
+    # `show_invisible` doubles the backslashes before a number: an odd one is the beginning of its own escape.
     count, code = len(found[1]), found[2]
     char = _unseen_of(code)
     return "\\" * (count // 2) + (char if count % 2 else code) if char else found[0]
@@ -248,6 +250,8 @@ def _hide(found: re.Match[str]) -> str:
 
 def _unseen_of(code: str) -> str:
     """Return the character of a number written by `code_of`; empty if it is a visible one."""
+    # Only in the spelling of `code_of`: otherwise `\u{0200b}`, which a writer may mean literally, would
+    # change.
     number = int(code[2:-1], 16)
     char = chr(number) if number < 0x110000 else ""
     return char if _IS_UNSEEN.match(char) and code_of(char) == code else ""
@@ -689,7 +693,7 @@ def _unescape_sign(found: re.Match[str]) -> str:
 # --------------------
 # One-time tips: shown when an agent first reads a request, broadcast, thread or task. Pure.
 #
-# The shown tips are stored with its deliveries; nothing here remembers them.
+# The shown tips are stored with its deliveries, so that a restart repeats none; nothing here remembers them.
 
 REQUEST_TIP: Final = "request"
 BROADCAST_TIP: Final = "broadcast"

@@ -32,7 +32,8 @@ VERSION: Final = 1
 _LEFT: Final = "left"
 """The reason of an `agent.bye` that gives none."""
 _SMALL: Final = 16 * 1024
-"""Characters and values of a payload that the event loop may encode by itself."""
+"""Characters and values of a payload that the event loop may encode by itself. To encode, escape or store a
+larger one takes so long that a thread does it, because all other callers would wait."""
 
 
 # `dict` gives the frozen struct a place for the cached properties.
@@ -94,6 +95,7 @@ class Draft(_Fact, frozen=True, kw_only=True):
         Ids rise, also within a millisecond and in several threads. Raises `BadRequest`, as `from_json` does,
         with the name of the empty or wrong field.
         """
+        # The time is taken from the id below, so that both are the same.
         made = system_ulid()
         _check_filled(type=type, id=made, sender=sender)
         if payload is not None and not isinstance(payload, Mapping):

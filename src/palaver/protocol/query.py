@@ -188,7 +188,8 @@ def _conversations(
 def _channel_of_token(token: str) -> str:
     """Return the channel that an address stands for: a room, or the path of a channel; empty for others."""
     name = token.removeprefix(IRC_LOCAL)
-    # A channel is one segment of a path: a slash in its name is escaped there.
+    # A channel is one segment of a path: a slash in its name is escaped there. `%25` comes last, so that an
+    # escaped percent sign never becomes the beginning of another escape.
     return fold_channel(name).replace("%2f", "/").replace("%25", "%") if name.startswith("#") else ""
 
 
@@ -406,7 +407,10 @@ _PLACE: Final = "c"
 
 
 def _words_of_plain_message(event: Event) -> tuple[str, ...] | None:
-    """Return the words of a message without any of the rarer fields; None for any other event."""
+    """Return the words of a message without any of the rarer fields; None for any other event.
+
+    Most messages have only these fields, and so the words of another message, which are remembered.
+    """
     body = event.body
     if (
         not isinstance(body, MessageSent)

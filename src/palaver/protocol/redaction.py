@@ -109,14 +109,18 @@ check would take quadratic time."""
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _ENDINGS: Final = ("apikey", "passphrase", "passwd", "password", "secret", "token")
 _ALWAYS: Final = ("passphrase", "passwd", "password")
+# Also ordinary words: alone, they make a secret only of a value that looks random.
 _ALONE_MAYBE: Final = frozenset({"authorization", "credential", "credentials", "secret", "token"})
+# They count only after another word, as in `db_pass`: `pass` alone is an ordinary word.
 _BEHIND_ANOTHER: Final = frozenset({"credential", "credentials", "pass", "pwd"})
 _KINDS_OF_KEY: Final = frozenset(
     {"access", "account", "api", "auth", "encryption", "private", "secret", "signing"}
 )
+# In names of environment variables, where `KEY` is seldom an ordinary word.
 _SHOUTED: Final = frozenset(
     {"CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "TOKEN"}
 )
+# Values that stay, because they are no secrets: variables, placeholders, and types or constants in code.
 _ORDINARY: Final = re.compile(
     r"\$\{?\w+\}?|<[\w -]+>|\*+|\.{3}|…"
     r"|(?i:str|string|bytes|none|null|nil|true|false|int|bool|boolean|undefined|optional|required|any)",
@@ -290,6 +294,7 @@ def without_text(event: Event, *, is_foreign: bool) -> Event:
         return replace(event, payload={"text": REDACTED})
     payload = dict(event.payload)
     if _is_routed(event):
+        # A text, so that the loop below replaces it, as in a message that never had a command.
         payload |= {"text": ""}
         payload = {key: value for key, value in payload.items() if key not in _ROUTED}
     for key in _FIELDS[event.type]:

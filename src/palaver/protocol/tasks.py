@@ -120,6 +120,7 @@ def task_request_from(envelope: Draft) -> TaskRequest | None:
 
     Raises `BadRequest` with a sentence that names the missing or wrong field.
     """
+    # All fields are of the type `object`, so this never fails, and the sentences below name the wrong field.
     payload = envelope.payload
     given = msgspec.convert(payload, _TaskWords)
     match envelope.type:

@@ -175,7 +175,7 @@ IN_USE: Final = BadLine(INVALID_REQUEST, "another request with this id is in pro
 
 
 class _WithId(msgspec.Struct, frozen=True):
-    """Decodes only the id of a message."""
+    """Decodes only the id of a message, and that as raw bytes: even an invalid id is an id."""
 
     id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -241,6 +241,8 @@ def _with_halves(line: bytes) -> object:
 
 
 def _is_writable(value: object) -> bool:
+    """Return whether a value can be written as UTF-8: half of a surrogate pair could not be put into the
+    reply."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

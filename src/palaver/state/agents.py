@@ -122,6 +122,7 @@ def read_seen(
 
     `states` are the states that count as seen.
     """
+    # An agent with sessions may have read only the copy of one of them. That is the same agent.
     own = read_entry(rows, seq, agent)
     if own is not None and own.state in states:
         return own

@@ -415,8 +415,8 @@ def _stick_actions(room: Room, *, is_present: bool) -> Iterator[Action]:
         return
     if room.member(HUMAN) is not None:
         reason = f"the lease of {room.owner} has ended" if is_present else f"{room.owner} is offline"
-        # Without these options an owner that was present recently keeps the stick, even if a person takes it
-        # over.
+        # Without these options an owner that was present recently would keep the stick, even against a
+        # person.
         yield _action("takeover", "stick", "takeover", "--room", room.id, "--override", "--reason", reason)
     yield _action("kick", "room", "kick", room.owner, "--room", room.id, "--force")
     yield show

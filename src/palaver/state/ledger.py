@@ -106,6 +106,7 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
     row = encode_row(mail)
     changes: list[Change] = []
     for agent in found.delivered_to:
+        # It was taken in the other path broker. The entry says so; open mail would deliver it a second time.
         if agent in found.migrated:
             seen = LedgerEntry(
                 state=State.SEEN, ts=event.ts, grade=Grade.HANDED, reason=TAKEN_BEFORE, seen=event.ts
@@ -145,6 +146,7 @@ def _answered_with_reminder(
     for mailbox, entry in read_session_entries(rows, seq, agent).items():
         if entry.state in _REACHED:
             changes += _answered(rows, event, mailbox, seq, counter, answer)
+    # A reminder that still waits is a message too, and would ask for a reply that has come.
     reminder = read_reminder(rows, agent, seq)
     if reminder is not None and reminder.last:
         changes += _answered(rows, event, agent, reminder.last, counter, answer)

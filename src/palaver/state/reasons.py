@@ -252,6 +252,7 @@ def explain_wait(
         return copy.held(entry)
     if state != State.QUEUED:
         return None
+    # Each step assumes that the ones before it found nothing, for example that there is an agent.
     return (
         copy.kept_apart(kind, is_for_turn=is_for_turn, is_in_session=is_in_session)
         or copy.unreachable(is_present=is_present)
@@ -363,6 +364,7 @@ class _Copy:
         assert agent is not None
         if agent.state == AgentState.BLOCKED and agent.detail.startswith(USED_UP):
             return self._limited(agent.detail)
+        # An interrupt is stopped by a usage limit, but by no other state of its agent.
         if self.priority is Priority.INTERRUPT:
             return None
         if agent.paused:

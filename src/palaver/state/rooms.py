@@ -319,6 +319,7 @@ def _joined(room: Room, event: Event, payload: MemberJoined, former: Member | No
         back = replace(former, joined_ms=event.ts, harness=payload.harness)
         members = sorted((*room.members, back), key=lambda member: member.ordinal)
         return replace(room, members=tuple(members))
+    # An ordinal is never used again, so that the order of members is unique.
     ordinal = room.next_ordinal
     new = Member(name=event.sender, ordinal=ordinal, harness=payload.harness, joined_ms=event.ts)
     return replace(room, members=(*room.members, new), next_ordinal=ordinal + 1)
@@ -331,6 +332,8 @@ def _left(room: Room, event: Event, payload: MemberLeft) -> Room:
 
 
 def _kicked(room: Room, event: Event, payload: Kicked) -> Room:
+    # Here and below the unpacking raises ValueError unless there is exactly one recipient, as in a valid
+    # event.
     (target,) = event.to
     return _without(room, target, event.ts)
 
@@ -363,6 +366,7 @@ def _taken_over(room: Room, event: Event, payload: TakenOver) -> Room:
     (revoked,) = event.to
     if revoked not in (room.owner, room.reserved_for) or revoked == event.sender:
         raise ValueError(f"{revoked} has nothing to lose in {room.id}")
+    # An owner that loses the stick counts as the last owner. The recipient of a reservation never owned it.
     return _holds(replace(room, prior_owner=room.owner or room.prior_owner), event.sender, event, payload)
 
 
@@ -371,6 +375,7 @@ def _holds(room: Room, grantee: str, event: Event, payload: Granted | TakenOver)
     if member is None or payload.turn_id != room.turn + 1:
         raise ValueError(f"turn {payload.turn_id} of {room.id} is not {grantee}'s")
     holder = replace(member, last_turn=payload.turn_id, last_owned_ms=event.ts)
+    # From the free state, so that nothing of an earlier owner or reservation is left.
     return replace(
         _lies_free(room, giver=room.prior_owner, ts=0),
         members=tuple(holder if one.name == grantee else one for one in room.members),
@@ -578,6 +583,7 @@ def find_past_room(rows: Rows, word: str) -> Room:
         return find_room(rows, word)
     except RoomNotFound:
         wanted = word.removeprefix("#").lower()
+    # Every room is read, which is slow, but only for a name that no open room has.
     known = {room.id: room for room in read_all_rooms(rows)}
     found = [room for room in known.values() if room.slug == wanted]
     if len(found) > 1:

@@ -107,7 +107,8 @@ SUBSCRIPTIONS: Final = "subscription"
 
 _WATCHED_FOR: Final = frozenset({INSTANCE, HUMAN})
 _NEWEST: Final = 100
-"""Open requests to one agent that are searched for those of a sender."""
+"""Open requests to one agent that are searched for those of a sender: an agent that never replies has any
+number of them, and each message that could be a reply is a search."""
 
 
 def watch_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
@@ -251,6 +252,7 @@ def _by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
 def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, is_seen_only: bool) -> list[Change]:
     """Mark an agent's open watches as due; one that is due already keeps its first cause."""
     due = encode_row(WatchDue(state=state, cause=event.id))
+    # Only an agent that has seen a request can be done with it: one that goes idle may get it next.
     changes: list[Change] = []
     for key, _ in walk(rows, WATCHES, f"{agent}/"):
         is_owed = not is_seen_only or read_seen(rows, seq_of_key(key), agent) is not None
@@ -430,6 +432,8 @@ def _due(rows: Rows, agent: str, due: ReminderDue, *, seen: Container[int] = ())
     changes: list[Change] = []
     for key, value in walk(rows, REMINDERS, f"{agent}/"):
         reminder = decode_reminder(value)
+        # Also the last reminder: otherwise reminders would collect in the mailbox of an agent that reads
+        # nothing.
         parts = [seq for seq in (reminder.request, reminder.last) if seq]
         known = rows.get(REMINDER_DUE, key)
         # An idle status replaces a due row with `since`: then the agent has had time for the reply.
