@@ -807,7 +807,7 @@ class Disconnected(Trouble):
 # Errors on a wire: written as code and details, and rebuilt from them.
 
 _SHAPES: Final = frozenset({Sentence, Trouble})
-"""Base classes of leaves, without a code."""
+"""Base classes of leaves. They have no code, and must not be chosen for the code that they inherit."""
 
 
 def error_from_wire(code: str, sentence: str, details: Mapping[str, Any]) -> PalaverError:

@@ -25,7 +25,8 @@ _LIMIT_PAIRS: Final = 10_000
 _LIMIT_UNTOLD: Final = 1_000
 """Held messages that the next notice to a person names."""
 _NOT_COUNTED: Final = frozenset({HUMAN, SCRIPT_NAME})
-"""Senders that are not counted, also when they speak as an agent under a harness."""
+"""Senders that are not counted, also when they speak as an agent under a harness: brakes are for agents that
+answer each other without a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,8 @@ class Brakes:
         held since the last notice: their seqs, up to the newest `_LIMIT_UNTOLD`.
         """
         notice = self._notices.get(sender)
+        # Once a minute: the brake exists for loops, and a notice for each message of a loop would be one more
+        # flood.
         if notice is not None and now_ms - notice.sent_ms < _MINUTE_MS:
             if seq not in (notice.seq, *notice.untold):  # otherwise it is a repeated request
                 notice.untold.append(seq)

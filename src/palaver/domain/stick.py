@@ -100,6 +100,8 @@ class Policy:
     lease_ms: int = 45 * _MINUTE_MS
     """How long an owner may be silent before the stick may be taken over."""
     heartbeat_ms: int = 5 * _MINUTE_MS
+    """How often an owner should renew its lease. It is advice for owners, and the unit of the grace period
+    below."""
     claim_ms: int = 20 * _MINUTE_MS
     """How long a reservation waits for its recipient."""
     waiter_grace_ms: int = 10_000
@@ -107,6 +109,7 @@ class Policy:
     presence_ms: int = 240 * _MINUTE_MS
     """How long an exited member stays a member."""
     long_poll_ms: int = 110_000
+    """How long one call of a tool may wait at most; harnesses cancel calls that take long."""
     owner_idle_ms: int = 15 * _MINUTE_MS
     """How long an owner may be idle before the stick may be taken over."""
     room_wakes: str = PERSONS_WAKE

@@ -28,6 +28,7 @@ _RULES: Final = "triageRules"
 _LIMIT_NUMBER: Final = 24 * 3600 * 1000
 """A day in milliseconds. Nothing that is configured takes longer."""
 _LIMIT_BYTES: Final = 16 * 1024
+"""Bytes of a configuration as JSON. The fold decodes it for each message to the session."""
 
 
 def check_auto_run(value: object) -> None:
@@ -69,6 +70,7 @@ def resolve_auto_run(session_value: object, agent_value: object, defaults: TurnC
     number that is not positive, mean the default.
     """
     enabled = is_on(session_value, agent_value)
+    # The same rule as in `is_on`: a value of another type decides nothing.
     deciding = next(
         (value for value in (session_value, agent_value) if isinstance(value, bool | dict | list)), None
     )

@@ -242,7 +242,7 @@ def _show_json(find: str) -> str:
 
 
 def _hide(found: re.Match[str]) -> str:
-    # `show_invisible` doubles the backslashes before a number: an odd one is the beginning of its own escape.
+    # `show_invisible` doubles the backslashes before a number: an odd one begins the escape.
     count, code = len(found[1]), found[2]
     char = _unseen_of(code)
     return "\\" * (count // 2) + (char if count % 2 else code) if char else found[0]

@@ -69,7 +69,8 @@ def format_bundle_id(key: str) -> str:
 
 def bundle_key(event_id: str) -> str:
     """Return the eight characters of the bundle that an event with this ULID creates."""
-    # The end is random. The beginning is the time, which bundles of the same second share.
+    # The end is random. The beginning is the time, which bundles of the same second share. The broker draws
+    # another id if the key is in use.
     return event_id[-_KEY_LENGTH:].lower()
 
 

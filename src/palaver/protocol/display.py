@@ -149,6 +149,8 @@ def zone_from(name: str) -> tzinfo | None:
     name = name.lstrip(":")
     if not name:
         return None
+    # The variable can have any value, and the library raises a different error for a folder, a path and a
+    # wrong name.
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -32,11 +32,12 @@ VERSION: Final = 1
 _LEFT: Final = "left"
 """The reason of an `agent.bye` that gives none."""
 _SMALL: Final = 16 * 1024
-"""Characters and values of a payload that the event loop may encode by itself. To encode, escape or store a
-larger one takes so long that a thread does it, because all other callers would wait."""
+"""Characters and values of a payload that the event loop may encode by itself. A larger one is
+encoded, escaped and stored in a thread, because all other callers would wait."""
 
 
-# `dict` gives the frozen struct a place for the cached properties.
+# `dict` gives the frozen struct a place for the cached properties. The version is a tag, because a tag is
+# written first, and always, also where fields with defaults are left out.
 class _Fact(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="v", tag=VERSION
 ):
@@ -71,6 +72,7 @@ class _Fact(
 class Draft(_Fact, frozen=True, kw_only=True):
     """A fact that is not stored yet and has no seq. Programs know it as `palaver.Envelope`."""
 
+    # So that a caller that has either value can ask for its `seq`.
     seq: ClassVar[None] = None
     by: str | None = None
     delivered_to: tuple[str, ...] = ()
@@ -285,6 +287,7 @@ def _token_matches(token: str, name: str, role: str) -> bool:
         return _ROLE_TOKENS[token] == role
     if token.startswith("@") and token.endswith("-*"):
         return name.startswith(token[1:-1])
+    # An empty token is invalid. It must not select a program that has no name.
     return bool(token) and token == name
 
 

@@ -65,7 +65,8 @@ Unwritten = Annotated[_T, _UNWRITTEN]
 #
 # A struct without required fields is read field by field where necessary: an unreadable field has its
 # default, and the reader can ask which fields those are. A struct with a required field is read as a whole or
-# not at all. Unknown fields are ignored.
+# not at all, so that no decision depends on half of an event. Unknown fields are ignored, because a newer
+# version or another program may have written them.
 
 
 class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -999,6 +1000,7 @@ def _has_required(kind: type[EventBody]) -> bool:
     return any(field.required for field in msgspec.structs.fields(kind))
 
 
+# Remembered, because asking a struct for its fields is slow.
 @functools.cache
 def _fields_of(kind: type[EventBody]) -> tuple[tuple[str, str, object], ...]:
     """Return the name, the key and the type of each field of a struct."""

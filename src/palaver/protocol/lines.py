@@ -717,6 +717,8 @@ def op_from_json(line: bytes) -> Op:
 
 def req_of(line: bytes) -> int:
     """Return the number of a request that cannot be decoded, for its error reply; 0 if it has no number."""
+    # Read without any check of the other fields: the sender needs the number to find out which request has
+    # failed.
     try:
         found = _number.decode(line).get("req", 0)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -21,6 +21,7 @@ MAIN: Final = "main"
 """The default session, which every agent has."""
 PLUS: Final = "+"
 """Between the agent and the session in the name of a mailbox. No agent name contains it."""
+# No plus and no slash, so that `split_mailbox` can tell the session, and a mailbox from a path.
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@#-]{0,63}")
 _SENDER: Final = re.compile(r"(?!(?:human|pal|system)(?![A-Za-z0-9]))[A-Za-z0-9_.:@#/+=-]{1,128}", re.I)
 

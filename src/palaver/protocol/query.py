@@ -252,6 +252,7 @@ def matches(query: Query, event: Event) -> bool:
 
     Names compare without regard to case or a leading `@`.
     """
+    # The cheapest test comes first: followers ask for every event.
     return (
         _in_range(query, event)
         and not any(wanted.isdisjoint(found(event)) for wanted, found in _filters(query))

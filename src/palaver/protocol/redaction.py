@@ -120,7 +120,7 @@ _KINDS_OF_KEY: Final = frozenset(
 _SHOUTED: Final = frozenset(
     {"CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "TOKEN"}
 )
-# Values that stay, because they are no secrets: variables, placeholders, and types or constants in code.
+# Values that stay, because they are not secrets: variables, placeholders, and types or constants in code.
 _ORDINARY: Final = re.compile(
     r"\$\{?\w+\}?|<[\w -]+>|\*+|\.{3}|…"
     r"|(?i:str|string|bytes|none|null|nil|true|false|int|bool|boolean|undefined|optional|required|any)",

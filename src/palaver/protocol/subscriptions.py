@@ -144,7 +144,10 @@ class Retire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subscription_id(ulid: str) -> str:
-    """Return the short id of a subscription with a ULID: its end, in lower case."""
+    """Return the short id of a subscription with a ULID: its end, in lower case.
+
+    Two ULIDs can have the same end: the broker draws another one if the short id is in use.
+    """
     return ulid[-_ID_LENGTH:].lower()
 
 

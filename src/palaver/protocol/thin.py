@@ -17,6 +17,7 @@ from palaver.errors import BadRequest
 
 MAGIC: Final = b"PAL1"
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
+"""As `protocol/text.py` has it for all wires; `native/wire.h` has the same number."""
 WINDOW_BYTES: Final = 64 * 1024
 """Standard output that may be sent and not yet flushed, see `doors/thin.py`."""
 

@@ -202,6 +202,7 @@ def take_excerpt(reader: TranscriptReader, lines: Iterable[bytes], stretch: Stre
     """
     # The check is in the loop, so that a huge part is refused before all of it is in memory.
     number, size_bytes, taken = 0, 0, []
+    # `islice` ends at the last requested entry: the rest of the transcript need not be readable.
     for number, entry in enumerate(islice(reader.entries(lines), stretch.last), 1):
         if number >= stretch.first:
             taken.append(entry_at_level(entry, number, stretch.level))

@@ -215,6 +215,7 @@ def _newest(rows: Rows, event: Event, key: str, step: int) -> list[Change]:
         return [(TALKS, key, encode_row(new)), (TALK_ORDER, f"{_group(seq)}/{key}", b"")]
     old = _decode_talk(value)
     row = encode_row(_Talk(seq, event.ts, event.sender, old.count + 1, old.unread + step))
+    # The order within a group is that of the seqs in `talk`, so only a new group needs new rows.
     if seq // _GROUP == old.seq // _GROUP:
         return [(TALKS, key, row)]
     return [

@@ -182,6 +182,7 @@ def _hello(rows: Rows, event: Event) -> list[Change]:
 
 
 def _bye(rows: Rows, event: Event) -> list[Change]:
+    # The row stays: the name keeps its history and its mail, and the agent may return.
     reason = body_as(event, AgentBye).reason
     return _change_agent(
         rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason, tool=""
@@ -208,6 +209,7 @@ def _setting(rows: Rows, event: Event) -> list[Change]:
         return fold_irc_level(setting)
     if setting.key == TOPIC_KEY:
         return fold_irc_topic(event, setting)
+    # The file of the bus is the only source of its settings. The event is only their history.
     if setting.agent is None:
         return []
     if setting.key == AUTO_RUN:

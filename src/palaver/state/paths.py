@@ -111,6 +111,7 @@ def read_agent_session(rows: Rows, agent: str, session: str) -> Session | None:
 
 def session_of_harness(rows: Rows, agent: str, harness_session: str) -> str:
     """Return the session with a harness's own id: that is where its agent runs. `main` if none has it."""
+    # An agent without such an id runs in `main`, whatever its sessions are.
     if harness_session:
         for session in read_agent_sessions(rows, agent):
             if session.harness_session == harness_session:

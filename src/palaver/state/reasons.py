@@ -439,6 +439,7 @@ class _Copy:
             return self._because("compacting", f"{name} is compacting its context", "the end of that")
         if reason == USAGE_LIMIT:
             return self._limited(USED_UP)
+        # A holder reports the reason as a word. It outlives the daemon, so it may be of another version.
         known = _GATES.get(reason)
         if known is None:
             text = f"the lane of {name} accepts no messages now ({reason or 'no reason is known'})"

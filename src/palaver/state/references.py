@@ -144,7 +144,7 @@ def read_newest_bundles(rows: Rows, limit: int) -> list[tuple[str, BundleRow]]:
 def read_parents(rows: Rows, extends: str) -> list[tuple[str, BundleRow]]:
     """Return the bundle `extends` and its parents with their ids, the nearest first, at most a hundred.
 
-    A bundle can only extend an older one: there are no cycles.
+    A bundle can only extend an older one, so there are no cycles: the limit is only for very long chains.
     """
     found: list[tuple[str, BundleRow]] = []
     while extends and len(found) < LIMIT_CHAIN:

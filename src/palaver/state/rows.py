@@ -91,6 +91,7 @@ class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     state: str
     expires: int = 0
     since: int = 0
+    """When a report last changed its state, in Unix milliseconds; 0 for a new message."""
     raw: bool = False
     """Bytes for a terminal: no other lane takes it."""
     is_gated: bool = False
@@ -122,6 +123,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     implied: bool = False
     """The reply did not name the message: the sender's only open request was taken as the one it answers."""
     by: str = ""
+    """The caller that caused the last change in the name of another, as the human with --as."""
 
 
 class Deliverable(msgspec.Struct, frozen=True):

@@ -259,7 +259,11 @@ def left_queue(rows: Rows, mailbox: str, seq: int) -> list[Change]:
 
 
 def _copy_in(rows: Rows, table: str, key: str, mailbox: str) -> bytes | None:
-    """Return the row of a message if it is the copy of this mailbox: `main` has two mailboxes."""
+    """Return the row of a message if it is the copy of this mailbox.
+
+    The agent's own mailbox and that of its session `main` share a queue, and a message can be in both
+    mailboxes: a report about one copy must not move the other.
+    """
     value = rows.get(table, key)
     return value if value is not None and _decode_queued(value).mailbox == mailbox else None
 
