@@ -59,8 +59,8 @@ def check_path(path: str) -> str:
         raise BadRequest(f"a path has at most {LIMIT_PATH_SEGMENTS} segments; this one has {len(segments)}")
     if segments.count(MANY) > LIMIT_PATH_MANY:
         raise BadRequest(f"a path has at most {LIMIT_PATH_MANY} '**'; this one has {segments.count(MANY)}")
-    # The names of agents have no case. Only ASCII is folded: other characters become ASCII in lower case,
-    # such as the sign for kelvin, and a name could then be written in a second way that looks different.
+    # The names of agents have no case. Only ASCII is folded: some other characters become ASCII in
+    # lower case, such as the sign for kelvin, and would be a second way to write a name.
     if len(segments) > 1 and segments[0] == AGENT and segments[1].isascii():
         name, colon, device = segments[1].partition(":")
         segments[1] = name.lower() + colon + device.upper()

@@ -10,8 +10,8 @@ LIMIT_WEBHOOK_BYTES: Final = 8 * 1024 * 1024
 """The payload of a webhook as JSON. A body of 1 MiB can become six times as long: each NUL is `\\u0000`."""
 LIMIT_THREAD: Final = 64
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
-"""A line or frame on any wire: room for the largest event, a bundle of 4 MiB that takes up to twice its size
-as JSON."""
+"""A line or frame on any wire: room for the largest events, which are the payload of a webhook, and a bundle
+of 4 MiB that takes up to twice its size as JSON."""
 LIMIT_PATH_BYTES: Final = 1_024
 LIMIT_PATH_SEGMENTS: Final = 64
 LIMIT_PATH_MANY: Final = 8

@@ -108,8 +108,7 @@ class AgentRow(ViewValue, frozen=True, kw_only=True):
     since: int
     seq: int
     """The seq up to which this row is complete. A view must not replace a row by an older one: a page that it
-    asked for
-earlier may arrive after a change."""
+    asked for earlier may arrive after a change."""
     harness: str = ""
     role: str = ""
     tag: str = ""

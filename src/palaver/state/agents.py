@@ -132,7 +132,8 @@ def read_seen(
 
 def mailbox_on_lane(rows: Rows, agent: str, seq: int) -> str:
     """Return the mailbox whose copy of a message a lane of the agent carried last, or the agent itself."""
-    # A lane reports only the agent and the seq, although it also carries the copies of the agent's sessions.
+    # A holder that reconnects reports only seqs, although its lane also carries the copies of the agent's
+    # sessions.
     own = read_entry(rows, seq, agent)
     if own is not None and own.submitted:
         return agent

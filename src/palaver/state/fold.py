@@ -101,8 +101,8 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
     """Return the changes of an event. The same rows and event always have the same changes.
 
     Nothing is stored here, so every part reads the rows from before the event, also those that another part
-    changes. A part that needs them gets the changes of the first handler. If a part fails, none of the
-    changes are returned: an event is folded completely or not at all.
+    changes. A part that needs them gets the changes of the first handler. If a part fails, only the
+    count of skipped events changes: an event is folded completely or not at all.
     """
     if event.imported:
         return _imported(rows, event)
