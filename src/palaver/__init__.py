@@ -1,7 +1,7 @@
 """One message bus for coding agents and the people who work with them.
 
-Only the names listed here are public; everything else may change without notice. They are loaded at first
-use, so that the thin client, which needs none of them, starts fast.
+Only the names listed here are public; everything else may change without notice. Each is loaded at its first
+use: every command imports this package, and would otherwise wait for modules that it does not need.
 """
 
 from typing import TYPE_CHECKING
@@ -47,6 +47,7 @@ __all__ = [
     "path_matches",
 ]
 
+# The full names of the public names; a type checker reads the imports above instead.
 _HOMES = {
     "Agent": "palaver.client.values.AgentInfo",
     "Connection": "palaver.client.connection.Connection",
@@ -74,6 +75,7 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and that there ar
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
+        # The only public name that is a module: the look-up below would search it as an attribute.
         if name == "errors":
             return import_module("palaver.errors")
         if name not in _HOMES:

@@ -1,4 +1,8 @@
-"""Time as a parameter. No other module reads a clock directly."""
+"""Time as a parameter, so that tests choose it.
+
+Code of the daemon that decides takes a `Clock`. Client programs, and code that only waits or measures, read
+the system's clock directly.
+"""
 
 import time
 from collections.abc import Callable
@@ -6,14 +10,15 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one that people read, one that only moves forward."""
+    """Two clocks: one that people read and the log stores, and one for durations, which only moves
+    forward."""
 
     def now_ms(self) -> int:
-        """Unix time in milliseconds. May step back."""
+        """Unix time in milliseconds. It may step back, when a person or a time server sets the clock."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds that never step."""
+        """Seconds since an unknown start. Only differences mean something, and only within one process."""
         ...
 
 

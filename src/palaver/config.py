@@ -1,8 +1,9 @@
 """Settings: one table, read at start and passed down; a person changes most of them while the bus runs.
 
-They are in `$PALAVER_HOME/config.toml`; `PALAVER_<KEY>` in the environment takes precedence; an unknown key
-is an error. Settings that open doors, loosen brakes, reach agents or decide about rooms are read only from
-the file: any process can start the daemon, and any process can set its environment.
+They are in `$PALAVER_HOME/config.toml`; `PALAVER_<KEY>` in the environment takes precedence. An unknown key
+is an error, because a misspelt setting would otherwise silently have no effect. Settings that open doors,
+loosen brakes, reach agents or decide about rooms are read only from the file: any process can start the
+daemon, and any process can set its environment.
 
 This module defines the type of each setting; `protocol/settings_file.py` checks its text.
 """
@@ -40,7 +41,9 @@ _ONLY_IN_FILE: Final = (
     "notify",
 )
 """Name prefixes of settings that open doors, loosen brakes, reach agents, decide about rooms, or start a
-program or a connection."""
+program or a connection.
+
+They are prefixes, so that a new setting of such a family is protected from the start."""
 
 Origin = Literal["default", "file", "environment"]
 """Where a value comes from."""
@@ -54,7 +57,8 @@ _NOTICES: Final = ("bell", "osc9", "osc777", "off")
 _OTEL_SCHEMES: Final = ("http://", "https://")
 NAME_SLOT: Final = "{name}"
 COMMAND_SLOT: Final = "{command}"
-"""The parts of the setting 'window' that are replaced; the command is a word of its own."""
+"""The parts of the setting 'window' that are replaced. The command must be a separate word, because it is
+replaced by several words."""
 _Value = TypeVar("_Value", str, int)
 
 
@@ -254,11 +258,15 @@ NEXT_START: Final = frozenset(
         "irc_tls_key",
     }
 )
-"""Settings whose new value counts from the next start. All others act at once."""
+"""Settings whose new value counts from the next start, because a part of the daemon is built with the
+value, such as an open listener. All others act at once."""
 
 
 class LiveSettings:
-    """The settings of a running daemon. For use in the event loop's thread only."""
+    """The settings of a running daemon. For use in the event loop's thread only.
+
+    Readers must use `now` each time and not keep it: a change replaces the whole value.
+    """
 
     def __init__(self, loaded: LoadedSettings) -> None:
         self.now = loaded.settings
@@ -271,7 +279,7 @@ class LiveSettings:
         self.now, self.origins = loaded.settings, dict(loaded.origins)
 
     def watch(self, changed: Callable[[Settings], None]) -> None:
-        """Call `changed` with the settings after each change."""
+        """Call `changed` with the settings after each change, in the order of the calls of `watch`."""
         self._watching.append(changed)
 
     def take(self, coming: Settings, given: Collection[str]) -> list[str]:
@@ -283,6 +291,7 @@ class LiveSettings:
         changed = [key for key in keys if getattr(coming, key) != getattr(self.now, key)]
         self.now = replace(self.now, **{key: getattr(coming, key) for key in changed})
         self.origins |= {key: "file" if key in given else "default" for key in keys}
+        # After all values are set, so that a watcher sees none of the old ones.
         for tell in self._watching if changed else ():
             tell(self.now)
         return changed
@@ -305,6 +314,7 @@ def load(home: Path, environment: Mapping[str, str]) -> LoadedSettings:
         if name.startswith(PREFIX) and name not in NOT_SETTINGS:
             key = name.removeprefix(PREFIX).lower()
             if is_only_in_file(key):
+                # Refused and not ignored: a person who sets it must not believe that it is in force.
                 raise BadRequest(
                     f"{name} cannot be set in the environment: unset it and use 'pal config set {key}'"
                 )
@@ -373,6 +383,8 @@ def typed(key: str, value: object) -> str | int:
 
 def split_command(text: str) -> list[str]:
     """Split a setting that is a command into its words, as a shell does; empty if a quote is not closed."""
+    # The words are run directly, without a shell, so that no name or message put into them can become a
+    # command.
     try:
         return shlex.split(text)
     except ValueError:
@@ -384,6 +396,7 @@ def _number(key: str, value: object) -> int:
     most = _MOST.get(key)
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _LIMIT_DIGITS:
         value = int(value)
+    # A bool is an int in Python, and `true` must not count as 1.
     if type(value) is not int or not 0 <= value < 10**_LIMIT_DIGITS:
         raise BadRequest(f"the setting {key!r} is a number of at most {_LIMIT_DIGITS} digits, not {value!r}")
     if most is not None and value > most:

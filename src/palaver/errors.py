@@ -69,13 +69,20 @@ from typing import Any, Final
 
 
 class PalaverError(Exception):
-    """The root: each door catches it in exactly one place."""
+    """The root: each door catches it in exactly one place.
+
+    Each field has the name of the parameter that sets it, because `error_from_wire` calls the class with the
+    fields.
+    """
 
     code: str = "error"
 
     @property
     def details(self) -> Mapping[str, object]:
-        """The fields of this error, as they are sent on a wire."""
+        """The fields of this error, as they are sent on a wire.
+
+        Attributes with an underscore are private: a sentence is sent next to the details.
+        """
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
 
@@ -800,7 +807,7 @@ class Disconnected(Trouble):
 # Errors on a wire: written as code and details, and rebuilt from them.
 
 _SHAPES: Final = frozenset({Sentence, Trouble})
-"""Base classes of leaves, without a code."""
+"""Base classes of leaves. They have no code, and must not be chosen for the code that they inherit."""
 
 
 def error_from_wire(code: str, sentence: str, details: Mapping[str, Any]) -> PalaverError:
@@ -808,6 +815,7 @@ def error_from_wire(code: str, sentence: str, details: Mapping[str, Any]) -> Pal
 
     The details choose between classes that share a code.
     """
+    # Leaves first: a base class has the code of one of its leaves, and must not be chosen instead of it.
     for kind in _branch(PalaverError):
         if (
             kind.code == code
@@ -819,8 +827,14 @@ def error_from_wire(code: str, sentence: str, details: Mapping[str, Any]) -> Pal
 
 
 def _made(kind: type[PalaverError], sentence: str, details: Mapping[str, Any]) -> PalaverError | None:
+    """Return the error of a class that has exactly these details, or None if it is another class.
+
+    Another version may have more fields, or values of other types: then any of the three errors can come.
+    """
     try:
         found = kind(**details) if details else kind(sentence)
+        # A constructor may change a value, for example cut a name, and a class may have further fields.
+        # `str` fails here instead of later, when the error is shown.
         is_same = found.details == details and bool(str(found))
     except (TypeError, ValueError, AttributeError):
         return None
@@ -846,6 +860,7 @@ _LIMIT_EDITS: Final = 2
 _SHORT: Final = 4
 """A name of up to this length may differ in one character: with two, most short names would be similar."""
 _LIMIT_COMPARED: Final = 60
+"""Characters that are compared: the time grows with the square, and a caller may have sent a whole text."""
 
 
 def nearest(word: str, known: Iterable[str], n: int = 1) -> list[str]:
@@ -855,6 +870,7 @@ def nearest(word: str, known: Iterable[str], n: int = 1) -> list[str]:
     """
     wanted = word[:_LIMIT_COMPARED].lower()
     limit = 1 if len(wanted) <= _SHORT else _LIMIT_EDITS
+    # Lengths are compared first, because most names are excluded by them without counting edits.
     found = [
         (edits, name)
         for name in dict.fromkeys(known)
@@ -864,7 +880,10 @@ def nearest(word: str, known: Iterable[str], n: int = 1) -> list[str]:
 
 
 def _edits(one: str, other: str) -> int:
-    """Return the number of edits between two words."""
+    """Return the number of edits between two words.
+
+    Three rows of the usual table are kept: a swap of two characters looks two rows back.
+    """
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):

@@ -31,7 +31,8 @@ _logger: Final = logging.getLogger("palaver")
 # The sockets of a home, at any length of their path.
 
 _LIMIT_SOCKET_PATH: Final = 100
-"""Bytes of a path that every system accepts as the address of a socket."""
+"""Bytes of a path that every system accepts as the address of a socket: Linux has room for 107, macOS for
+103."""
 SHORT_PREFIX: Final = "/proc/self/fd/" if sys.platform == "linux" else "/tmp/pal-"  # noqa: S108 - a name is made below it
 """The start of the short path that replaces a path too long for a socket address."""
 
@@ -47,6 +48,7 @@ def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
     try:
         at_short_path(path, connection.connect)
     except BaseException:
+        # Also after an interrupt: the caller has no socket that it could close.
         connection.close()
         raise
     return connection
@@ -65,6 +67,7 @@ def at_short_path(path: Path, use: Callable[[str], None]) -> None:
     if is_address(path):
         use(str(path))
     elif sys.platform == "linux":
+        # The path goes through our own descriptor of the folder, so it is short and needs no file elsewhere.
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
         try:
             use(f"{SHORT_PREFIX}{folder}/{path.name}")
@@ -73,6 +76,8 @@ def at_short_path(path: Path, use: Callable[[str], None]) -> None:
     else:  # pragma: no cover - macOS
         import tempfile  # slow to import
 
+        # There is no such path on macOS. A link in a private folder replaces it, always in /tmp, because the
+        # default folder for temporary files there has a long path too.
         with tempfile.TemporaryDirectory(prefix="pal-", dir="/tmp") as private:
             link = Path(private) / "a"
             link.symlink_to(path.parent)
@@ -88,17 +93,20 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
     After a failure or crash, the old or the new content is there, complete.
     """
+    # In the same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
+        # Private from the start: the content may be a secret, and `mode` is set only when it is complete.
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(content)
             file.flush()
+            # Before the rename: otherwise the new name could survive a power cut without its content.
             os.fsync(file.fileno())
         temporary.chmod(mode)
         temporary.replace(path)
         sync(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)  # after a rename there is nothing to remove
 
 
 def sync(path: Path) -> None:
@@ -123,7 +131,11 @@ _SECRET_BYTES: Final = 32
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the secret in a file; create one of random bytes if there is no file."""
+    """Return the secret in a file; create one of random bytes if there is no file.
+
+    A file of another length is damaged and replaced. For one process: only the daemon that has the lock of
+    the home may call it, because two callers could replace each other's secret.
+    """
     with suppress(FileNotFoundError):
         if len(known := path.read_bytes()) == _SECRET_BYTES:
             return known
@@ -189,6 +201,7 @@ def prepare_home(home: Path) -> Path:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError as error:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(home)) from error
+    # Locks of files may be local to one machine there, so that two daemons could write the same log.
     kind = file_system_of(home)
     if kind in _NETWORK_FILE_SYSTEMS:
         raise OSError(f"{home} is on a network file system ({kind}): choose another home with PALAVER_HOME")
@@ -205,6 +218,7 @@ def _keep_to_its_owner(home: Path) -> None:
     if not found.st_mode & _FOR_OTHERS:
         return
     files = {file.name for file in home.iterdir()}
+    # PALAVER_HOME may name any existing folder, whose rights are the user's choice: only a home is changed.
     is_a_home = not files.isdisjoint(_OF_A_HOME) or files <= _MADE_BEFORE
     if is_a_home and found.st_uid == os.geteuid():
         home.chmod(0o700)
@@ -223,6 +237,7 @@ def file_system_of(path: Path) -> str:
     kinds: dict[str, str] = {}
     for line in table.splitlines():
         before, _, after = line.partition(" - ")
+        # A later line for the same folder is a mount on top of the earlier one, and hides it.
         kinds[before.split(" ")[4]] = after.split(" ")[0]
     resolved = path.resolve()
     return next((kinds[str(one)] for one in (resolved, *resolved.parents) if str(one) in kinds), "")
@@ -256,7 +271,9 @@ class StartReport:
         self._is_foreground = is_foreground
 
     def say(self, report: str) -> None:
+        """Report to the client or person. Only the first report reaches a client."""
         if self._descriptor is not None:
+            # The client may have given up and closed its end. The daemon runs on for the others.
             with suppress(OSError):
                 os.write(self._descriptor, f"{report}\n".encode())
             with suppress(OSError):
@@ -278,10 +295,12 @@ class UpgradeMark:
 
     def write(self, done: int, total: int) -> None:
         """Write the numbers, if they are another percentage than before. A full disk is ignored."""
+        # Called for every step of the upgrade: only a change that a person can see is worth a write.
         percent = 100 * done // total if total else 0
         if percent == self._shown:
             return
         self._shown = percent
+        # Clients read it at any time, and must never see half a line.
         new = self._path.with_suffix(".new")
         with suppress(OSError):
             new.write_text(f"{os.getpid()} {done} {total}\n", encoding="ascii")
@@ -294,7 +313,11 @@ class UpgradeMark:
 
 
 def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
-    """Take the lock of a home, waiting for a daemon that is stopping; None if one keeps running."""
+    """Take the lock of a home, waiting for a daemon that is stopping; None if one keeps running.
+
+    The lock is held until the file is closed or the process ends, however it ends.
+    """
+    # Closed in child processes: a child that has it open would keep the lock after the daemon has ended.
     handle = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     lock = os.fdopen(handle, "r+", encoding="ascii")
     end = time.monotonic() + _LOCK_WAIT_S
@@ -302,12 +325,14 @@ def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # A daemon that is stopping closes its sockets first, so one that listens is not stopping.
             if time.monotonic() > end or is_listening():
                 lock.close()
                 return None
             time.sleep(_LOCK_POLL_S)
         else:
-            # Overwrite, then truncate: a full disk has no room for a new block.
+            # Overwrite, then truncate: a full disk has no room for a new block. The process id is only for
+            # readers, so the lock is good without it.
             pid = f"{os.getpid()}\n".encode()
             with suppress(OSError):
                 os.pwrite(lock.fileno(), pid, 0)
@@ -318,13 +343,16 @@ def lock_home(home: Path, is_listening: Callable[[], bool]) -> TextIO | None:
 async def wait_for_successor(home: Path) -> None:
     """Wait until the newer client starts its own daemon, so that disconnected clients start no older one.
 
-    It holds `start.lock` meanwhile, and waits for this daemon's lock. It is harmless if it never comes.
+    The newer client holds `start.lock` while it starts its daemon, which then waits for this daemon's lock.
+    If no client comes within a second, the daemon ends anyway.
     """
     import asyncio  # the client needs the rest of this module but not asyncio, which is slow to load
 
+    # A lock that is taken already ends the wait: that is the newer client.
     with suppress(TimeoutError, BlockingIOError), (home / "start.lock").open("a") as lock:
         async with asyncio.timeout(_SUCCESSOR_WAIT_S):
             while True:
+                # Shared and released at once, so that this check delays the client by one try at most.
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 fcntl.flock(lock, fcntl.LOCK_UN)
                 await asyncio.sleep(_LOCK_POLL_S)
@@ -350,6 +378,7 @@ def allow_many_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MANY_FILES if hard == resource.RLIM_INFINITY else min(_MANY_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
+        # A daemon with the lower limit still works, for fewer callers.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -394,6 +423,7 @@ class TraceFile:
     def note(self, agent: str, seqs: Sequence[int], step: str, lane: str = "", detail: str = "") -> None:
         """Write one step of messages to an agent; without messages, a step of the agent's lanes."""
         fields = {"ts": self._now_ms(), "agent": agent, "seqs": list(seqs), "step": step, "lane": lane}
+        # Each line is one write without a buffer, so that nothing is lost when the process is killed.
         line = json.dumps({**fields, "detail": detail[:_LIMIT_DETAIL]}).encode() + b"\n"
         with suppress(OSError):
             if self._descriptor is None or self._size_bytes > self._limit_bytes:
@@ -402,7 +432,7 @@ class TraceFile:
             self._size_bytes += os.write(self._descriptor, line)
 
     def close(self) -> None:
-        """Close the file. Closing twice is harmless; another line opens it again."""
+        """Close the file. A second call does nothing; another line opens the file again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -461,6 +491,8 @@ def write_message(home: str, agent: str, message_id: str, ts_ms: int, content: b
     A message never takes the file of another one: senders may choose ids, and if the ends of two ids are
     equal, the second file is named after the whole id. Raises OSError.
     """
+    # Not synced: the log has the message, and a file that a power cut damaged differs from `content`, so that
+    # the next call writes the second path.
     for path in _message_paths(home, agent, message_id, ts_ms):
         if _put_message(path, content):
             return path
@@ -480,7 +512,9 @@ def find_message(home: str, agent: str, message_id: str, ts_ms: int, content: by
 
 def remove_message(home: str, message_id: str) -> int:
     """Remove the files of a message for all recipients; return how many there were."""
+    # The file may have either name: see `write_message`.
     count = 0
+    # A sender may choose the id, so signs of a pattern in it must stand for themselves.
     for end in {message_id[-_ID_END:], message_id}:
         for path in (Path(home) / "messages").glob(f"*/{_TIME_PATTERN}-{glob.escape(end)}.md"):
             path.unlink(missing_ok=True)
@@ -507,11 +541,14 @@ def _put_message(path: Path, content: bytes) -> bool:
     path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     if path.exists():
         return path.read_bytes() == content
+    # Complete before it has its name: the agent may read the file as soon as it exists.
     new = path.with_name(f".{os.urandom(8).hex()}")
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123 - a mode
             file.write(content)
-        os.link(new, path)  # A rename would replace the file of another writer.
+        # The daemon and the holder may write it at the same time. A rename would replace the other one's
+        # file.
+        os.link(new, path)
     except FileExistsError:
         return path.read_bytes() == content
     finally:
@@ -543,6 +580,7 @@ def set_log(settings: "Settings") -> None:
     """Use the level and the size of changed settings."""
     _logger.setLevel(settings.log_level.upper())
     for handler in _logger.handlers:
+        # Only the handler of a file has it. Its class is slow to import, so it is not named here.
         if hasattr(handler, "maxBytes"):
             handler.maxBytes = settings.log_max_bytes
 
@@ -568,6 +606,7 @@ def _escape(text: str) -> str:
 # --------------------
 # Profiles that a user wrote for programs in a terminal. `harness/programs.py` parses them.
 
+# Every start of an agent in a terminal reads them, so their number and size are limited.
 _LIMIT_PROFILES: Final = 200
 _LIMIT_PROFILE_BYTES: Final = 64 * 1024
 

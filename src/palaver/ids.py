@@ -15,8 +15,10 @@ from palaver.clock import Clock
 from palaver.errors import BadRequest
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+# Two characters at once: a table of 1,024 pairs halves the steps, and every stored event needs an id.
 _PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _SHIFTS: Final = tuple(range(120, -1, -10))
+# 26 characters of 5 bits have 130 bits, so the first one of a 128-bit id is at most 7.
 _ULID: Final = re.compile(f"[0-7][{_ALPHABET}]{{25}}")
 _TO_BASE_32: Final = str.maketrans(
     _ALPHABET + _ALPHABET.lower() + "IiLlOo", ("0123456789abcdefghijklmnopqrstuv" * 2)[:64] + "111100"
@@ -26,6 +28,7 @@ _READABLE: Final = re.compile(f"[0-7][{_ALPHABET}{_ALPHABET[10:].lower()}IiLlOo]
 _RANDOM_BITS: Final = 80
 _RANDOM_BYTES: Final = 10
 _LAST_MS: Final = (1 << 48) - 1
+"""The largest time that a ULID can contain, in the year 10889."""
 
 
 def encode_ulid(value: int) -> str:
@@ -79,6 +82,8 @@ class UlidSource:
         """
         if is_ulid(ulid_text):
             value = decode_ulid(ulid_text)
+            # Callers may choose ids, and one in the last millisecond would leave `next` almost no larger
+            # ones.
             if value >> _RANDOM_BITS < _LAST_MS:
                 self._last = max(self._last, value)
 
@@ -102,14 +107,18 @@ def system_ulid() -> str:
     """Return an id from the machine's clock and random source. Thread-safe; per thread, ids increase."""
     # Each operation on the dictionary is atomic in the interpreter, so no lock is needed.
     while True:
+        # Never earlier than the newest id: the clock may have stepped back.
         ts_ms = max(time.time_ns() // 1_000_000, max(list(_made_in), default=0))
         # One bit less than available, so that counting up never overflows.
         first = int.from_bytes(os.urandom(_RANDOM_BYTES), "big") >> 1
         made = ulid(ts_ms, next(_made_in.setdefault(ts_ms, count(first))))
         newest = max(list(_made_in))
+        # Otherwise the dictionary would grow by one entry for each millisecond with an id.
         for older in [one for one in list(_made_in) if one < newest]:
             _made_in.pop(older, None)
-        # If another thread was faster, this may be a second counter for its millisecond.
+        # Another thread that is in a later millisecond may have removed the counter of this one before
+        # `setdefault`. Then `first` began a second counter, whose ids may be below those of the first: try
+        # again.
         if newest == ts_ms:
             return made
 
@@ -117,11 +126,13 @@ def system_ulid() -> str:
 def derived_id(cause: str, *parts: str) -> str:
     """Return the id that follows from a cause and some words, so that a repeat is the same event.
 
+    The log stores a sender's id only once, so an event with such an id can be submitted again after a crash.
     It contains the time of its cause, or 0 if the cause is not a ULID.
     """
     digest = hashlib.sha256()
     for part in (cause, *parts):
         data = part.encode()
+        # The length comes first, so that ("ab", "c") and ("a", "bc") have different ids.
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
     ts_ms = ulid_ms(cause) if is_ulid(cause) else 0

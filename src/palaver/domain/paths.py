@@ -27,7 +27,11 @@ def has_wildcard(path: str) -> bool:
 
 
 def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    """Match greedily: only the last `**` is tried again, one segment longer each time."""
+    """Match greedily: only the last `**` is tried again, one segment longer each time.
+
+    An earlier `**` needs no second try. It ends at the first possible segment, which leaves the longest rest
+    for the later ones. So the time is a product of the lengths and not exponential.
+    """
     at, index = 0, 0
     last_many, resume = -1, 0
     while index < len(path):
@@ -86,6 +90,7 @@ class PathIndex(Generic[Subscriber]):
                 return
             branch.append(child)
         branch[-1].subscribers.discard(subscriber)
+        # Remove empty branches, because sessions come and go for as long as the daemon runs.
         for segment in reversed(segments):
             node = branch.pop()
             if node.children or node.subscribers:
@@ -96,12 +101,16 @@ class PathIndex(Generic[Subscriber]):
         """Return all subscribers whose subscription the path reaches, in either direction."""
         segments = split_path(path)
         found = self._found_by_patterns(segments)
+        # A path with wildcards selects literal subscriptions too. Most paths have no wildcard and skip this.
         if ONE in segments or MANY in segments:
             found |= self._found_by_path(segments)
         return found
 
     def _found_by_patterns(self, segments: Sequence[str]) -> set[Subscriber]:
-        """Match subscriptions as patterns against a literal path; all branches are walked in parallel."""
+        """Match subscriptions as patterns against a path read literally; all branches are walked in parallel.
+
+        One step for each segment, so that several `**` in one pattern cannot multiply the work.
+        """
         nodes = _with_many_below([self._root])
         for segment in segments:
             reached = []
@@ -116,6 +125,7 @@ class PathIndex(Generic[Subscriber]):
         """Match the path as a pattern against literal subscriptions. Each node is visited at most once.
 
         A node is visited with all positions in the path that its branch can have reached, one bit each.
+        Otherwise a path with several `**` would visit a node once for each way to reach it.
         """
         positions: dict[str, int] = {}
         for at, segment in enumerate(segments):
@@ -129,6 +139,7 @@ class PathIndex(Generic[Subscriber]):
             node, reached = waiting.pop()
             if reached & end:
                 found |= node.subscribers
+            # Without a wildcard at a reached position, only children named in the path can match.
             for name in node.children if reached & wild else positions.keys() & node.children.keys():
                 fits = reached & (wild | positions.get(name, 0))
                 # `**` also stays where it is: it may match the next segment too.

@@ -1,4 +1,4 @@
-"""What a caller may do, and how often: rights by standing, and the brakes on agents. Pure."""
+"""The limits of a caller: its rights by standing, and the brakes on messages of agents. Pure."""
 
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -21,9 +21,12 @@ from palaver.protocol.text import counted
 
 _MINUTE_MS: Final = 60_000
 _LIMIT_PAIRS: Final = 10_000
+"""Pairs, and senders with a notice, that are remembered: otherwise every pair that ever spoke would stay."""
 _LIMIT_UNTOLD: Final = 1_000
+"""Held messages that the next notice to a person names."""
 _NOT_COUNTED: Final = frozenset({HUMAN, SCRIPT_NAME})
-"""Senders that are not counted, also when they speak as an agent under a harness."""
+"""Senders that are not counted, also when they speak as an agent under a harness: brakes are for agents that
+answer each other without a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,7 @@ def chain_of_batch(events: Iterable[Event]) -> Chain | None:
 
 def _chain_at(event: Event) -> Chain:
     message = event.body
+    # `by` is the person that acts as an agent with --as: that is a person in between too.
     if not isinstance(message, MessageSent) or HUMAN in (message.sender_kind, event.by):
         return Chain(id=event.id, hops=0)
     return Chain(id=message.chain or event.id, hops=message.hops)
@@ -91,7 +95,8 @@ class Brakes:
         self._notices: dict[str, _HeldNotice] = {}
 
     def set_limits(self, *, limit_hops: int, limit_a_minute: int) -> None:
-        """Set the limits; 0 disables a limit. With another limit, the last minute is counted anew."""
+        """Set the limits; 0 disables a limit. With another limit, the counts of the last minute start
+        again."""
         self._limit_hops = limit_hops
         self._limit_a_minute = limit_a_minute
         self._sent.clear()  # each count has the length of its limit
@@ -102,6 +107,8 @@ class Brakes:
         """Count one message and return why it must be held, or None. Held messages count too."""
         if not is_counted(caller):
             return None
+        # Counted before the checks, because held messages count too: otherwise a sender that goes on as fast
+        # would be below its limit again after a minute.
         fastest = max((self._count(caller.name, name, now_ms) for name in recipients), default=0)
         if self._limit_hops and chain is not None and chain.hops > self._limit_hops:
             return f"{chain.hops} replies between agents without a person in between"
@@ -117,6 +124,8 @@ class Brakes:
         held since the last notice: their seqs, up to the newest `_LIMIT_UNTOLD`.
         """
         notice = self._notices.get(sender)
+        # Once a minute: the brake exists for loops, and a notice for each message of a loop would be one more
+        # flood.
         if notice is not None and now_ms - notice.sent_ms < _MINUTE_MS:
             if seq not in (notice.seq, *notice.untold):  # otherwise it is a repeated request
                 notice.untold.append(seq)
@@ -130,6 +139,7 @@ class Brakes:
     def _count(self, sender: str, recipient: str, now_ms: int) -> int:
         sent = self._sent.pop((sender, recipient), None)
         if sent is None:
+            # One more than the limit is enough to see that it is exceeded, however many are sent.
             sent = deque(maxlen=self._limit_a_minute + 1)
         while sent and sent[0] <= now_ms - _MINUTE_MS:
             sent.popleft()
@@ -207,6 +217,7 @@ def reaches_others(pattern: str, own: Collection[str]) -> bool:
     segments = split_path(pattern)
     if segments[0] == MANY:
         return True
+    # `*` can stand for `agent`, so `*/nova` reaches nova.
     if segments[0] not in (AGENT, ONE) or len(segments) == 1:
         return False
     return f"{AGENT}/{segments[1]}" not in own
@@ -266,7 +277,8 @@ def require_turns_of(caller: Caller, agent: Agent) -> None:
     """Refuse a caller that may not configure or start the automatic turns of an agent.
 
     An agent may for itself, an operator for all, and a script for workers, as with --as. An automatic turn
-    may not for its own agent: no person has read the messages that started it. A registered person has none.
+    may not for its own agent: no person has read the messages that started it. A registered person has no
+    automatic turns.
     """
     if agent.role == GUEST_ROLE:
         raise BadRequest(f"{agent.name} is a person and has no automatic turns")

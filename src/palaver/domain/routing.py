@@ -33,9 +33,11 @@ from palaver.protocol.paths import IRC, LOCAL_NETWORK, split_mailbox
 # The cost of a lookup does not grow with the number of agents, except for groups of that size.
 
 _LOOKED_AT: Final = 500
+"""Names that are compared with an unknown one: counting edits is slow, and the event loop waits for it."""
 # The character after the underscore: bisecting for it skips all names that continue with an underscore.
 _AFTER_UNDERSCORE: Final = chr(ord("_") + 1)
 _LAST: Final = chr(0x10FFFF)
+"""Sorts after every character of a name: the end of all names with a prefix."""
 
 
 class _Subscriber(NamedTuple):
@@ -74,6 +76,7 @@ class Directory:
     def put(self, agent: Agent) -> None:
         """Add or replace an agent; a replaced agent keeps its position."""
         old = self._agents.get(agent.name)
+        # Most changes are of the status. They concern no index, and must not clear the remembered recipients.
         if old is not None and _placed(old) == _placed(agent):
             self._agents[agent.name] = agent
             return
@@ -108,6 +111,7 @@ class Directory:
             del self._by_base[agent.base]
             del self._bases[bisect_left(self._bases, agent.base)]
         if agent.tag:
+            # The empty group stays, so that a message to it is stored and not refused as unknown.
             del self._by_tag[agent.tag][agent.name]
         del self._by_role[agent.role][agent.name]
         self._persons.discard(agent.name)
@@ -199,7 +203,7 @@ class Directory:
             self._auto_run.discard(name)
 
     def serve_network(self, network: str) -> None:
-        """Record that a bridge carries the messages for an IRC network, so that they are no dead letters."""
+        """Record that a bridge carries the messages for an IRC network, so that they are not dead letters."""
         self._networks.add(network)
 
     def is_served(self, path: str) -> bool:
@@ -218,6 +222,7 @@ class Directory:
         def is_reached(one: _Subscriber) -> bool:
             if is_direct or not one.is_own:
                 return True
+            # An automatic turn starts the agent, so it need not be present.
             is_there = one.mailbox in self._auto_run or is_present(one.mailbox)
             return is_there and one.mailbox not in self._persons
 
@@ -241,6 +246,7 @@ class Directory:
                 found.append(base)
                 index += 1
             else:
+                # A sub-agent: skip all names with this beginning at once, because a parent can have many.
                 index = bisect_left(self._bases, base[:underscore] + _AFTER_UNDERSCORE, index)
         return found
 
@@ -249,6 +255,8 @@ class Directory:
 
         Ended sub-agents are not suggested, because no message can reach them.
         """
+        # First the names with the same first letter, so that they are compared even in a very large
+        # directory.
         pool = [agent.name for agent in self.by_glob(name[:1])[:_LOOKED_AT]] if name else []
         known = set(pool)
         for other in self._names:
@@ -341,7 +349,8 @@ def resolve(
     Raises `UnknownRecipient` with every unknown token, or `AmbiguousRecipient` for a prefix of several base
     names; then nothing may be sent.
     """
-    # A program often sends to the same names, and only groups depend on which agents are present.
+    # A program often sends to the same names. Only results of names are remembered: groups depend on which
+    # agents are present, and that changes without a change of the directory.
     key = (tuple(tokens), sender)
     if not mentions and (known := directory.named.get(key)) is not None:
         return known
@@ -373,6 +382,8 @@ def resolve_exactly(
     empty: list[str] = []
     for token in tokens or (format_address(Everyone()),):
         spelling = _wire_group(token)
+        # Another spelling of a group is refused and suggested: programs compare tokens exactly, so the
+        # recipients would not recognise it as theirs.
         if spelling == token:
             group = resolve((token,), directory, sender=sender, is_present=is_present).recipients
             found.update(dict.fromkeys(group))
@@ -442,6 +453,7 @@ class _Search:
         token = format_address(address)
         self._tokens[token] = address
         found = self._find(address, written, can_be_prefix=can_be_prefix)
+        # None is an unknown token, and an empty list a known one that reaches no agent now.
         if found:
             self._recipients.update(dict.fromkeys(found))
             self._by_name.update(() if isinstance(address, Path) else found)
@@ -461,6 +473,7 @@ class _Search:
 
     def result(self) -> Resolved:
         """Return the result, or raise an error with all problems."""
+        # Raised only here, so that one refusal names all unknown tokens.
         if self._unknown:
             raise UnknownRecipient(self._unknown)
         if self._ambiguous:
@@ -524,12 +537,14 @@ class _Search:
 
     def _named(self, name: str, written: str, *, can_be_prefix: bool) -> list[str] | None:
         found = self._with_name(name)
+        # Only if no agent has the complete name: a new agent `luna2` must not make `luna` ambiguous.
         if not found and can_be_prefix:
             bases = self._directory.bases_with(name, _CANDIDATES)
             if len(bases) > 1:
                 self._ambiguous = self._ambiguous or AmbiguousRecipient(written, bases)
                 return []
             found = [agent.name for base in bases for agent in self._directory.by_base(base)]
+        # A full name selects even the sender, because it cannot mean anyone else. A base name is a group.
         if len(found) == 1 and self._directory.find(name) == self._directory.get(found[0]):
             return found
         return [full for full in found if full != self._sender] if found else None
@@ -541,7 +556,7 @@ class _Search:
         if (tag or device) and (agent := self._directory.find(name)) is not None:
             return [agent.name]
         if tag and not device:
-            return []
+            return []  # no base name contains a hyphen
         return [
             agent.name
             for agent in self._directory.by_base(base)
@@ -550,6 +565,8 @@ class _Search:
 
     def _on_path(self, path: str) -> list[str]:
         """Return the mailboxes that a path reaches: sessions first, then agents. A session adds its agent."""
+        # The sender of a command to other agents does not mean itself, for example with `agent/**`. On other
+        # paths a subscribed sender has its copy, like everyone.
         is_other = path.startswith(f"{AGENT}/") and path not in self._directory.paths_of(self._sender)
         sessions, agents = set(), set()
         for mailbox in self._directory.by_path(path, is_present=self._is_present):

@@ -55,7 +55,8 @@ from palaver.state.rooms import Member, Room, StickState, find_member
 def rank(member: Member, after: int, size: int) -> tuple[int, int]:
     """Return the rank of a member; the lowest is next.
 
-    `after` is the ordinal of the releasing owner, -1 for none; `size` is larger than every ordinal.
+    `after` is the ordinal of the releasing owner, -1 for none; `size` is larger than every ordinal. No two
+    members have the same rank, so the order never depends on the order of a list.
     """
     return member.last_turn, (member.ordinal - after - 1) % size
 
@@ -95,9 +96,12 @@ ALL_WAKE: Final = "everyone"
 class Policy:
     """All limits of a room. All parts of a daemon share one object: a changed setting changes it in place."""
 
+    # The defaults are those of the settings; a test compares them.
     lease_ms: int = 45 * _MINUTE_MS
     """How long an owner may be silent before the stick may be taken over."""
     heartbeat_ms: int = 5 * _MINUTE_MS
+    """How often an owner should renew its lease. It is advice for owners, and the unit of the grace period
+    below."""
     claim_ms: int = 20 * _MINUTE_MS
     """How long a reservation waits for its recipient."""
     waiter_grace_ms: int = 10_000
@@ -105,6 +109,7 @@ class Policy:
     presence_ms: int = 240 * _MINUTE_MS
     """How long an exited member stays a member."""
     long_poll_ms: int = 110_000
+    """How long one call of a tool may wait at most; harnesses cancel calls that take long."""
     owner_idle_ms: int = 15 * _MINUTE_MS
     """How long an owner may be idle before the stick may be taken over."""
     room_wakes: str = PERSONS_WAKE
@@ -124,7 +129,10 @@ class Policy:
 
 
 def change_policy(policy: Policy, settings: Settings) -> None:
-    """Set the limits of a policy by new settings, for every part that uses it."""
+    """Set the limits of a policy by new settings, for every part that uses it.
+
+    The object stays the same, because all parts have a reference to it.
+    """
     for name, value in asdict(policy_from(settings)).items():
         setattr(policy, name, value)
 
@@ -383,8 +391,10 @@ def _silent_until_ms(room: Room, name: str, facts: RoomFacts, policy: Policy, si
     if sight.gone_since_ms is None:
         return None
     claimed = room.claimed_ms if name == room.owner else 0
+    # The grace period is subtracted because `gone_at_ms` adds it again: together that is one lease.
     token = 0 if sight.token_ms is None else sight.token_ms + policy.lease_ms - policy.gone_grace_ms
     silent = max(sight.gone_since_ms, sight.seen_ms or 0, sight.beat_ms or 0, claimed, token)
+    # At most `silence_ms`: a restart must not lengthen a limit that is shorter than the grace of waiters.
     return max(silent + silence_ms, facts.started_ms + min(policy.waiter_grace_ms, silence_ms))
 
 
@@ -414,6 +424,7 @@ def outlook(room: Room, facts: RoomFacts, policy: Policy) -> Outlook:
         times = {Cause.CLAIM_TIMEOUT: reservation_until_ms(room, facts, policy)}
     else:
         times = {}
+    # The first cause that applies is the most serious one: `_takeover_times` has them in this order.
     cause = next((cause for cause, time_ms in times.items() if time_ms <= facts.now_ms), None)
     later = [time_ms for time_ms in times.values() if time_ms > facts.now_ms]
     return Outlook(cause, min(later, default=None))
@@ -442,12 +453,14 @@ def conditions(room: Room, facts: RoomFacts, policy: Policy) -> tuple[Condition,
 def _takeover_times(room: Room, facts: RoomFacts, policy: Policy) -> dict[Cause, int]:
     """Return the times from which the owner may lose the stick, the most serious cause first."""
     times: dict[Cause, int] = {}
+    # The order decides which cause is reported if several apply: see `outlook`.
     gone_ms = gone_at_ms(room, room.owner, facts, policy)
     if gone_ms is not None:
         times[Cause.OWNER_GONE] = gone_ms
     times[Cause.OWNER_TIMEOUT] = lease_until_ms(room, facts, policy)
     owner = facts.of(room.owner)
     if owner.idle_since_ms is not None:
+        # An owner that was idle before its turn has its full time from the claim on.
         signs = (owner.idle_since_ms, room.claimed_ms, owner.seen_ms or 0, owner.beat_ms or 0)
         times[Cause.OWNER_IDLE] = max(signs) + policy.owner_idle_ms
     return times
@@ -514,6 +527,7 @@ class RoomSnapshot:
 
     def _has_waited(self, member: Member) -> bool:
         sight = self.facts.of(member.name)
+        # A new member counts as waiting for a moment: it has had no time to ask for the stick.
         joined = max(sight.last_wait_ms or 0, member.joined_ms)
         return sight.is_waiting or self.facts.now_ms - joined <= self.policy.waiter_grace_ms
 
@@ -529,8 +543,9 @@ def member_of(room: Room, name: str) -> Member:
 # --------------------
 # Decide about each request for the stick, and about leaving, removing members and closing a room. Pure.
 #
-# Each function takes a snapshot and returns a `Move` to write, or an `Answer` if there is nothing to write. A
-# refused request raises an error.
+# Each function takes a snapshot and returns a `Move` to write, or a `NoChange` or None if there is nothing to
+# write. A refused request raises an error. The broker calls a function again inside the commit, where another
+# event of the room may have come first; so a function must not keep or change anything.
 
 YOUR_TURN: Final = "your_turn"
 NOT_YET: Final = "not_yet"
@@ -544,7 +559,11 @@ ALREADY_OWNER: Final = "already_owner"
 
 
 def claim(now: RoomSnapshot, name: str, lease: str, *, is_parked: bool, allows_solo: bool) -> Move | NoChange:
-    """Decide about a member that asks for its turn."""
+    """Decide about a member that asks for its turn.
+
+    `lease` is the token of the new turn if the stick is granted. The caller draws it, because this module is
+    pure.
+    """
     room = now.room
     if not room.is_open:
         return NoChange(status=CLOSED)
@@ -557,6 +576,7 @@ def claim(now: RoomSnapshot, name: str, lease: str, *, is_parked: bool, allows_s
         return NoChange(
             status=NOT_YET, look_again_ms=now.left_ms(reservation_until_ms(room, now.facts, now.policy))
         )
+    # From here on the stick is free, and a parked member takes only a reserved one.
     if is_parked:
         return _parked(room)
     if not allows_solo and not any(now.facts.of(one).is_present for one in room.names if one != name):
@@ -576,6 +596,7 @@ def _ask_holder(now: RoomSnapshot, name: str, *, is_parked: bool) -> NoChange:
         if left <= 0:
             hint = "Your lease has expired; a heartbeat renews it until another member takes over."
             return NoChange(status=NOT_YET, reason="lease_expired", hint=hint)
+        # A member parks to step aside. With the stick it would keep all others waiting.
         if is_parked:
             raise ParkRequiresRelease(room.id)
         return NoChange(status=YOUR_TURN, reason=ALREADY_OWNER, look_again_ms=left)
@@ -597,6 +618,8 @@ def _wait_for_others(now: RoomSnapshot, me: Member) -> NoChange | None:
     """Return a deferral for the last owner and for members that are not the fairest; None if none applies."""
     room, policy = now.room, now.policy
     cooled = room.idle_since_ms + policy.cooldown_ms
+    # In both checks the member that let its reservation expire does not count: otherwise
+    # all would wait for it a second time.
     is_cooling = me.name == room.prior_owner and now.facts.now_ms < cooled
     if is_cooling and any(now.others(me.name, room.lapsed)):
         hint = "You owned the stick last; other members can take it first."
@@ -633,6 +656,7 @@ def check_holder(room: Room, name: str, turn: int, lease: str) -> None:
     if not room.is_open:
         raise RoomClosed(room.id)
     member_of(room, name)
+    # The turn is checked before the lease: a caller of an earlier turn must learn that its turn is over.
     check_turn(room, turn)
     if room.state != StickState.OWNED or lease != room.lease:
         raise StaleLease(turn)
@@ -687,6 +711,7 @@ def take_over(now: RoomSnapshot, name: str, turn: int, lease: str, reason: str, 
         raise RoomClosed(room.id)
     member_of(room, name)
     check_turn(room, turn)
+    # A reserved stick can be taken over too: then its recipient loses it.
     loser = room.owner or room.reserved_for
     if not loser:
         raise TakeoverNotAvailable("it is free; 'pal stick claim' takes it")
@@ -728,7 +753,11 @@ def _why_ineligible(now: RoomSnapshot, name: str) -> str:
 
 
 def hand_on(now: RoomSnapshot, turn: int, reason: str) -> Move | None:
-    """Decide about an exited owner of this turn: the stick is released without a handoff."""
+    """Decide about an exited owner of this turn: the stick is released without a handoff.
+
+    None if that is no longer true. A timer asks for it, and the owner may have returned or passed on the
+    stick since the timer was set.
+    """
     room = now.room
     is_over = room.state == StickState.OWNED and room.turn == turn
     if not is_over or not is_gone(room, room.owner, now.facts, now.policy):
@@ -738,7 +767,10 @@ def hand_on(now: RoomSnapshot, turn: int, reason: str) -> Move | None:
 
 
 def expire(now: RoomSnapshot, turn: int) -> Move | None:
-    """Decide about an unclaimed reservation: it goes to the next waiter or ends. The handoff stays."""
+    """Decide about an unclaimed reservation: it goes to the next waiter or ends. The handoff stays.
+
+    None if the reservation still has time or is another one, as in `hand_on`.
+    """
     room = now.room
     is_reserved = room.state == StickState.RESERVED and room.turn == turn
     if not is_reserved or reservation_until_ms(room, now.facts, now.policy) > now.facts.now_ms:
@@ -750,6 +782,7 @@ def expire(now: RoomSnapshot, turn: int) -> Move | None:
 
 def _free(now: RoomSnapshot, freed: Released | ReservationExpired, *, giver: str, late: str = "") -> Move:
     """Reserve the stick for the fairest waiter, or free it if no member waits."""
+    # Not for the late recipient again: the stick could go back and forth without an owner.
     following = now.next_waiter(giver, late)
     if following is not None:
         until = now.facts.now_ms + now.policy.claim_ms
@@ -789,6 +822,7 @@ def checked_handoff(handoff: Mapping[str, object]) -> dict[str, object]:
 
 def _as_json(handoff: Mapping[str, object]) -> dict[str, object]:
     """Return the handoff as it will be read from the log."""
+    # The decoded value is checked, because encoding changes some: an infinite number becomes null.
     try:
         text = msgspec.json.encode(handoff)
         made = msgspec.json.decode(text, type=dict[str, object])
@@ -842,6 +876,7 @@ def _is_lines(value: object) -> bool:
 def _check_characters(field: str, value: object) -> None:
     for text in _texts(value):
         try:
+            # Only for its characters: the size of the whole is checked already.
             check_text(text, field, LIMIT_HANDOFF_BYTES)
         except BadText as error:
             reason = f"contains the character U+{error.codepoint:04X}, which is not allowed"
@@ -850,6 +885,7 @@ def _check_characters(field: str, value: object) -> None:
 
 def _texts(value: object) -> Iterator[str]:
     """Yield every text in a value at any depth, including keys."""
+    # A list instead of recursion, because the depth is the caller's.
     rest = [value]
     while rest:
         one = rest.pop()
@@ -862,6 +898,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _shown(value: object) -> str:
+    # Escaped: the error names a value that may contain the very character that is refused.
     text = ascii(value)
     return text if len(text) <= _LIMIT_SHOWN else f"{text[:_LIMIT_SHOWN]}…"
 
@@ -888,6 +925,7 @@ def tell_kick(room: Room, name: str, kick: str) -> Move | None:
     """Decide about the notice of a kick; None if the room is closed."""
     if not room.is_open:
         return None
+    # The id follows from the kick, so that a repeat after a restart writes nothing.
     left = MemberLeft(room=room.id, reason=KICKED, member=name, kick=kick)
     return Move(payload=left, id=derived_id(kick, MEMBER_LEFT, name))
 
@@ -920,6 +958,7 @@ def _target(now: RoomSnapshot, caller: Caller, target: str) -> str:
     try:
         found = find_member(room, target, lambda name: now.facts.of(name).is_present, asking=caller.name).name
     except UnknownMember:
+        # Not refused yet: a caller outside the room must learn that first.
         found = ""
     if found == caller.name:
         raise CannotKickSelf(room.id)

@@ -28,12 +28,13 @@ _RULES: Final = "triageRules"
 _LIMIT_NUMBER: Final = 24 * 3600 * 1000
 """A day in milliseconds. Nothing that is configured takes longer."""
 _LIMIT_BYTES: Final = 16 * 1024
+"""Bytes of a configuration as JSON. The fold decodes it for each message to the session."""
 
 
 def check_auto_run(value: object) -> None:
     """Refuse a value that cannot be a configuration. None, which removes it, is valid.
 
-    A text and a list are valid too, as in the source system: see `is_on` for what they mean.
+    A text and a list are valid too, as in the source system: `is_on` defines their meaning.
     """
     if len(msgspec.json.encode(value)) > _LIMIT_BYTES:
         raise BadRequest(f"the configuration is larger than {_LIMIT_BYTES} bytes; nothing was changed")
@@ -47,6 +48,7 @@ def check_auto_run(value: object) -> None:
         raise BadRequest("'triageModel' is the name of a model; nothing was changed")
     for name in _NUMBERS:
         number = value.get(name, 0)
+        # `type` and not `isinstance`: a bool is an int in Python, and `true` is not a number here.
         if type(number) is not int or not 0 <= number <= _LIMIT_NUMBER:
             raise BadRequest(
                 f"{name!r} is a number from 0 (the default) to {_LIMIT_NUMBER}, not {number!r}; nothing was "
@@ -68,6 +70,7 @@ def resolve_auto_run(session_value: object, agent_value: object, defaults: TurnC
     number that is not positive, mean the default.
     """
     enabled = is_on(session_value, agent_value)
+    # The same rule as in `is_on`: a value of another type decides nothing.
     deciding = next(
         (value for value in (session_value, agent_value) if isinstance(value, bool | dict | list)), None
     )
@@ -124,6 +127,7 @@ def due_ms(first_ms: int, last_ms: int, count: int, config: TurnConfig) -> int:
     The debounce starts again with each message, but never lasts longer than `LONGEST_DEBOUNCE_MS`. A full
     batch is due at once.
     """
+    # Further messages would not fit into this batch, so waiting for them gains nothing.
     if count >= batch_limit(config):
         return 0
     return min(last_ms + config.debounce_ms, first_ms + LONGEST_DEBOUNCE_MS)
@@ -144,6 +148,8 @@ def allowed_at_ms(starts: Iterable[int], limit_an_hour: int, now_ms: int) -> int
     recent = recent_starts(starts, now_ms)
     if not limit_an_hour or len(recent) < limit_an_hour:
         return 0
+    # When this start is an hour old, one less than the limit are left. With a lowered limit there may be more
+    # starts than allowed, so the oldest one does not decide.
     return sorted(recent)[-limit_an_hour] + _HOUR_MS
 
 
@@ -152,7 +158,7 @@ def allowed_at_ms(starts: Iterable[int], limit_an_hour: int, now_ms: int) -> int
 
 
 class Verdict(enum.Enum):
-    """What the accept and reject lists say about a batch."""
+    """The result of the accept and reject lists for a batch."""
 
     RUN = "run"
     SKIP = "skip"
@@ -168,11 +174,15 @@ def judge_batch(config: TurnConfig, messages: Iterable[RoutedMessage]) -> Verdic
     words = {word for message in messages for word in (message.command, message.source)}
     if words & set(config.accept):
         return Verdict.RUN
+    # An empty set would be a part of every list.
     return Verdict.SKIP if words and words <= set(config.reject) else Verdict.ASK
 
 
 def is_yes(output: str) -> bool:
-    """Return whether the first line of a triage's output begins with YES, in any case."""
+    """Return whether the first line of a triage's output begins with YES, in any case.
+
+    Only the first line counts: below it a model may quote the messages, which can contain any word.
+    """
     first, _, _ = output.partition("\n")
     return first.strip().upper().startswith("YES")
 
@@ -187,6 +197,7 @@ _LIMIT_ERROR: Final = 300
 
 def failed_reason(turn: int, error: str) -> str:
     """Return the reason of messages that are held after the last try of their turn."""
+    # One line: the reason is shown in lists and in the notice to the sender.
     lines = error.strip().splitlines() or [""]
     return f"{_FAILED} {TRIES} times, last as #{turn}: {lines[0][:_LIMIT_ERROR]}"
 
@@ -221,6 +232,7 @@ def no_runner_notice(event: Event, mailbox: str) -> Notify | None:
 
 def _notice(event: Event, text: str, kind: str) -> Notify | None:
     message = event.body
+    # A script or a program has no mailbox, and the bus needs no notice about its messages.
     if not isinstance(message, MessageSent) or message.sender_kind not in (INSTANCE, HUMAN):
         return None
     return Notify(to=event.sender, text=text, cause=event.id, kind=kind)
@@ -271,6 +283,7 @@ def _triage_line(index: int, message: RoutedMessage) -> str:
     if message.payload not in ({}, [], None, ""):
         whole = json.dumps(message.payload, ensure_ascii=False)
         cut = whole if len(whole) <= _LIMIT_PAYLOAD else f"{whole[:_LIMIT_PAYLOAD]}..."
+        # Escaped after the cut, so that the cut never divides an escape.
         payload = f" {safe(escape_json(cut))}"
     words = [safe_for_agent(word) for word in (message.source, message.sender, message.path, message.command)]
     return f"{index}. [{words[0]}] {words[1]} → {words[2]} {words[3]}{payload}"

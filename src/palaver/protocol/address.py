@@ -28,7 +28,7 @@ AGENT: Final = "agent"
 """The first segment of every agent's own path."""
 
 IRC_LOCAL: Final = "irc/local/"
-"""Begin of the paths of this bus's own IRC door: its channels (`irc/local/#dev`) and its guests."""
+"""The beginning of the paths of this bus's own IRC door: its channels (`irc/local/#dev`) and its guests."""
 
 ONE: Final = "*"
 MANY: Final = "**"
@@ -59,6 +59,8 @@ def check_path(path: str) -> str:
         raise BadRequest(f"a path has at most {LIMIT_PATH_SEGMENTS} segments; this one has {len(segments)}")
     if segments.count(MANY) > LIMIT_PATH_MANY:
         raise BadRequest(f"a path has at most {LIMIT_PATH_MANY} '**'; this one has {segments.count(MANY)}")
+    # The names of agents have no case. Only ASCII is folded: some other characters become ASCII in
+    # lower case, such as the sign for kelvin, and would be a second way to write a name.
     if len(segments) > 1 and segments[0] == AGENT and segments[1].isascii():
         name, colon, device = segments[1].partition(":")
         segments[1] = name.lower() + colon + device.upper()
@@ -149,6 +151,7 @@ def parse_address(token: str) -> Address:
     if "/" in token:
         return Path(path=check_path(token))
     explicit = token.startswith("@")
+    # Only ASCII is folded, as in `check_path`.
     word = (token[1:] if explicit else token).lower() if token.isascii() else token
     if word.startswith("[pal-") or word == "system":
         raise BadRequest(f"{_SYSTEM}: {token}")
@@ -189,10 +192,12 @@ def format_address(address: Address) -> str:
 
 
 # An e-mail address, a path and a glob contain an @ too: the characters around it decide. The device is in
-# capitals here, so that `@luna:look` is luna.
+# capitals here, so that `@luna:look` is luna. Possessive, so that a name is never cut to make the rest of the
+# pattern fit: `@luna-*` is a glob and does not mention luna.
 _MENTION: Final = re.compile(r"(?<![\w.+/@-])@(\w[\w-]*+(?:(?<!-):[A-Z0-9]++\b)?+)(?![*/])")
 
 
+# The beginning of a line of a chat: `luna: look` or `@luna, look`.
 _ADDRESSED: Final = re.compile(r"@?([A-Za-z][\w-]*(?::[A-Z0-9]+)?)[:,](?:\s|$)", re.ASCII)
 
 
@@ -213,6 +218,8 @@ def find_mentions(text: str) -> list[str]:
     """
     if "@" not in text:
         return []
+    # No name has a bracket, so the pattern would not find it: the sender would believe that the bus was
+    # addressed.
     if "@[pal-" in text.lower():
         raise BadRequest(_SYSTEM)
     return list(dict.fromkeys(f"@{word}" for word in _MENTION.findall(text)))

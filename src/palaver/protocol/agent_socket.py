@@ -112,6 +112,8 @@ def is_size(cols: object, rows: object) -> bool:
 #
 # The holder reads the request, and so does the daemon: both must agree where it ends.
 
+# A line feed ends the request also inside a text: JSON writes it there as an escape, so it cannot be a part
+# of one.
 _SIGNS: Final = re.compile(rb'["{}\n]')
 _IN_STRING: Final = re.compile(rb'\\[^\n]|["\n]')
 _BLANKS: Final = b" \t\r\n"
@@ -132,9 +134,11 @@ class RequestReader:
 
         Raises MessageTooLarge for one that does not end within the limit.
         """
+        # An empty line before the request would otherwise be taken for the request.
         if not self._received:
             data = data.lstrip(_BLANKS)
         self._received += data
+        # The end is searched before the size is checked: the bytes after a request may be many.
         end = self._find_end()
         if end is not None:
             return bytes(self._received[:end]), bytes(self._received[end:])
@@ -170,11 +174,20 @@ class RequestReader:
 # --------------------
 # The wire between holders and `adopt.sock`: lines to forward a client's connection. Pure.
 #
-# -> {"do": "read", "name": "nova"}                       with the client's descriptor; its request is unread
-# there {"ok": true, "message_id": "01J...", "seq": 42}      written to that descriptor, if the request is a
-# send {"ok": true, "replied": true}                        then the reply to the holder; for any other
-# request: {"ok": true, "name": "luna", "standing": "worker", "kind": "instance", "request": {"type":
-# "stop"}}
+# The holder sends one line, with the descriptor of the client. It has not read the client's request:
+#
+# -> {"do": "read", "name": "nova"}
+#
+# The daemon reads the request. If it is a `send`, the daemon writes the reply to the client and tells the
+# holder so:
+#
+# to the client: {"ok": true, "message_id": "01J...", "seq": 42}
+# to the holder: {"ok": true, "replied": true}
+#
+# For any other request the holder gets the request and the identity of the client, and acts itself:
+#
+# to the holder: {"ok": true, "name": "luna", "standing": "worker", "kind": "instance",
+#                 "request": {"type": "stop"}}
 
 LIMIT_LINE_BYTES: Final = 1024 * 1024
 """Enough for a message of the largest size in any JSON escaping."""
@@ -252,7 +265,8 @@ Frame = tuple[int, bytes]
 class ViewerFrameReader:
     """Splits a stream of bytes into frames. An incomplete frame stays in the buffer until the rest arrives.
 
-    The line end of the request before the first frame is skipped, even if it arrives late.
+    The line end of the request before the first frame is skipped, even if it arrives late. A reader
+    of the request may have stopped at its last brace, and no frame begins like a line end.
     """
 
     def __init__(self, first: bytes = b"") -> None:
@@ -271,6 +285,7 @@ class ViewerFrameReader:
             self._is_begun = bool(self._buffer)
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
+            # Before the payload is awaited: otherwise a peer could make the buffer grow up to 4 GiB.
             _check_length(length)
             end = _HEAD.size + length
             if len(self._buffer) < end:

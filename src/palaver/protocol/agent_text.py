@@ -30,10 +30,8 @@ from palaver.protocol.paths import count_others, split_mailbox
 from palaver.protocol.tasks import TASK_CREATE
 
 # --------------------
-# Escape the tags by which harnesses mark their own text in a prompt. Pure.
-
-# --------------------
-# Tags by which harnesses mark their own text in a prompt; texts for agents contain them escaped. Pure.
+# Tags by which harnesses mark their own text in a prompt. Texts for agents contain them escaped, so that a
+# model never takes a message for words of its harness. Pure.
 
 CONTROL_TAGS: Final = {
     "claude": (
@@ -177,6 +175,7 @@ _KEPT_SOMEWHERE: Final = "\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0100
 """The only characters to which `KEPT` applies. Checked first, because `KEPT` is slow."""
 _CODE: Final = r"u\{[0-9a-f]{2,6}\}"
 _IS_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
+# The whole run of backslashes: only their number tells whether the last one begins an escape.
 _TO_HIDE: Final = re.compile(rf"(?<!\\)(\\+)({_CODE})")
 
 
@@ -212,7 +211,7 @@ def code_of(char: str) -> str:
 
 @cache
 def _to_show() -> re.Pattern[str]:
-    """Return the pattern of what is written in another way. Compiled on first use: few texts need it.
+    """Return the pattern of the parts that are escaped. Compiled on first use: few texts need it.
 
     It begins with a character class, which is fast to search, and matches each run of backslashes as a whole.
     """
@@ -243,6 +242,7 @@ def _show_json(find: str) -> str:
 
 
 def _hide(found: re.Match[str]) -> str:
+    # `show_invisible` doubles the backslashes before a number: an odd one begins the escape.
     count, code = len(found[1]), found[2]
     char = _unseen_of(code)
     return "\\" * (count // 2) + (char if count % 2 else code) if char else found[0]
@@ -250,6 +250,8 @@ def _hide(found: re.Match[str]) -> str:
 
 def _unseen_of(code: str) -> str:
     """Return the character of a number written by `code_of`; empty if it is a visible one."""
+    # Only in the spelling of `code_of`: otherwise `\u{0200b}`, which a writer may mean literally, would
+    # change.
     number = int(code[2:-1], 16)
     char = chr(number) if number < 0x110000 else ""
     return char if _IS_UNSEEN.match(char) and code_of(char) == code else ""
@@ -347,6 +349,7 @@ def alike(signs: str) -> str:
 
 @cache
 def _table() -> dict[int, str]:
+    # Both cases of each: `fold` uses the table before it makes letters small.
     table = {ord(form): to for to, some in _ALIKE.items() for char in some for form in _cases(char)}
     for first, last in _COMPATIBLE:
         for code in range(first, last):
@@ -373,7 +376,10 @@ _MARK: Final = (
 
 
 def _like(words: str) -> str:
-    """Return a pattern of words in which ASCII letters that look alike are the same."""
+    """Return a pattern of words in which ASCII letters that look alike are the same.
+
+    A model reads `new rnessage` as `new message`, so a forged head may be written that way too.
+    """
     for letter, others in (("[il]", "[il1|]"), ("o", "[o0]"), ("m", "(?:m|rn)"), ("w", "(?:w|vv)")):
         words = re.sub(letter, others.replace("\\", r"\\"), words)
     return words.replace(" ", r"\s+")
@@ -456,7 +462,8 @@ class MessageLine:
 
 def injection_line(event: Event, mailbox: str, device: str) -> MessageLine:
     """Return a message, the copy in a mailbox, as one line of the text for an agent."""
-    # A foreign envelope has no message of ours, whatever it claims.
+    # A foreign envelope has no message of ours, whatever it claims: its payload is its sender's, who could
+    # forge the recipients or the intent.
     message = event.body if isinstance(event.body, MessageSent) else MessageSent()
     recipient, session = split_mailbox(mailbox)
     return MessageLine(
@@ -500,6 +507,7 @@ def parse_injection(text: str) -> list[MessageLine]:
     heads = [_HEAD.match(part) for part in parts]
     tail = [part for part, head in zip(parts, heads, strict=True) if head is None]
     lines = [_parse_line(part, head) for part, head in zip(parts, heads, strict=True) if head is not None]
+    # Messages come first, and as many as the count says. Everything after them must be a hint.
     if len(lines) != (int(counted[1]) if counted else 1) or tail != parts[len(lines) :]:
         raise BadRequest("the fence does not hold the messages it says")
     if not all(_TAIL.fullmatch(part) for part in tail):
@@ -561,8 +569,10 @@ def escape_body(body: str) -> str:
     """Escape a body so that it cannot close the fence or forge a head; the pair of `unescape_body`."""
     if _NOTHING_TO_ESCAPE.fullmatch(body):
         return body
+    # Searched in the folded text, where a forged head has one spelling. The cuts are made in the original.
     shown = show_invisible(body)
     folded = fold(shown)
+    # Before `[` or `(`, but after `<`: a reader that searches for `<pal>` must not find it after a backslash.
     found = [one.end() if one.lastgroup else one.start() for one in _to_escape().finditer(folded)]
     if not found:
         return shown
@@ -616,6 +626,7 @@ def _format_line(line: MessageLine, *, is_alone: bool) -> str:
 def _format_head(line: MessageLine, *, is_alone: bool) -> str:
     topic = f":{_thread_signs().sub(_escape_sign, line.thread)}" if line.thread else ""
     kind = f"{line.intent}{topic}" if line.intent else f"thread{topic}" if topic else "new message"
+    # The device of an imported event is another log's, and could otherwise contain a part of a head.
     device = _NOT_DEVICE.sub("", line.device or "")
     number = f"{line.seq}:{device}" if device else f"{line.seq}"
     others = ""
@@ -682,7 +693,7 @@ def _unescape_sign(found: re.Match[str]) -> str:
 # --------------------
 # One-time tips: shown when an agent first reads a request, broadcast, thread or task. Pure.
 #
-# The shown tips are stored with its deliveries; nothing here remembers them.
+# The shown tips are stored with its deliveries, so that a restart repeats none; nothing here remembers them.
 
 REQUEST_TIP: Final = "request"
 BROADCAST_TIP: Final = "broadcast"

@@ -13,7 +13,8 @@ from palaver.errors import BadName
 
 INSTANCE: Final = "instance"
 _HUMAN: Final = "human"
-"""The kind of a person, as in protocol/message, which imports this module."""
+"""The kind of a person. It is repeated here, because `protocol/message.py`, which defines it, imports this
+module."""
 
 # --------------------
 # Agents, their seats, and callers. Values only: nothing here looks at a process.
@@ -68,7 +69,7 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One name on the bus, as the log knows it. Presence is not part of it: `links` has it."""
+    """One name on the bus, as the log knows it. Presence is not part of it: see `identity/presence.py`."""
 
     name: str
     base: str
@@ -275,7 +276,8 @@ _SKIPPED: Final = frozenset(
         "sudo take time type vote",
     )
 )
-# Far from every small fraction of the number of words, so that neighbours look unrelated.
+# Far from every small fraction of the number of words, so that neighbours look unrelated; and without a
+# common factor with that number (10,000), so that each word comes once.
 _STRIDE: Final = 6_181
 
 
@@ -323,6 +325,7 @@ def subagent_stem(parent: str, type: str) -> str:
 
     Raises BadName if the parent's own name leaves no space.
     """
+    # Space for the number is kept, so that a later sub-agent of this type still has a valid name.
     room = LIMIT_NAME - len(parent) - _LIMIT_DIGITS - len("__")
     plain = _without_accents(type).lower()
     word = (_OTHER.sub("_", plain).strip("_") or NO_TYPE)[: max(room, 0)].strip("_")

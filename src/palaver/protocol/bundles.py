@@ -69,6 +69,8 @@ def format_bundle_id(key: str) -> str:
 
 def bundle_key(event_id: str) -> str:
     """Return the eight characters of the bundle that an event with this ULID creates."""
+    # The end is random. The beginning is the time, which bundles of the same second share. The broker draws
+    # another id if the key is in use.
     return event_id[-_KEY_LENGTH:].lower()
 
 
@@ -183,9 +185,12 @@ def locate_file(
     is_absolute = given.startswith("/")
     if is_absolute and is_human:
         return found
+    # Both forms of the path are checked: as written, `..` could lead out; after links are followed, a link
+    # could.
     allowed = (here, *(_absolute(here, root) for root in roots))
     # An absolute path may reach the directory by another route than the working directory does.
     is_in = is_absolute or any(_is_within(wanted, root) for root in allowed)
+    # The roots are followed too, because the working directory may itself be reached through a link.
     if is_in and any(_is_within(found.real, real(root)) for root in allowed):
         return found
     if is_human:

@@ -25,7 +25,8 @@ _UNSEEN: Final = (
     "\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f"
 )
-"""Characters that change the reading direction, break lines or are invisible; joiners are not included."""
+"""Characters that change the reading direction, break lines or are invisible. Joiners are not included,
+because emoji and some scripts need them."""
 _UNSAFE: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{_UNSEEN}]")
 _UNSAFE_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
 
@@ -115,6 +116,7 @@ def safe(text: str, *, keep_lines: bool = False) -> str:
     """
     if not keep_lines:
         return _UNSAFE.sub(_visible, text)
+    # The end of a line in a file of Windows is harmless. A single CR is not, and stays for the pattern below.
     if "\r\n" in text:
         text = text.replace("\r\n", "\n")
     return _UNSAFE_IN_LINES.sub(_visible, text)
@@ -147,6 +149,8 @@ def zone_from(name: str) -> tzinfo | None:
     name = name.lstrip(":")
     if not name:
         return None
+    # The variable can have any value, and the library raises a different error for a folder, a path and a
+    # wrong name.
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -265,6 +269,7 @@ def _shrink(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]
     caps = range(max(widths, default=0) + 1)
     cap = max(bisect_right(caps, room, key=lambda cap: sum(capped(cap, floors))) - 1, 0)
     fitted = capped(cap, floors)
+    # One column wider would be too wide for all cut columns together: the rest is given to the first ones.
     for index, size in enumerate(widths):
         if size > fitted[index] >= cap and sum(fitted) < room:
             fitted[index] += 1

@@ -32,9 +32,12 @@ VERSION: Final = 1
 _LEFT: Final = "left"
 """The reason of an `agent.bye` that gives none."""
 _SMALL: Final = 16 * 1024
-"""Characters and values of a payload that the event loop may encode by itself."""
+"""Characters and values of a payload that the event loop may encode by itself. A larger one is
+encoded, escaped and stored in a thread, because all other callers would wait."""
 
 
+# `dict` gives the frozen struct a place for the cached properties. The version is a tag, because a tag is
+# written first, and always, also where fields with defaults are left out.
 class _Fact(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="v", tag=VERSION
 ):
@@ -69,6 +72,7 @@ class _Fact(
 class Draft(_Fact, frozen=True, kw_only=True):
     """A fact that is not stored yet and has no seq. Programs know it as `palaver.Envelope`."""
 
+    # So that a caller that has either value can ask for its `seq`.
     seq: ClassVar[None] = None
     by: str | None = None
     delivered_to: tuple[str, ...] = ()
@@ -93,6 +97,7 @@ class Draft(_Fact, frozen=True, kw_only=True):
         Ids rise, also within a millisecond and in several threads. Raises `BadRequest`, as `from_json` does,
         with the name of the empty or wrong field.
         """
+        # The time is taken from the id below, so that both are the same.
         made = system_ulid()
         _check_filled(type=type, id=made, sender=sender)
         if payload is not None and not isinstance(payload, Mapping):
@@ -282,6 +287,7 @@ def _token_matches(token: str, name: str, role: str) -> bool:
         return _ROLE_TOKENS[token] == role
     if token.startswith("@") and token.endswith("-*"):
         return name.startswith(token[1:-1])
+    # An empty token is invalid. It must not select a program that has no name.
     return bool(token) and token == name
 
 
@@ -359,6 +365,7 @@ def _sent_payload(type: str, payload: Mapping[str, object]) -> dict[str, object]
 # --------------------
 # A fact as one line of JSON, on a wire, in an archive and in an export.
 
+# The log stores these numbers in SQLite, whose integers have 64 bits. Python's have no limit.
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -441,6 +448,7 @@ def _read_line(text: str | bytes) -> _Line:
         line = _decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadRequest(f"not an envelope: {error}") from error
+    # A newer version may give a field another meaning, so nothing of it is used.
     if line.v != VERSION:
         raise BadRequest(f"not an envelope: the field `v` must be {VERSION}")
     _check_filled(type=line.type, id=line.id, sender=line.sender)

@@ -54,7 +54,8 @@ _ALWAYS: Final = "always"
 _UNWRITTEN: Final = "unwritten"
 
 Always = Annotated[_T, _ALWAYS]
-"""A field that is always written. It has a default for a payload that another program wrote."""
+"""A field that is always written. It has a default for a payload that another program or an older version
+wrote."""
 
 Unwritten = Annotated[_T, _UNWRITTEN]
 """A field that is read and that the broker does not write today."""
@@ -64,7 +65,8 @@ Unwritten = Annotated[_T, _UNWRITTEN]
 #
 # A struct without required fields is read field by field where necessary: an unreadable field has its
 # default, and the reader can ask which fields those are. A struct with a required field is read as a whole or
-# not at all. Unknown fields are ignored.
+# not at all, so that no decision depends on half of an event. Unknown fields are ignored, because a newer
+# version or another program may have written them.
 
 
 class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -524,6 +526,7 @@ def can_rise(old: str, new: str) -> bool:
     Waiting mail can end in any way, submitted mail only by a refusal. An answer raises every other state. The
     step back from submitted to queued, after a definite refusal, is not a rise: its writer handles it.
     """
+    # A reply counts after every end, because the sender has it, however the delivery went.
     if new == State.ANSWERED:
         return old in ENDS or (old in _RANKS and old != State.ANSWERED)
     if old in ENDS:
@@ -671,6 +674,8 @@ class ClosePermission(msgspec.Struct, frozen=True, kw_only=True):
 
 def request_digest(session: str, tool: str, given: Mapping[str, object]) -> str:
     """Return a hash that identifies a request: its session, its tool and its complete input."""
+    # Sorted, because the same input may come with its keys in another order. Values that JSON lacks, and half
+    # of a surrogate pair, are hashed in some form, because this must not fail for any request.
     whole = json.dumps([session, tool, given], sort_keys=True, default=str)
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -961,6 +966,7 @@ def read_body(type: str, payload: Mapping[str, object]) -> tuple[EventBody, froz
 
     Without a required field the struct is `Unreadable`.
     """
+    # The whole struct first: nearly every payload is valid, and reading field by field is slow.
     kind = BODIES.get(type, ForeignBody)
     try:
         return msgspec.convert(payload, kind), _NONE
@@ -968,6 +974,8 @@ def read_body(type: str, payload: Mapping[str, object]) -> tuple[EventBody, froz
         if not _has_required(kind):
             found, odd = _read_fields(kind, payload)
             return kind(**found), odd
+        # Filters and views can still use the fields that every type may have. No field of the type itself
+        # counts as read, so that no decision depends on a part of a damaged event.
         found, _ = _read_fields(ForeignBody, payload)
         return Unreadable(**found, error=str(error)), frozenset(payload)  # type: ignore[arg-type]
 
@@ -992,6 +1000,7 @@ def _has_required(kind: type[EventBody]) -> bool:
     return any(field.required for field in msgspec.structs.fields(kind))
 
 
+# Remembered, because asking a struct for its fields is slow.
 @functools.cache
 def _fields_of(kind: type[EventBody]) -> tuple[tuple[str, str, object], ...]:
     """Return the name, the key and the type of each field of a struct."""

@@ -16,8 +16,9 @@ from palaver.protocol.text import LIMIT_INJECTION
 # Lanes: their abilities, gate states, offers and outcomes.
 #
 # A lane that delivery must not use twice for one message (hook, native, terminal) reports the outcome of each
-# offer. `submitted` is written before an offer is sent. An offer ends by evidence, by a definite refusal, or
-# with the lane; then it stays submitted and unconfirmed. A timeout never sends a message a second time.
+# offer. `submitted` is written before an offer is sent: after a crash, no message that may have arrived is
+# queued and typed again. An offer ends by evidence, by a definite refusal, or with the lane; then it stays
+# submitted and unconfirmed. A timeout never sends a message a second time.
 
 
 class LaneKind(enum.IntEnum):
@@ -94,6 +95,7 @@ class Offer:
         return tuple(event.seq for event in self.events)
 
 
+# Compared by identity: two lanes of one agent may have the same values and are still two connections.
 @dataclass(slots=True, eq=False)
 class Lane:
     """One live lane of one agent. `carry` sends an offer without waiting."""

@@ -29,7 +29,9 @@ class WireOp(
     """Base of every request: `req` is returned with the response. Its name on the wire is its tag.
 
     Each also has a `name`, which chooses one of the names opened on the link. It follows the required fields.
-    Defaults are omitted when a request is encoded; values are validated when it is decoded.
+    Defaults are omitted when a request is encoded; values are validated when it is decoded. An unknown field
+    is refused, because a misspelt option, or one that this version does not know, would otherwise silently
+    have no effect.
     """
 
     req: int = 0
@@ -267,7 +269,7 @@ class AckOp(WireOp, frozen=True, kw_only=True, tag="ack"):
     messages: tuple[Seq, ...]
     name: str = ""
     lane: Literal["sdk", "ui"] = "sdk"
-    """What showed them: a program, or a view of the bus to a person."""
+    """The kind of client that showed them: a program, or a view of the bus to a person."""
 
 
 class StatusOp(WireOp, frozen=True, kw_only=True, tag="status"):
@@ -336,7 +338,7 @@ class NoticeOp(WireOp, frozen=True, kw_only=True, tag="notice"):
 
 
 class NoticeReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether to tell the person now, of what, and how."""
+    """The decision whether to notify the person now, with the entries and the way to do it."""
 
     send: bool
     keys: tuple[str, ...] = ()
@@ -355,7 +357,7 @@ class NoticeReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 # -> {"req": 1, "op": "view"}                                          open a view
 # -> {"req": 1, "ok": {"epoch": "...", "seq": 42, ...}}                the snapshot
 # -> {"push": "view", "changes": {"after": 42, "seq": 45, ...}}        the changes after it
-# -> {"push": "view", "snapshot": {...}}                               instead, if the view is behind
+# -> {"push": "view", "snapshot": {...}}                               instead, if the view missed some
 
 
 class ViewOp(WireOp, frozen=True, kw_only=True, tag="view"):
@@ -489,7 +491,7 @@ PathOp = (
 
 
 class BridgeOp(WireOp, frozen=True, kw_only=True, tag="bridge"):
-    """Carry the messages for the paths `irc/<network>/…` from now on: they are no dead letters."""
+    """Carry the messages for the paths `irc/<network>/…` from now on, so that they are not dead letters."""
 
     network: Word
     name: str = ""
@@ -515,7 +517,8 @@ BridgeRequest = BridgeOp | RelayOp
 
 
 class BridgeOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `pal bridge irc` does: the daemon checks it, and the process of the caller runs it."""
+    """The options of `pal bridge irc`. The daemon checks them, and the process of the caller runs the
+    bridge."""
 
     host: str
     port: int
@@ -600,7 +603,7 @@ RunnerRequest = RunnerOp | NextJobOp | TurnProcessOp | TriagedOp | TurnEndOp
 #
 # -> {"req": 7, "op": "send", "to": ["@nova"], "text": "hello"}        a request, tagged by its sender
 #
-# Only the door decodes requests (`protocol/lines.py`): clients need no decoder.
+# Clients only encode requests, and the door only decodes them.
 
 Op = (
     WhoamiOp
@@ -665,7 +668,10 @@ _encode_line: Final = msgspec.json.Encoder().encode
 
 
 class LineReader:
-    """Splits a stream of bytes into lines. An incomplete line is kept; a line over the limit is dropped."""
+    """Splits a stream of bytes into lines. An incomplete line is kept; a line over the limit is dropped.
+
+    Empty lines are skipped. The buffer never holds much more than the limit and one piece of input.
+    """
 
     def __init__(self, limit_bytes: int = LIMIT_FRAME_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -681,6 +687,7 @@ class LineReader:
         if self._is_dropping:
             return
         self._buffer += rest
+        # Reported now and not at its end, which may never come. The connection stays usable for later lines.
         if len(self._buffer) > self._limit_bytes:
             self._is_dropping = True
             self._buffer.clear()
@@ -693,7 +700,7 @@ class LineReader:
     def _ended(self, line: bytes) -> bytes | None:
         if self._is_dropping:
             self._is_dropping = False
-            return b""
+            return b""  # the end of a line that is reported already
         if self._buffer:
             line = bytes(self._buffer) + line
             self._buffer.clear()
@@ -710,6 +717,8 @@ def op_from_json(line: bytes) -> Op:
 
 def req_of(line: bytes) -> int:
     """Return the number of a request that cannot be decoded, for its error reply; 0 if it has no number."""
+    # Read without any check of the other fields: the sender needs the number to find out which request has
+    # failed.
     try:
         found = _number.decode(line).get("req", 0)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -235,6 +235,8 @@ def flat(event: Event, *, room: str | None = None, mailbox: str = "") -> FlatMes
 
 def reply_reference(event: Event) -> str | None:
     """Return the reference of the message that an event answers; an imported one adds the device."""
+    # A number in an imported event is a seq of another log: without the device it would name a message of
+    # this one.
     found = event.body.reply_to if isinstance(event.body, MessageSent) else None
     return f"{found}:{event.device}" if found and event.imported and found.isdecimal() else found
 
@@ -257,6 +259,7 @@ def readable_text(event: Event, *, handled_by: Sequence[str] = (), is_whole: boo
     elif is_lost(event):
         text = f"({LOST})"
     elif not isinstance(message := event.body, MessageSent):
+        # With an unreadable field the sentence would say less than the payload, so the payload is shown.
         sentence = "" if event.odd_fields else work_text(event)
         text = sentence or with_json(event.type, event.payload)
     elif message.command:

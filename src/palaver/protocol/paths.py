@@ -1,6 +1,6 @@
 """Path subscriptions, sessions and dead letters: requests, and the objects that path clients read. Pure.
 
-A session has a mailbox of its own, named `agent+session`. Path clients are the clients of the WebSocket door,
+A session has its own mailbox, named `agent+session`. Path clients are the clients of the WebSocket door,
 of the SDK and of the commands about paths; they read any message as a `RoutedMessage`.
 """
 
@@ -21,6 +21,7 @@ MAIN: Final = "main"
 """The default session, which every agent has."""
 PLUS: Final = "+"
 """Between the agent and the session in the name of a mailbox. No agent name contains it."""
+# No plus and no slash, so that `split_mailbox` can tell the session, and a mailbox from a path.
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@#-]{0,63}")
 _SENDER: Final = re.compile(r"(?!(?:human|pal|system)(?![A-Za-z0-9]))[A-Za-z0-9_.:@#/+=-]{1,128}", re.I)
 
@@ -120,12 +121,14 @@ def irc_path(network: str, target: str) -> str:
     """
     if not (_NICK.fullmatch(target) or _CHANNEL.fullmatch(target)):
         raise BadRequest(f"{cut_name(target)!r} cannot be a nick or a channel of an IRC network")
+    # Only ASCII: folding more could make two nicks of the network the same.
     folded = "".join(char.lower() if char.isascii() else char for char in target)
     return f"{IRC}/{network}/{quote(folded, safe=_SIGNS)}"
 
 
 def external_sender(network: str, nick: str) -> str:
-    """Return the sender of the lines of a nick on a network. Raises BadRequest for what is not a nick."""
+    """Return the sender of the lines of a nick on a network. Raises BadRequest for a target that is not a
+    nick."""
     if is_channel_name(nick):
         raise BadRequest(f"{cut_name(nick)!r} is a channel, not a nick")
     return irc_path(network, nick)
@@ -137,6 +140,7 @@ def split_irc_path(path: str) -> tuple[str, str] | None:
     network, _, target = rest.partition("/")
     if first != IRC or not _NETWORK.fullmatch(network):
         return None
+    # Read back through `irc_path`, so that only canonical targets are accepted.
     try:
         found = unquote(target, errors="strict")
         return network, unquote(irc_path(network, found).removeprefix(f"{IRC}/{network}/"))
@@ -150,7 +154,10 @@ def is_channel_name(target: str) -> bool:
 
 
 def is_migrated_sender(sender: str) -> bool:
-    """Return whether a migrated message may have this sender: none that looks like the person or the bus."""
+    """Return whether a migrated message may have this sender: none that looks like the person or the bus.
+
+    The other path broker did not check its senders.
+    """
     return _SENDER.fullmatch(sender) is not None
 
 
@@ -159,7 +166,7 @@ def is_migrated_sender(sender: str) -> bool:
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What a routed message carries instead of a text."""
+    """The content of a routed message, which has no text."""
 
     command: str = DEFAULT_COMMAND
     payload: object = None
@@ -256,10 +263,10 @@ class MigratedAutoRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class Migrate(msgspec.Struct, frozen=True, kw_only=True):
-    """Store a part of what another path broker had stored, without any effect on agents that run.
+    """Store a part of the content of another path broker, without any effect on agents that run.
 
-    Everything that is here already stays as it is, so a repeat changes nothing. Agents come before what
-    refers to them, in this request or in an earlier one.
+    Everything that is here already stays as it is, so a repeat changes nothing. An agent comes before the
+    parts that refer to it, in this request or in an earlier one.
     """
 
     agents: tuple[str, ...] = ()

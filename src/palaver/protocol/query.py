@@ -31,7 +31,8 @@ JOINED: Final = "member_joined"
 LEFT: Final = "member_left"
 RELEASED: Final = "release"
 WRITTEN_FOR: Final = (LEFT, RELEASED)
-"""Events that the bus writes for a member that has exited; `from` in the payload is that member."""
+"""Events that the bus writes for a member that has exited; `from` in the payload is that member. In other
+events of rooms `from` is another agent, for example the previous owner."""
 
 _COMINGS: Final = frozenset({JOINED, LEFT})
 
@@ -39,7 +40,7 @@ _COMINGS: Final = frozenset({JOINED, LEFT})
 def writers(event: Event) -> tuple[str, ...]:
     """Return the authors of an event: its sender, and the member for which the bus has written it."""
     found = from_agent(event) if event.type in WRITTEN_FOR else None
-    # No agent name begins with a bracket.
+    # Only the bus may write for another agent. Its name begins with a bracket, as no agent's does.
     is_for_another = found not in (None, event.sender) and event.sender.startswith("[")
     return (event.sender, found) if found is not None and is_for_another else (event.sender,)
 
@@ -73,7 +74,8 @@ GENERAL: Final = "#general"
 """The channel of broadcasts."""
 
 _LIMIT_DIRECT: Final = 50
-"""A message to more recipients than this is in no conversation of two."""
+"""A message to more recipients than this is in no conversation of two: each pair costs a row and a word of
+the index."""
 
 
 def fold_channel(name: str) -> str:
@@ -140,13 +142,14 @@ def conversation_places(event: Event) -> tuple[str, ...]:
         return find(event.sender, event.to, names, body.scope, shown)
     if not is_envelope(event):
         return ()
-    # The payload of an envelope is its sender's, and could claim anything.
+    # The payload of an envelope is its sender's, and could claim any room: only its addresses count.
     return _conversations.__wrapped__(event.sender, event.to, event.delivered_to, None, _NOWHERE)
 
 
 _NOWHERE: Final = (None, None, None)
 _LIMIT_REMEMBERED: Final = 8
-"""The places of a message to more recipients than this are not remembered."""
+"""The places of a message to more recipients than this are not remembered, so that the remembered ones stay
+small."""
 
 
 _Shown: TypeAlias = tuple[str | None, str | None, str | None]
@@ -185,7 +188,8 @@ def _conversations(
 def _channel_of_token(token: str) -> str:
     """Return the channel that an address stands for: a room, or the path of a channel; empty for others."""
     name = token.removeprefix(IRC_LOCAL)
-    # A channel is one segment of a path: a slash in its name is escaped there.
+    # A channel is one segment of a path: a slash in its name is escaped there. `%25` comes last, so that an
+    # escaped percent sign never becomes the beginning of another escape.
     return fold_channel(name).replace("%2f", "/").replace("%25", "%") if name.startswith("#") else ""
 
 
@@ -248,6 +252,7 @@ def matches(query: Query, event: Event) -> bool:
 
     Names compare without regard to case or a leading `@`.
     """
+    # The cheapest test comes first: followers ask for every event.
     return (
         _in_range(query, event)
         and not any(wanted.isdisjoint(found(event)) for wanted, found in _filters(query))
@@ -403,7 +408,10 @@ _PLACE: Final = "c"
 
 
 def _words_of_plain_message(event: Event) -> tuple[str, ...] | None:
-    """Return the words of a message without any of the rarer fields; None for any other event."""
+    """Return the words of a message without any of the rarer fields; None for any other event.
+
+    Most messages have only these fields, and so the words of another message, which are remembered.
+    """
     body = event.body
     if (
         not isinstance(body, MessageSent)
@@ -446,8 +454,12 @@ def place_words(event: Event) -> list[str]:
 def wanted_words(query: Query) -> list[str]:
     """Return words of which every matching event has at least one. Empty if the query has no such filter.
 
+    The events that the index finds are still tested with `matches`, so one filter is enough.
+
     Of several filters, the one that probably matches the fewest events counts.
     """
+    # The index has whole paths. One pattern among the files makes it useless for the others too: any may
+    # match.
     files = () if any(map(is_file_pattern, query.files)) else query.files
     kinds: tuple[tuple[str, Iterable[str]], ...] = (
         ("d", _DEAD if query.is_dead else ()),
@@ -556,7 +568,7 @@ def passes(wanted: EventFilter, event: Event) -> bool:
 class RoomEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event as the room tools show it, in the order of its JSON. A message has the type `message_sent`.
 
-    Another program may have written any value into the turn, the handoff and the reason of its own events.
+    Another program may have written any value into the turn, the handoff and the reason of its events.
     """
 
     event_seq: int

@@ -103,18 +103,24 @@ _VALUE: Final = re.compile(
     re.ASCII,
 )
 _JUDGED_CHARACTERS: Final = 128
+"""Characters of a possible secret that are checked. It may begin again at the next name, so an unlimited
+check would take quadratic time."""
 
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _ENDINGS: Final = ("apikey", "passphrase", "passwd", "password", "secret", "token")
 _ALWAYS: Final = ("passphrase", "passwd", "password")
+# Also ordinary words: alone, they make a secret only of a value that looks random.
 _ALONE_MAYBE: Final = frozenset({"authorization", "credential", "credentials", "secret", "token"})
+# They count only after another word, as in `db_pass`: `pass` alone is an ordinary word.
 _BEHIND_ANOTHER: Final = frozenset({"credential", "credentials", "pass", "pwd"})
 _KINDS_OF_KEY: Final = frozenset(
     {"access", "account", "api", "auth", "encryption", "private", "secret", "signing"}
 )
+# In names of environment variables, where `KEY` is seldom an ordinary word.
 _SHOUTED: Final = frozenset(
     {"CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "TOKEN"}
 )
+# Values that stay, because they are not secrets: variables, placeholders, and types or constants in code.
 _ORDINARY: Final = re.compile(
     r"\$\{?\w+\}?|<[\w -]+>|\*+|\.{3}|…"
     r"|(?i:str|string|bytes|none|null|nil|true|false|int|bool|boolean|undefined|optional|required|any)",
@@ -165,9 +171,11 @@ def _redact_value(value: object, name: str) -> object:
 def _hidden_bytes(value: str) -> int:
     """Return the number of bytes of an encoded content that contains a secret; otherwise 0."""
     try:
+        # Padding may have been cut off, and too much of it is ignored.
         content = b64decode(value + "===")
     except ValueError:  # It is not encoded content.
         return 0
+    # Every byte is a character in this encoding, so it never fails and keeps the ASCII parts.
     text = content.decode("latin-1")
     return len(content) if redact(text) != text else 0
 
@@ -190,6 +198,7 @@ def _redact_named(text: str) -> str:
         if value is None:
             continue
         start, end = value.span(value.lastgroup or 0)
+        # A placeholder or a type stays, but it is consumed: its own words must not be read as names.
         is_ordinary = kept is _Kept.SECRET and not _is_secret(text[start:end], kept)
         parts += [text[done:start], text[start:end] if is_ordinary else REDACTED]
         done = end
@@ -252,7 +261,8 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "bundle": ("title", "description"),
 }
 _ROUTED: Final = ("command", "payload")
-"""The content of a routed message. They are removed completely: what is left reads as a removed text."""
+"""The content of a routed message. Both fields are removed, so that the message reads as one with a removed
+text."""
 _EMPTY: Final = frozenset({"raw", "hash"})
 """Fields that are emptied instead: other code reads their form."""
 _PRINTED: Final = re.compile(rf"[^\x00-\x1f\x7f]{{{LEAST_QUOTED},}}")
@@ -284,6 +294,7 @@ def without_text(event: Event, *, is_foreign: bool) -> Event:
         return replace(event, payload={"text": REDACTED})
     payload = dict(event.payload)
     if _is_routed(event):
+        # A text, so that the loop below replaces it, as in a message that never had a command.
         payload |= {"text": ""}
         payload = {key: value for key, value in payload.items() if key not in _ROUTED}
     for key in _FIELDS[event.type]:

@@ -27,6 +27,8 @@ def format_value(value: str | int) -> str:
     """Format a value as TOML."""
     if isinstance(value, int):
         return str(value)
+    # A text of JSON is one of TOML, with two exceptions: TOML has no surrogate pairs, which JSON writes for
+    # emoji unless other characters stay as they are, and DEL must be escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 

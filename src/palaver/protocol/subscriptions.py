@@ -144,7 +144,10 @@ class Retire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subscription_id(ulid: str) -> str:
-    """Return the short id of a subscription with a ULID: its end, in lower case."""
+    """Return the short id of a subscription with a ULID: its end, in lower case.
+
+    Two ULIDs can have the same end: the broker draws another one if the short id is in use.
+    """
     return ulid[-_ID_LENGTH:].lower()
 
 
@@ -176,7 +179,8 @@ def filter_words(wanted: Filter) -> list[str]:
 
 
 def filter_values(wanted: Filter) -> list[frozenset[object]]:
-    """Return the values of each filter without their order: any of them matches."""
+    """Return the values of each filter without their order, to compare filters: any value of a filter
+    matches."""
     return [frozenset(getattr(wanted, name)) for name in Filter.__struct_fields__]
 
 

@@ -109,6 +109,7 @@ class _TaskWords(msgspec.Struct, frozen=True, kw_only=True):
     title: object = None
     description: object = None
     status: object = None
+    # Missing leaves the assignee as it is; null removes it. For the other fields both mean the same.
     assignee: object = msgspec.UNSET
     task_id: object = None
     summary: object = None
@@ -119,6 +120,7 @@ def task_request_from(envelope: Draft) -> TaskRequest | None:
 
     Raises `BadRequest` with a sentence that names the missing or wrong field.
     """
+    # All fields are of the type `object`, so this never fails, and the sentences below name the wrong field.
     payload = envelope.payload
     given = msgspec.convert(payload, _TaskWords)
     match envelope.type:

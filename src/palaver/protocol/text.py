@@ -10,13 +10,18 @@ LIMIT_WEBHOOK_BYTES: Final = 8 * 1024 * 1024
 """The payload of a webhook as JSON. A body of 1 MiB can become six times as long: each NUL is `\\u0000`."""
 LIMIT_THREAD: Final = 64
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
+"""A line or frame on any wire: room for the largest events, which are the payload of a webhook, and a bundle
+of 4 MiB that takes up to twice its size as JSON."""
 LIMIT_PATH_BYTES: Final = 1_024
 LIMIT_PATH_SEGMENTS: Final = 64
 LIMIT_PATH_MANY: Final = 8
 """The number of `**` that a path may have; several in a row count as one."""
 LIMIT_INJECTION: Final = 50
+"""Messages that an agent gets at once."""
 
-# Controls except tab, LF and CR; bidi embeddings, overrides and isolates; lone surrogates.
+# Controls except tab, LF and CR, because they could control a terminal; bidi embeddings, overrides and
+# isolates, because a text would be shown in another order than it is read by programs; lone surrogates,
+# because they have no form in UTF-8.
 _REFUSED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # A name is on one line: no tab, LF or CR, and none of the other line ends.
 _REFUSED_IN_NAMES: Final = re.compile(f"{_REFUSED.pattern}|[\t\n\r\u2028\u2029]")

@@ -17,6 +17,7 @@ from palaver.errors import BadRequest
 
 MAGIC: Final = b"PAL1"
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
+"""As `protocol/text.py` has it for all wires; `native/wire.h` has the same number."""
 WINDOW_BYTES: Final = 64 * 1024
 """Standard output that may be sent and not yet flushed, see `doors/thin.py`."""
 
@@ -35,6 +36,7 @@ class FrameReader:
         self._buffer += data
         while len(self._buffer) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._buffer)
+            # Before the payload is awaited, so that the buffer cannot grow without limit.
             if length > LIMIT_FRAME_BYTES:
                 raise BadRequest(f"a frame of {length} bytes is over the limit of {LIMIT_FRAME_BYTES}")
             end = _HEAD.size + length
@@ -126,6 +128,7 @@ def asked_from_bytes(payload: bytes) -> ThinRequest:
 
 
 def _text(raw: bytes) -> str:
+    # Arguments, paths and variables can be any bytes, and must come back unchanged.
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -172,7 +175,7 @@ IN_USE: Final = BadLine(INVALID_REQUEST, "another request with this id is in pro
 
 
 class _WithId(msgspec.Struct, frozen=True):
-    """Decodes only the id of a message."""
+    """Decodes only the id of a message, and that as raw bytes: even an invalid id is an id."""
 
     id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -192,7 +195,10 @@ def numbered(payload: bytes) -> tuple[int, bytes]:
 
 
 def call_key(request_key: bytes, number: int) -> bytes:
-    """Return the request key of the call on a line: the same for the same line of the same client."""
+    """Return the request key of the call on a line: the same for the same line of the same client.
+
+    A line that is sent again to the next daemon so has the same key, and its effect happens once.
+    """
     return hashlib.sha256(request_key + number.to_bytes(4, "big")).digest()[:16]
 
 
@@ -235,6 +241,8 @@ def _with_halves(line: bytes) -> object:
 
 
 def _is_writable(value: object) -> bool:
+    """Return whether a value can be written as UTF-8: half of a surrogate pair could not be put into the
+    reply."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -253,7 +261,11 @@ def ends_of(line: bytes) -> bytes:
 
 
 def id_of_ends(ends: bytes) -> RequestId | None:
-    """Return the id of a line of which only both ends are known; programs write it first or last."""
+    """Return the id of a line of which only both ends are known; programs write it first or last.
+
+    An `id` in the middle, for example in the arguments of a call, must not be taken for that of the message.
+    So only an id at the very beginning or end counts.
+    """
     return _id_at(ends[:END_BYTES], ends[END_BYTES:])
 
 

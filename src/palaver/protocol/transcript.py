@@ -166,7 +166,7 @@ class JsonLines:
                 whole = _decode(line)
             except (msgspec.DecodeError, UnicodeError):
                 if not line.endswith(b"\n"):
-                    return
+                    return  # it is still being written
                 raise BadRequest(f"line {number} of the transcript is not a JSON object") from None
             except RecursionError:
                 raise _too_deep(number) from None
@@ -182,6 +182,7 @@ def _too_deep(number: int) -> BadRequest:
 
 def is_deep(whole: object, limit: int = LIMIT_DEPTH) -> bool:
     """Return whether a value is nested deeper than an entry may be, or than another limit."""
+    # Level by level instead of by recursion, which a deep value could exhaust.
     level = [whole]
     for _ in range(limit):
         below: list[object] = []
@@ -199,7 +200,9 @@ def take_excerpt(reader: TranscriptReader, lines: Iterable[bytes], stretch: Stre
 
     Only the requested part is kept in memory; raises `MessageTooLarge` if it is larger than a bundle.
     """
+    # The check is in the loop, so that a huge part is refused before all of it is in memory.
     number, size_bytes, taken = 0, 0, []
+    # `islice` ends at the last requested entry: the rest of the transcript need not be readable.
     for number, entry in enumerate(islice(reader.entries(lines), stretch.last), 1):
         if number >= stretch.first:
             taken.append(entry_at_level(entry, number, stretch.level))

@@ -36,16 +36,16 @@ class ViewValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AttentionKind(enum.StrEnum):
-    """What a person has to look at."""
+    """The kinds of entries that need a person."""
 
     PERMISSION = "permission"
     """A permission request that can be answered on the bus."""
     REQUEST = "request"
-    """A message to the person that expects a reply and has none."""
+    """A message to the person that expects a reply and is not answered."""
     HELD = "held"
     """A message that only a person can release."""
     UNCONFIRMED = "unconfirmed"
-    """A message that a lane carried and nobody confirmed."""
+    """A message that a lane carried, without evidence that it was read."""
     DEAD = "dead"
     """A message to a path that no subscription matched."""
     STICK = "stick"
@@ -66,7 +66,7 @@ class Action(ViewValue, frozen=True, kw_only=True):
 
 
 class Attention(ViewValue, frozen=True, kw_only=True):
-    """One entry of the list of what waits for a person."""
+    """One entry of the list of entries that need a person."""
 
     key: str
     """Unique: `permission/3f9c2a1`, `request/42`, `held/42`, `unconfirmed/42/nova`, `dead/42`, `stick/ROOM`,
@@ -97,7 +97,7 @@ class WaitReason(ViewValue, frozen=True, kw_only=True):
     text: str
     """The reason as a sentence."""
     moves: str
-    """What would deliver it, as a sentence."""
+    """The event or action that would deliver it, as a sentence."""
 
 
 class AgentRow(ViewValue, frozen=True, kw_only=True):
@@ -107,7 +107,8 @@ class AgentRow(ViewValue, frozen=True, kw_only=True):
     state: str
     since: int
     seq: int
-    """The seq up to which this row is complete. An older row never replaces a newer one."""
+    """The seq up to which this row is complete. A view must not replace a row by an older one: a page that it
+    asked for earlier may arrive after a change."""
     harness: str = ""
     role: str = ""
     tag: str = ""
@@ -115,7 +116,7 @@ class AgentRow(ViewValue, frozen=True, kw_only=True):
     doing: str = ""
     """The tool that it uses and what for, or the detail of its state."""
     waits_for: str = ""
-    """What it waits for: a person, a stick, a reply, its usage limit."""
+    """The cause of its wait: a person, a stick, a reply, or its usage limit."""
     unread: int = 0
     rooms: tuple[str, ...] = ()
     folder: str = ""
@@ -315,7 +316,7 @@ class AskAgent(Ask, frozen=True, kw_only=True, tag="agent"):
 
 
 class AskAttention(Ask, frozen=True, kw_only=True, tag="attention"):
-    """The whole list of what waits for a person."""
+    """The whole list of entries that need a person."""
 
 
 class AskPermission(Ask, frozen=True, kw_only=True, tag="permission"):
@@ -455,7 +456,7 @@ class AgentPage(ViewValue, frozen=True, kw_only=True):
 
 
 class AttentionPage(ViewValue, frozen=True, kw_only=True):
-    """What waits for a person, oldest first."""
+    """The entries that need a person, oldest first."""
 
     seq: int
     entries: tuple[Attention, ...]

@@ -122,6 +122,7 @@ def read_seen(
 
     `states` are the states that count as seen.
     """
+    # An agent with sessions may have read only the copy of one of them. That is the same agent.
     own = read_entry(rows, seq, agent)
     if own is not None and own.state in states:
         return own
@@ -131,6 +132,8 @@ def read_seen(
 
 def mailbox_on_lane(rows: Rows, agent: str, seq: int) -> str:
     """Return the mailbox whose copy of a message a lane of the agent carried last, or the agent itself."""
+    # A holder that reconnects reports only seqs, although its lane also carries the copies of the agent's
+    # sessions.
     own = read_entry(rows, seq, agent)
     if own is not None and own.submitted:
         return agent
@@ -246,7 +249,8 @@ def agents_with_carried(rows: Rows) -> list[str]:
 
 
 def mailboxes_with_carried(rows: Rows, agent: str) -> list[str]:
-    """Return the mailboxes of an agent and of its sessions that have mail in transit, by name."""
+    """Return the mailboxes that have mail in transit: those of the agent's sessions by name, then its own."""
+    # Two scans, because one for the bare name would also find the agent `luna2`.
     keys = [key for end in (PLUS, "/") for key, _ in rows.scan(CARRIED, f"{agent}{end}", limit=_LIMIT_LIST)]
     return list(dict.fromkeys(key.rpartition("/")[0] for key in keys))
 
@@ -281,13 +285,15 @@ def can_step(rows: Rows, report: DeliveryReport, seq: int) -> bool:
     old = read_line(rows, seq, report.agent)
     if old is None:
         return report.state == State.DEAD
+    # Only a message in transit becomes unconfirmed: proof may have come between the end of the lane and this
+    # report.
     if report.unconfirmed:
         return report.state == State.SUBMITTED and is_carried(old)
     if report.state == State.QUEUED:
         return old.state in (State.SUBMITTED, State.HELD)
     if (
         old.state == State.ANSWERED and report.state == State.SEEN
-    ):  # A reply came before the message was taken.
+    ):  # A reply came before the message was taken, so the message is still in the queue.
         return find_mail(rows, report.agent, seq) is not None
     return can_rise(old.state, report.state)
 
@@ -303,7 +309,7 @@ def read_line(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
 def is_carried(entry: LedgerEntry) -> bool:
     """Return whether a message is in transit on a lane without an outcome.
 
-    The messages of an automatic turn are not: the turn has a record of its own, and ends in a definite way.
+    The messages of an automatic turn are not: the turn has its own record, and ends in a definite way.
     """
     is_on_lane = entry.state == State.SUBMITTED and not entry.unconfirmed
     return is_on_lane and entry.lane != TURN_LANE

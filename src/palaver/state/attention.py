@@ -83,7 +83,7 @@ _BY_SEQ: Final = frozenset(
 _SHOWN_NAMES: Final = 20
 _FEW: Final = 8
 _PAGE: Final = 20
-"""Keys that are read at once."""
+"""Keys that are read at once: the caller may pause between two entries, and should then see recent keys."""
 _LIMIT_TEXT: Final = 300
 
 
@@ -180,6 +180,7 @@ def each_attention(rows: Rows, facts: AttentionFacts) -> Iterator[Attention | No
     Each step is short and reads the present rows, so that others may run and write between two steps.
     """
     asking = _agents_asking(rows, facts)
+    # Only keys are kept between two steps. The row is read when its turn comes, because it may have changed.
     for kind in _SHOWN:
         for key in _keys_of_kind(rows, kind):
             yield _entry_of_row(rows, kind, key, facts, asking)
@@ -271,7 +272,8 @@ def _row_key(kind: str, seq: int, name: str = "") -> str:
 
 
 def _row_key_of(kind: str, name: str) -> str | None:
-    """Return the key of the row of an entry, or None if the entry cannot exist."""
+    """Return the key of the row of an entry, or None if the entry cannot exist. The name is a caller's
+    text."""
     if kind not in _BY_SEQ:
         return f"{kind}/{name}"
     number, _, mailbox = name.partition("/")
@@ -413,7 +415,8 @@ def _stick_actions(room: Room, *, is_present: bool) -> Iterator[Action]:
         return
     if room.member(HUMAN) is not None:
         reason = f"the lease of {room.owner} has ended" if is_present else f"{room.owner} is offline"
-        # Without these options an owner that was present recently keeps the stick, whoever asks.
+        # Without these options an owner that was present recently would keep the stick, even against a
+        # person.
         yield _action("takeover", "stick", "takeover", "--room", room.id, "--override", "--reason", reason)
     yield _action("kick", "room", "kick", room.owner, "--room", room.id, "--force")
     yield show
@@ -422,6 +425,7 @@ def _stick_actions(room: Room, *, is_present: bool) -> Iterator[Action]:
 def _show_blocked(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> Attention | None:
     agent = read_agent(rows, key.partition("/")[2])
     assert agent is not None  # one event wrote both
+    # A usage limit ends by itself. The person is needed only if the harness asks what to do about it.
     is_limited = agent.detail.startswith(USED_UP) and not agent.detail.startswith(USED_UP_ASKED)
     if is_limited or not facts.is_present(agent.name):
         return None
@@ -562,6 +566,7 @@ def _moved(rows: Rows, event: Event, changes: Sequence[Change]) -> list[Change]:
         elif table == HELD:
             found += _held(rows, event, key, changes)
     for seq, mailboxes in freed.items():
+        # Most released messages have no entry, so the cheap look-up comes before the scan.
         over = _over(rows, _row_key(AttentionKind.HELD, seq))
         if over and not _is_held_for_others(rows, seq, mailboxes):
             found += over
@@ -588,6 +593,7 @@ def _held(rows: Rows, event: Event, key: str, changes: Sequence[Change]) -> list
     entry = next(
         decode_entry(value) for table, at, value in changes if (table, at) == (LEDGER, key) and value
     )
+    # A broadcast is held for each recipient, and has only one entry in the list.
     if _goes_on_by_itself(entry) or rows.get(ATTENTION, row_key) is not None:
         return []
     who = event.sender if seq == event.seq else ""
@@ -633,6 +639,7 @@ def _by_bye(rows: Rows, event: Event, agent: str, changes: Sequence[Change]) -> 
 
 
 def _blocked(rows: Rows, event: Event, name: str, state: str) -> list[Change]:
+    # A repeated report keeps the old row, so that the entry shows since when the agent is blocked.
     key = f"{AttentionKind.BLOCKED}/{name}"
     if state != AgentState.BLOCKED:
         return _over(rows, key)

@@ -123,6 +123,7 @@ def _newest_first(rows: Rows, before: int) -> Iterator[tuple[str, _Talk]]:
     """Yield conversations below a seq, newest first, those with the same seq by key."""
     for keys in _groups(rows, before):
         talks = ((key, _decode_talk(value)) for key in keys if (value := rows.get(TALKS, key)) is not None)
+        # The group of `before` also has conversations above it, which were on an earlier page.
         below = [one for one in talks if not before or one[1].seq < before]
         yield from sorted(below, key=lambda one: (-one[1].seq, one[0]))
 
@@ -197,6 +198,8 @@ def talk_changes(rows: Rows, event: Event, changes: Sequence[Change]) -> list[Ch
     talks = conversations_of(event)
     if not is_of_person:  # As most messages on a busy bus.
         return [change for key in talks for change in _newest(rows, event, key, 0)]
+    # All steps are summed before any row is written: one event may move several messages of one conversation,
+    # and the rows keep their values until it is applied.
     steps = dict.fromkeys(talks, 0)
     found = _opened(rows, event, talks, changes, steps)
     for key, step in steps.items():
@@ -212,6 +215,7 @@ def _newest(rows: Rows, event: Event, key: str, step: int) -> list[Change]:
         return [(TALKS, key, encode_row(new)), (TALK_ORDER, f"{_group(seq)}/{key}", b"")]
     old = _decode_talk(value)
     row = encode_row(_Talk(seq, event.ts, event.sender, old.count + 1, old.unread + step))
+    # The order within a group is that of the seqs in `talk`, so only a new group needs new rows.
     if seq // _GROUP == old.seq // _GROUP:
         return [(TALKS, key, row)]
     return [
@@ -246,6 +250,7 @@ def _opened(
     for key, value in moved.items():
         seq = seq_of_mail_key(key)
         row = rows.get(TALK_OPEN, f"{seq:015d}")
+        # Reports do not name conversations, so the row remembers those of each open message.
         old = (
             _OpenTalks(tuple(talks) if seq == event.seq else (), False) if row is None else _decode_open(row)
         )

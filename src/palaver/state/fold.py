@@ -98,7 +98,12 @@ _Handler = Callable[[Rows, Event], list[Change]]
 
 
 def apply(rows: Rows, event: Event) -> Sequence[Change]:
-    """Return the changes of an event. The same rows and event always have the same changes."""
+    """Return the changes of an event. The same rows and event always have the same changes.
+
+    Nothing is stored here, so every part reads the rows from before the event, also those that another part
+    changes. A part that needs them gets the changes of the first handler. If a part fails, only the
+    count of skipped events changes: an event is folded completely or not at all.
+    """
     if event.imported:
         return _imported(rows, event)
     handler = _HANDLERS.get(event.type, opened_by_envelope)
@@ -112,6 +117,8 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
             *attention_changes(rows, event, agent, changes),
             *talk_changes(rows, event, changes),
         ]
+    # Every error that an unreadable content can cause. Any other one is a fault of this program, and is
+    # raised.
     except (RequestError, msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError):
         count = rows.get(SKIPPED, event.type)
         return [(SKIPPED, event.type, encode_row(1 if count is None else decode_count(count) + 1))]
@@ -175,6 +182,7 @@ def _hello(rows: Rows, event: Event) -> list[Change]:
 
 
 def _bye(rows: Rows, event: Event) -> list[Change]:
+    # The row stays: the name keeps its history and its mail, and the agent may return.
     reason = body_as(event, AgentBye).reason
     return _change_agent(
         rows, event, state="exited", left=True, ready=False, since=event.ts, detail=reason, tool=""
@@ -201,6 +209,7 @@ def _setting(rows: Rows, event: Event) -> list[Change]:
         return fold_irc_level(setting)
     if setting.key == TOPIC_KEY:
         return fold_irc_topic(event, setting)
+    # The file of the bus is the only source of its settings. The event is only their history.
     if setting.agent is None:
         return []
     if setting.key == AUTO_RUN:
@@ -237,7 +246,8 @@ def _check(event: Event, *fields: str) -> None:
 
 def _sits_down(rows: Rows, agent: Agent) -> list[Change]:
     changes: list[Change] = [(AGENTS, agent.name, _agent_row(agent))]
-    if agent.seat is not None:  # kept permanently: a process that was an agent's never becomes the human
+    if agent.seat is not None:
+        # Never removed: a process that was an agent's must not become the human after the agent has left.
         changes.append((SEATS, seat_row(agent.seat), agent.name.encode()))
     if agent.parent:
         changes += _as_subagent(rows, agent)
@@ -248,6 +258,7 @@ def _sits_down(rows: Rows, agent: Agent) -> list[Change]:
 
 def _as_subagent(rows: Rows, agent: Agent) -> list[Change]:
     """Return the rows that map its harness key to the name, and mark its number as used."""
+    # The largest number is kept, so that the name of an ended sub-agent is never given to another one.
     stem, number = split_subagent_name(agent.name)
     last = max(number, read_last_subagent(rows, stem))
     return [
@@ -335,6 +346,7 @@ class PastRows:
     def change(self, changes: Iterable[Change]) -> list[Change]:
         """Store and remove rows. Return the changes that restore the former rows, in this order."""
         undo = [self._store(*change) for change in changes]
+        # An event may change one row twice: the value from before the first change must be restored last.
         undo.reverse()
         return undo
 
@@ -369,7 +381,10 @@ class PastRows:
 
 
 class PastState:
-    """The folded rows at a seq, and the way to the events before it."""
+    """The folded rows at a seq, and the way to the events before it.
+
+    The undo record has the last `limit_undo` steps; older ones are forgotten.
+    """
 
     def __init__(self, limit_undo: int = LIMIT_UNDO) -> None:
         self.rows = PastRows()
@@ -400,7 +415,10 @@ class PastState:
         self.rows.change(undo)
 
     def copy(self) -> "PastState":
-        """Return a state that changes independently of this one, and cannot go back."""
+        """Return a state that changes independently of this one, and cannot go back.
+
+        The undo record is not copied, because it would multiply the memory of the kept copies.
+        """
         state = PastState(self._undo.maxlen or 0)
         state.rows, state.seq, state.ts = self.rows.copy(), self.seq, self.ts
         return state
@@ -423,14 +441,16 @@ class KeptStates:
         """Keep a copy of a state, unless it is too large or there is one at a seq shortly before or after."""
         seqs = self.seqs
         at = bisect_left(seqs, state.seq)
+        # The empty state at 0 needs no copy, and a copy close to it saves little.
         around = (0, *seqs[max(0, at - 1) : at + 1])
         is_far = all(abs(state.seq - seq) >= self._every for seq in around)
+        # A larger state would fill the limit alone, and drive out all others.
         if is_far and len(state.rows) <= self._limit_rows // 2:
             self._states.insert(at, state.copy())
             self._thin_out()
 
     def before(self, at: int) -> PastState:
-        """Return a copy of the newest kept state up to a seq; an empty state if there is none."""
+        """Return a copy of the newest kept state up to a seq; an empty state without one."""
         index = bisect_right(self.seqs, at)
         return self._states[index - 1].copy() if index else PastState()
 
@@ -441,6 +461,8 @@ class KeptStates:
     def _thin_out(self) -> None:
         """Drop the copies that are closest to their neighbours until the rest has few enough rows."""
         while self._states and sum(len(state.rows) for state in self._states) > self._limit_rows:
+            # Drop the copy with the shortest way from the one before it: that costs a reader the fewest
+            # events.
             seqs = (0, *self.seqs)
             gaps = [after - before for before, after in zip(seqs, self.seqs, strict=False)]
             del self._states[gaps.index(min(gaps))]
@@ -466,6 +488,7 @@ class _SortedKeys:
             self._buckets.append([key])
             self._lasts.append(key)
             return
+        # A key above all others goes into the last bucket.
         at = min(bisect_left(self._lasts, key), len(self._lasts) - 1)
         bucket = self._buckets[at]
         insort(bucket, key)
@@ -507,6 +530,8 @@ class _SortedKeys:
     def _matching_below(self, prefix: str, after: str) -> Iterator[str]:
         size = len(prefix)
 
+        # Cut to the length of the prefix, all keys with the prefix compare equal to it, so that bisecting
+        # finds the end of their range.
         def start(key: str) -> str:
             return key[:size]
 

@@ -53,6 +53,9 @@ _NEW: Final = LedgerEntry(state=State.QUEUED, ts=0)
 class _Counter:
     """Counts open mail up and down while one event is applied, and writes each agent's row once.
 
+    The rows keep their values until the event is applied, so two changes for one agent would otherwise both
+    start from the old count, and one would be lost.
+
     Held mail does not count: its agent cannot take it. Nor does a handled copy: nothing waits for its agent.
     """
 
@@ -77,6 +80,7 @@ def opened_by_message(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a message: it is mail for its recipients, and may answer another message."""
     counter = _Counter(rows)
     changes = _open_mail(event, counter)
+    # It is history that is taken over: it answers nothing here, and starts no automatic turn.
     if is_migrated(event):
         return changes + _dead(event) + counter.changes()
     seq = answered_seq(event)
@@ -102,6 +106,7 @@ def _open_mail(event: Event, counter: _Counter) -> list[Change]:
     row = encode_row(mail)
     changes: list[Change] = []
     for agent in found.delivered_to:
+        # It was taken in the other path broker. The entry says so; open mail would deliver it a second time.
         if agent in found.migrated:
             seen = LedgerEntry(
                 state=State.SEEN, ts=event.ts, grade=Grade.HANDED, reason=TAKEN_BEFORE, seen=event.ts
@@ -141,6 +146,7 @@ def _answered_with_reminder(
     for mailbox, entry in read_session_entries(rows, seq, agent).items():
         if entry.state in _REACHED:
             changes += _answered(rows, event, mailbox, seq, counter, answer)
+    # A reminder that still waits is a message too, and would ask for a reply that has come.
     reminder = read_reminder(rows, agent, seq)
     if reminder is not None and reminder.last:
         changes += _answered(rows, event, agent, reminder.last, counter, answer)
@@ -184,6 +190,7 @@ def moved_by_report(rows: Rows, event: Event) -> list[Change]:
     report = body_as(event, DeliveryReport)
     counter = _Counter(rows)
     changes: list[Change] = []
+    # A report may come late or twice, or name a message of another agent: only real steps are applied.
     moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
     for seq in moved:
         changes += _reported(rows, event, report, seq, counter)
@@ -234,6 +241,8 @@ def _moved(
     """Return the changes to queued mail: it leaves the queue, or stays in it with another state."""
     if report.unconfirmed or report.state not in _IN_LINE:
         return _taken_out(rows, report.agent, key, mail, counter)
+    # A report that names a lane comes from that lane's gate. It concerns only lanes: a reader may still fetch
+    # it.
     is_gated = report.state == State.HELD and bool(report.lane)
     moved = msgspec.structs.replace(mail, state=report.state, since=ts, is_gated=is_gated)
     changes: list[Change] = [(MAIL, key, encode_row(moved))]

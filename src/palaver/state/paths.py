@@ -2,7 +2,7 @@
 
 path           when a mailbox was subscribed to a pattern; keys are `mailbox/pattern`
 path_count     the number of path subscriptions of an agent, with those of its sessions
-agent_session  sessions; the key is the mailbox, so that no key of a session begins with `agent/`
+agent_session  sessions; the key is the mailbox
 dead_cleared   the seq up to which the list of dead letters was cleared
 """
 
@@ -111,6 +111,7 @@ def read_agent_session(rows: Rows, agent: str, session: str) -> Session | None:
 
 def session_of_harness(rows: Rows, agent: str, harness_session: str) -> str:
     """Return the session with a harness's own id: that is where its agent runs. `main` if none has it."""
+    # An agent without such an id runs in `main`, whatever its sessions are.
     if harness_session:
         for session in read_agent_sessions(rows, agent):
             if session.harness_session == harness_session:
@@ -134,6 +135,7 @@ def fold_path_subscribed(rows: Rows, event: Event) -> list[Change]:
     mailbox = mailbox_of(body.agent, body.session)
     added = body.added or event.ts
     changes = _used(rows, mailbox, added, is_created=True) if body.session else []
+    # A repeat must not count twice.
     if is_subscribed(rows, mailbox, body.pattern):
         return changes
     changes.append((_PATHS, f"{mailbox}/{body.pattern}", encode_row(added)))
@@ -175,6 +177,7 @@ def fold_session_removed(rows: Rows, event: Event) -> list[Change]:
 def fold_dead_cleared(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a cleared list of dead letters."""
     up_to = body_as(event, DeadLettersCleared).up_to
+    # Two callers may clear at the same time. The list must not grow again.
     return [(_CLEARED, "", encode_row(max(up_to, read_cleared(rows))))]
 
 
@@ -189,6 +192,7 @@ def _used(rows: Rows, mailbox: str, ts: int, *, is_created: bool) -> list[Change
         row = _SessionRow(created=ts, used=ts)
         return [(_SESSIONS, mailbox, encode_row(row))] if is_created else []
     known = _decode_session(value)
+    # An imported subscription has the time of its source, which can be before the last use here.
     return [(_SESSIONS, mailbox, encode_row(msgspec.structs.replace(known, used=max(ts, known.used))))]
 
 

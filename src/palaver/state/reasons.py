@@ -252,6 +252,7 @@ def explain_wait(
         return copy.held(entry)
     if state != State.QUEUED:
         return None
+    # Each step assumes that the ones before it found nothing, for example that there is an agent.
     return (
         copy.kept_apart(kind, is_for_turn=is_for_turn, is_in_session=is_in_session)
         or copy.unreachable(is_present=is_present)
@@ -363,6 +364,7 @@ class _Copy:
         assert agent is not None
         if agent.state == AgentState.BLOCKED and agent.detail.startswith(USED_UP):
             return self._limited(agent.detail)
+        # An interrupt is stopped by a usage limit, but by no other state of its agent.
         if self.priority is Priority.INTERRUPT:
             return None
         if agent.paused:
@@ -437,6 +439,7 @@ class _Copy:
             return self._because("compacting", f"{name} is compacting its context", "the end of that")
         if reason == USAGE_LIMIT:
             return self._limited(USED_UP)
+        # A holder reports the reason as a word. It outlives the daemon, so it may be of another version.
         known = _GATES.get(reason)
         if known is None:
             text = f"the lane of {name} accepts no messages now ({reason or 'no reason is known'})"

@@ -51,6 +51,7 @@ def fold_thread(rows: Rows, event: Event, name: str) -> list[Change]:
     names = known.names
     if event.sender not in names and len(names) < _LIMIT_NAMES:
         names = (*names, event.sender)
+    # Below, the removal comes before the new row: in a new thread both have the same key.
     thread = msgspec.structs.replace(known, last=event.seq, count=known.count + 1, ts=event.ts, names=names)
     return [
         (THREADS, name, encode_row(thread)),
@@ -143,7 +144,7 @@ def read_newest_bundles(rows: Rows, limit: int) -> list[tuple[str, BundleRow]]:
 def read_parents(rows: Rows, extends: str) -> list[tuple[str, BundleRow]]:
     """Return the bundle `extends` and its parents with their ids, the nearest first, at most a hundred.
 
-    A bundle can only extend an older one: there are no cycles.
+    A bundle can only extend an older one, so there are no cycles: the limit is only for very long chains.
     """
     found: list[tuple[str, BundleRow]] = []
     while extends and len(found) < LIMIT_CHAIN:
@@ -165,7 +166,8 @@ TASK_PLACES: Final = "task.place"
 OPEN_TASKS: Final = "task.open"
 
 _ADDED_LATER: Final = frozenset({"task_seq"})
-"""Fields that a program could use for something else before we wrote them."""
+"""Fields that a program could use for something else before we wrote them: an unreadable one is ignored, so
+that older events about the task still count."""
 _CHANGEABLE: Final = ("title", "description", "status", "assignee")
 
 

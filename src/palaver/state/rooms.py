@@ -162,6 +162,7 @@ def folder_name(path: str) -> str:
 def room_base(path: str) -> str:
     """Return the id of the first room at a path: the folder name in lower case and a hash of the path."""
     slug = _NO_SLUG.sub("-", folder_name(path).lower())[:_LIMIT_SLUG].strip("-") or "room"
+    # The hash separates folders of the same name. It is part of the stored ids, so it must never change.
     digest = b32encode(hashlib.sha256(path.encode()).digest()).decode().lower()
     return f"{slug}-{digest[:_HASH_CHARACTERS]}"
 
@@ -184,6 +185,7 @@ def find_member(room: Room, word: str, is_present: Callable[[str], bool], *, ask
     A base name or harness never selects the member that is `asking`. If several others match, it selects the
     one that is present. Raises `AmbiguousRecipient` with the candidates, and `UnknownMember`.
     """
+    # A full name is exact, so it may select the caller: the caller then gets the fitting error.
     wanted = _folded(word)
     if (member := room.member(wanted)) is not None:
         return member
@@ -244,6 +246,7 @@ def checked_note(text: str, limit_bytes: int) -> str:
     trimmed = text.strip()
     if not trimmed:
         raise InvalidBody("a note needs a text")
+    # Only for its characters: no text is larger than four bytes each. The size has its own error below.
     check_text(trimmed, "the note", 4 * len(trimmed))
     size_bytes = len(trimmed.encode())
     if size_bytes > limit_bytes:
@@ -311,10 +314,12 @@ def _made(event: Event, payload: MemberJoined) -> Room:
 def _joined(room: Room, event: Event, payload: MemberJoined, former: Member | None) -> Room:
     if not room.is_open or room.member(event.sender) is not None:
         raise ValueError(f"{event.sender} cannot join {room.id}")
+    # With its former ordinal and turns: otherwise leaving and joining would put a member first in line.
     if former is not None:
         back = replace(former, joined_ms=event.ts, harness=payload.harness)
         members = sorted((*room.members, back), key=lambda member: member.ordinal)
         return replace(room, members=tuple(members))
+    # An ordinal is never used again, so that the order of members is unique.
     ordinal = room.next_ordinal
     new = Member(name=event.sender, ordinal=ordinal, harness=payload.harness, joined_ms=event.ts)
     return replace(room, members=(*room.members, new), next_ordinal=ordinal + 1)
@@ -327,6 +332,8 @@ def _left(room: Room, event: Event, payload: MemberLeft) -> Room:
 
 
 def _kicked(room: Room, event: Event, payload: Kicked) -> Room:
+    # Here and below the unpacking raises ValueError unless there is exactly one recipient, as in a valid
+    # event.
     (target,) = event.to
     return _without(room, target, event.ts)
 
@@ -359,6 +366,7 @@ def _taken_over(room: Room, event: Event, payload: TakenOver) -> Room:
     (revoked,) = event.to
     if revoked not in (room.owner, room.reserved_for) or revoked == event.sender:
         raise ValueError(f"{revoked} has nothing to lose in {room.id}")
+    # An owner that loses the stick counts as the last owner. The recipient of a reservation never owned it.
     return _holds(replace(room, prior_owner=room.owner or room.prior_owner), event.sender, event, payload)
 
 
@@ -367,6 +375,7 @@ def _holds(room: Room, grantee: str, event: Event, payload: Granted | TakenOver)
     if member is None or payload.turn_id != room.turn + 1:
         raise ValueError(f"turn {payload.turn_id} of {room.id} is not {grantee}'s")
     holder = replace(member, last_turn=payload.turn_id, last_owned_ms=event.ts)
+    # From the free state, so that nothing of an earlier owner or reservation is left.
     return replace(
         _lies_free(room, giver=room.prior_owner, ts=0),
         members=tuple(holder if one.name == grantee else one for one in room.members),
@@ -493,6 +502,7 @@ def fold_room(rows: Rows, event: Event) -> list[Change]:
     if before is None:
         changes += _opened(rows, after)
     changes += _moved(before, after)
+    # The members stay in the room's own row, as a part of its history.
     if not after.is_open:
         changes.append((OPEN_ROOMS, _open_key(after), None))
         changes += [(MEMBERSHIPS, f"{name}/{id_}", None) for name in after.names]
@@ -573,6 +583,7 @@ def find_past_room(rows: Rows, word: str) -> Room:
         return find_room(rows, word)
     except RoomNotFound:
         wanted = word.removeprefix("#").lower()
+    # Every room is read, which is slow, but only for a name that no open room has.
     known = {room.id: room for room in read_all_rooms(rows)}
     found = [room for room in known.values() if room.slug == wanted]
     if len(found) > 1:
@@ -626,6 +637,7 @@ def add_note(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a new note."""
     note = note_from(event, body_as(event, NoteAdded))
     key = f"{note.room}/{note.id}"
+    # Keys are split at their last slash, so an id with a slash could not be read back.
     is_new = rows.get(NOTES, key) is None and "/" not in note.id
     if not is_new or read_room(rows, note.room) is None:
         raise ValueError(note.id)
@@ -653,6 +665,7 @@ def find_note(rows: Rows, room: str, word: str) -> Note:
 
     Raises `NotFound`, also if several ids have this end.
     """
+    # Ids are ULIDs, which are written in capitals.
     wanted = word.removeprefix("#").upper()
     if (note := read_note(rows, room, wanted)) is not None:
         return note

@@ -56,11 +56,14 @@ UNSURE: Final = "unsure"
 HELD: Final = "held"
 TIP: Final = "tip"
 
+# Numbers in keys have a fixed length, so that keys sort like the numbers. 15 digits are also exact in a
+# double, which is all that a reader of JSON in another language may have.
 _LARGEST_SEQ: Final = 10**15 - 1
 _SEQ_DIGITS: Final = 15
 _PRIORITIES: Final = len(Priority)
 _NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held", "handled", "migrated"})
-"""The fields of a message without which it cannot be delivered correctly."""
+"""The fields of a message without which it cannot be delivered correctly. With one of them unreadable, the
+message is skipped: its default could wake agents, or release what a brake holds."""
 
 
 class MailKind(enum.IntEnum):
@@ -88,6 +91,7 @@ class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     state: str
     expires: int = 0
     since: int = 0
+    """When a report last changed its state, in Unix milliseconds; 0 for a new message."""
     raw: bool = False
     """Bytes for a terminal: no other lane takes it."""
     is_gated: bool = False
@@ -119,6 +123,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     implied: bool = False
     """The reply did not name the message: the sender's only open request was taken as the one it answers."""
     by: str = ""
+    """The caller that caused the last change in the name of another, as the human with --as."""
 
 
 class Deliverable(msgspec.Struct, frozen=True):
@@ -187,12 +192,14 @@ def answered_seq(event: Event) -> int | None:
 
 def mail_key(agent: str, priority: Priority, seq: int, kind: MailKind = MailKind.WAKING) -> str:
     """Return the key of a waiting message in its agent's queue."""
+    # Counted down, so that the newest one of this priority comes first in the order of keys.
     number = _LARGEST_SEQ - seq if priority is Priority.IDLE_FIRST else seq
     return f"{mail_prefix(agent, priority, kind)}{number:015d}"
 
 
 def mail_prefix(agent: str, priority: Priority | None = None, kind: MailKind = MailKind.WAKING) -> str:
     """Return the prefix of all keys of an agent's open mail, or of one priority and kind."""
+    # One hexadecimal digit, because three kinds of four priorities need more than ten values.
     return f"{agent}/" if priority is None else f"{agent}/{priority + _PRIORITIES * kind:x}"
 
 
@@ -258,6 +265,7 @@ def expiry_of_key(key: str) -> tuple[int, int, str]:
     return int(at_ms), int(seq), agent
 
 
+# A look-up by seq tries every possible key, so the common priority comes first.
 _LIKELIEST: Final = (Priority.NORMAL, Priority.INTERRUPT, Priority.IDLE, Priority.IDLE_FIRST)
 
 encode_row: Final = msgspec.json.Encoder().encode

@@ -71,7 +71,7 @@ class TurnState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int = 0
     """How often this batch was tried."""
     failed_ms: int = 0
-    """When it failed last; 0 if it has not."""
+    """When it failed last; 0 if it never failed."""
     starts: tuple[int, ...] = ()
     """When turns started in the last hour."""
     hops: int = 0
@@ -94,7 +94,7 @@ def has_auto_runs(rows: Rows) -> bool:
 
 
 def read_auto_run(rows: Rows, agent: str, session: str = "") -> object:
-    """Return the stored value of an agent or session; None if it has none."""
+    """Return the stored value of an agent or session; None without a stored value."""
     value = rows.get(_CONFIGS, mailbox_of(agent, session))
     return None if value is None else _decode_value(value)
 
@@ -158,7 +158,8 @@ def read_queued_sessions(rows: Rows) -> list[str]:
     after = ""
     while page := rows.scan(_QUEUE, "", after=after, limit=1):
         found.append(page[0][0].rpartition("/")[0])
-        after = f"{found[-1]}/{'9' * 16}"  # above every seq of this session
+        # Above every seq of this session: one row is read for each session, however long its queue is.
+        after = f"{found[-1]}/{'9' * 16}"
     return found
 
 
@@ -217,6 +218,7 @@ def queued_by_message(rows: Rows, event: Event) -> list[Change]:
         # An agent's own message never starts a turn of that agent.
         if agent != event.sender and is_turn_on(rows, agent, session):
             row = encode_row(QueuedMessage(mailbox=mailbox, ts=event.ts))
+            # Apart, so that a batch is read from the queue without skipping held messages.
             changes.append((_HELD if found.held else _QUEUE, _queue_key(agent, session, event.seq), row))
     return changes
 
@@ -235,6 +237,7 @@ def moved_in_queue(rows: Rows, report: DeliveryReport, moved: Iterable[int]) -> 
     """Return the changes to messages that a report moves: a held one waits apart until it is queued again."""
     if not has_auto_runs(rows) or report.state not in (State.QUEUED, State.HELD):
         return []
+    # The gate of a lane holds no message back from a turn, which needs none of the agent's lanes.
     is_held = report.state == State.HELD and not report.lane
     here, there = (_QUEUE, _HELD) if is_held else (_HELD, _QUEUE)
     changes: list[Change] = []
@@ -256,7 +259,11 @@ def left_queue(rows: Rows, mailbox: str, seq: int) -> list[Change]:
 
 
 def _copy_in(rows: Rows, table: str, key: str, mailbox: str) -> bytes | None:
-    """Return the row of a message if it is the copy of this mailbox: `main` has two mailboxes."""
+    """Return the row of a message if it is the copy of this mailbox.
+
+    The agent's own mailbox and that of its session `main` share a queue, and a message can be in both
+    mailboxes: a report about one copy must not move the other.
+    """
     value = rows.get(table, key)
     return value if value is not None and _decode_queued(value).mailbox == mailbox else None
 
@@ -294,6 +301,7 @@ def fold_turn_ended(rows: Rows, event: Event) -> list[Change]:
     if not isinstance(body, AutoTurnResult | AutoTurnError):
         raise TypeError(event.type)
     old = read_turn(rows, body.agent, body.session)
+    # The end of an earlier turn must not end the running one.
     if old.active != body.turn:
         raise ValueError("turn")
     ended = TurnState(starts=old.starts)

@@ -55,6 +55,7 @@ def owed_no_more(rows: Rows, event: Event) -> list[tuple[str, int]]:
     moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
     if report.state != State.QUEUED:
         return [(report.agent, seq) for seq in moved]
+    # The only report that names an answer is that of a released reply, which answers from now on.
     return [(report.author, report.answers)] if moved and report.answers else []
 
 
@@ -96,8 +97,8 @@ def seqs_of_agents(rows: Rows, table: str, agent: str = "") -> list[tuple[str, i
 #
 # A watch becomes due in the fold itself, in log order: when its agent has seen the request and then goes
 # idle, or stops, or if it had left before the request was sent. A copy that expires, is refused or is dead
-# ends its watch: its sender is notified of that. So neither a clock nor a restart can make
-# a watch fire twice or not at all.
+# ends its watch: its sender is notified of that. So neither a clock nor a restart can make a watch fire twice
+# or not at all.
 
 WATCHES: Final = "watch"
 DUE: Final = "watch_due"
@@ -106,7 +107,8 @@ SUBSCRIPTIONS: Final = "subscription"
 
 _WATCHED_FOR: Final = frozenset({INSTANCE, HUMAN})
 _NEWEST: Final = 100
-"""Open requests to one agent that are searched for those of a sender."""
+"""Open requests to one agent that are searched for those of a sender: an agent that never replies has any
+number of them, and each message that could be a reply is a search."""
 
 
 def watch_changes(rows: Rows, event: Event, agent: str) -> list[Change]:
@@ -218,6 +220,7 @@ def _told(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
 
 def _watched_no_more(rows: Rows, notice: WatchNotice) -> list[Change]:
     """End a watch whose sender was notified. The request stays open."""
+    # Kept as unanswered, so that a later message of the agent can still be taken as its reply.
     key = agent_key(notice.agent, notice.request)
     watch = rows.get(WATCHES, key)
     kept: list[Change] = [] if watch is None else [(UNANSWERED, key, watch)]
@@ -249,6 +252,7 @@ def _by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
 def _fall_due(rows: Rows, event: Event, agent: str, state: str, *, is_seen_only: bool) -> list[Change]:
     """Mark an agent's open watches as due; one that is due already keeps its first cause."""
     due = encode_row(WatchDue(state=state, cause=event.id))
+    # Only an agent that has seen a request can be done with it: one that goes idle may get it next.
     changes: list[Change] = []
     for key, _ in walk(rows, WATCHES, f"{agent}/"):
         is_owed = not is_seen_only or read_seen(rows, seq_of_key(key), agent) is not None
@@ -428,8 +432,11 @@ def _due(rows: Rows, agent: str, due: ReminderDue, *, seen: Container[int] = ())
     changes: list[Change] = []
     for key, value in walk(rows, REMINDERS, f"{agent}/"):
         reminder = decode_reminder(value)
+        # Also the last reminder: otherwise reminders would collect in the mailbox of an agent that reads
+        # nothing.
         parts = [seq for seq in (reminder.request, reminder.last) if seq]
         known = rows.get(REMINDER_DUE, key)
+        # An idle status replaces a due row with `since`: then the agent has had time for the reply.
         is_due = known is not None and (bool(due.since) or not decode_reminder_due(known).since)
         if not is_due and all(seq in seen or read_seen(rows, seq, agent, _READ) for seq in parts):
             changes.append((REMINDER_DUE, key, encode_row(due)))
