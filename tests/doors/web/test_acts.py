@@ -170,7 +170,7 @@ def test_request_that_took_the_place_of_another_is_not_answered(approving: PageC
     right = approving.act(do="answer", id=second["id"], digest=second["digest"], is_allowed=False)
 
     assert (mixed.status_code, done.status_code, right.status_code) == (400, 200, 200)
-    assert "another one" in mixed.json()["message"]
+    assert "not the one that you were shown" in mixed.json()["message"]
     assert late.status_code == 404
     assert "already answered" in late.json()["message"]
     assert [decision(one.end())["behavior"] for one in (job, later)] == ["deny", "deny"]
