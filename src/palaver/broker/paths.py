@@ -142,6 +142,8 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     check_foreign_type(envelope.type)
     check_line(envelope.type, "the type", _LIMIT_TYPE_BYTES)
     check_line(envelope.id, "the id", _LIMIT_ID_BYTES)
+    # These types have an effect in Palaver. They take the way of the request, so that its rights and checks
+    # apply: an envelope must never write the bus's own facts.
     if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
         return await send_with_id(context, caller, _send_from(envelope, request), key)
     if envelope.type == BYE:
@@ -266,6 +268,7 @@ async def subscribe(context: Context, caller: Caller, request: SubscribePath, ke
     own = _own_paths(context, request.agent)
     if not request.session and pattern in own:
         return Written(event=None)
+    # A pattern that matches paths of other agents would read their messages.
     if reaches_others(pattern, own):
         require(caller, Standing.OPERATOR, "sub add for the paths of other agents")
     if request.session:
@@ -362,6 +365,7 @@ async def remove_session(
 
 async def _end_mail(context: Context, caller: Caller, mailbox: str) -> None:
     """End the waiting messages. Delivery ends one that a lane carries if it comes back."""
+    # Each report removes its messages from the rows, so the next page begins at the front again.
     while seqs := list(islice(_waiting(context.log.rows, mailbox), _AT_ONCE)):
         dead = DeliveryReport(agent=mailbox, messages=tuple(seqs), state=State.DEAD, reason=REMOVED)
         await report(context, caller, ReportDelivery(report=dead), None)
@@ -413,18 +417,19 @@ def _draft(
 
 
 # --------------------
-# What another path broker had stored. Its agents, sessions and subscriptions become events with ids that are
-# made from their names, and a message keeps its id: a repeat is the same event, also after a crash.
+# Import the data of another path broker. Its agents, sessions and subscriptions become events with ids that
+# are made from their names, and a message keeps its id: a repeat is the same event, also after a crash.
 
 
 async def migrate(context: Context, caller: Caller, request: Migrate, key: bytes | None) -> MigrationResult:
-    """Write what is new, and leave everything as it is that is here already.
+    """Store everything that is not here yet, and change nothing that is.
 
     A part that cannot be stored is named in the result, and the others are stored. Nothing reacts to the
     events.
     """
     require_person(caller, "import messages")
     writer = _Migration(context, caller, context.clock.now_ms(), [])
+    # In this order, because each part is refused if the agent that it names is not here.
     agents = await writer.count([(f"agent/{name}", writer.agent(name)) for name in request.agents])
     sessions = await writer.count([(f"paths/{one.agent}", writer.session(one)) for one in request.sessions])
     subscriptions = await writer.count(
@@ -585,6 +590,8 @@ class _Migration:
                     )
                 ),
             )
+            # It wakes no agent: it may be old, and many are imported at once. `migrated` lists the mailboxes
+            # that have taken it already.
             payload |= {"wakes": [], "migrated": [one for one in message.mailboxes if one in message.taken]}
             if message.handled:
                 payload["handled"] = {agent: list(found) for agent, found in message.handled.items()}
@@ -695,6 +702,7 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
     if request.text:
         check_text(request.text, "the text", LIMIT_BODY_BYTES)
     id_, now = request.id or context.ids.next(), context.clock.now_ms()
+    # Read here, because a decision may run in the writer's thread and sees only rows.
     events = {one.seq: context.log.event(one.seq) for one in request.batch}
 
     def decide(rows: Rows) -> Draft | None:
@@ -708,6 +716,7 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
             return None
         chain = chain_of_batch(event for one in batch if (event := events[one.seq]) is not None)
         seqs = {one.seq for one in batch}
+        # A batch with a new message begins with the first attempt: another prompt may succeed.
         is_again = bool(known.failed_ms and seqs) and seqs <= {one.seq for one in known.batch}
         body = AutoTurnStarted(
             agent=request.agent,
@@ -723,6 +732,8 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
         )
         return _turn_draft(AUTO_TURN, request.agent, body, id_, now)
 
+    # The decision of each step runs after that of the start, in the same transaction: without a start the
+    # messages stay where they are.
     def is_started(rows: Rows) -> bool:
         return bool(read_turn(rows, request.agent, request.session).active)
 
@@ -767,6 +778,7 @@ async def fail_turn(context: Context, caller: Caller, request: FailTurn, key: by
 
     is_ended = _is_ended(started)
     steps = _steps(context, caller, batch, State.QUEUED, is_ended, reason="the automatic turn failed")
+    # After the step to `queued`, because a submitted message cannot become held directly.
     if is_held:
         steps += _steps(context, caller, batch, State.HELD, is_ended, reason=reason, is_kept=True)
     written = await _write(context, started.agent, started.session, decide, steps)
@@ -860,6 +872,7 @@ async def _write(
     steps: Sequence[Order],
 ) -> Written:
     """Write an event of a turn together with the steps of its messages."""
+    # Together: after a crash, a running turn whose messages still wait would let another lane deliver them.
     first, *others = await context.log.commit_all([(f"turn/{mailbox_of(agent, session)}", decide), *steps])
     for one in (first, *others):
         if isinstance(one, Exception):

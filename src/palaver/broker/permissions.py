@@ -54,6 +54,7 @@ def check_person(caller: Caller) -> None:
     """Refuse every caller but the human, and the human acting as another agent."""
     if not caller.is_person:
         raise NotAllowed("answering a permission request", caller.standing.word, "a person")
+    # An agent that acts for the person must not approve its own request.
     if caller.by is not None:
         raise NotPerson("only a person can answer a permission request, and not with --as")
 
@@ -208,6 +209,7 @@ async def set_topic(context: Context, caller: Caller, request: SetTopic, key: by
         raise BadRequest("a topic is one line: remove its tabs and line ends")
     channel = fold_channel(request.channel)
 
+    # Inside the commit, so that the topic of a room that is closed meanwhile does not change.
     def read(rows: Rows) -> str:
         if (room := read_room(rows, channel[1:])) is not None:
             check_writer(room, caller)
@@ -274,7 +276,10 @@ async def _set_paused(
 
 
 async def record_typed(context: Context, caller: Caller, request: Typed, key: bytes | None) -> Written:
-    """Write what a person typed at an agent's terminal. The door has checked that its holder reports it."""
+    """Write what a person typed at an agent's terminal. The door has checked that its holder reports it.
+
+    Of a secret, only the number of its characters is stored.
+    """
     if request.text and request.secret:
         raise BadRequest("report either the typed text, or the number of characters of a secret")
     check_text(request.text, "the typed text")

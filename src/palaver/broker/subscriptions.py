@@ -83,7 +83,7 @@ async def subscribe(context: Context, caller: Caller, request: Subscribe, key: b
             return Written(event=commit.event)
         if (known := _same(context.log.rows, made)) is not None:
             return Written(event=await context.log.fetch(known.seq))
-        # Another subscription has that short id: the next event id gives another one.
+        # Another subscription has that short id: the next event id results in another one.
 
 
 def _made(caller: Caller, request: Subscribe, owner: str, id_: str) -> Subscription:
@@ -123,6 +123,7 @@ def _same(rows: Rows, made: Subscription) -> Subscription | None:
 
     The order of the values of a filter makes no difference either.
     """
+    # With these fields replaced, the rest can be compared as a whole: a new field is then compared too.
     fields = {"id": made.id, "seq": made.seq, "ts": made.ts, "by": made.by, "filter": made.filter}
     wanted = filter_values(made.filter)
     own = (one for one in read_subscriptions(rows) if one.owner == made.owner)
@@ -248,6 +249,7 @@ async def fire_subscription(
 
     def decide(rows: Rows) -> Draft | None:
         known = read_subscription(rows, request.id)
+        # The short id may belong to a later subscription by now: then the seq differs.
         if known is None or known.spent or known.seq != request.made:
             return None
         return notice_draft(context, caller, known.owner, request.text + remark, id_, extra)
@@ -264,6 +266,7 @@ async def _send(context: Context, caller: Caller, request: FireSubscription) -> 
     known = read_subscription(context.log.rows, request.id)
     if known is None or known.spent or known.seq != request.made or not find_mentions(known.send):
         return ""
+    # The owner's rights, not those of the bus: a subscription must not send more than its owner could.
     owner = context.directory.get(known.owner)
     sender = _PERSON if owner is None else caller_for(owner)
     words = (known.id, str(known.seq)) if known.once else (request.cause, known.id, str(known.seq))

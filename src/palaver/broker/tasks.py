@@ -128,6 +128,7 @@ def _create(
             )
 
     payload: dict[str, object] = {"title": request.title, "description": request.description or None}
+    # Resolved now and stored: the fold must not depend on which agents exist when it runs.
     if request.assignee:
         payload |= _assignment(request.assignee, assigned)
     return _Step(event_id, TASK_CREATE, payload, _with(caller, notified, assigned), check)
@@ -163,6 +164,7 @@ def _complete(
     def check(known: Task | None) -> None:
         if known is None or known.status != COMPLETED:
             return
+        # A repeat of the same envelope passes: the log returns its first event.
         if (known.completed_by, known.completed_id) != (caller.name, event_id):
             whose = f" by {known.completed_by}" if known.completed_by else ""
             raise BadRequest(
