@@ -716,7 +716,7 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
             return None
         chain = chain_of_batch(event for one in batch if (event := events[one.seq]) is not None)
         seqs = {one.seq for one in batch}
-        # A batch with a new message begins with the first attempt: another prompt may succeed.
+        # Messages of the failed batch may have been read meanwhile, so a part of it counts as the same batch.
         is_again = bool(known.failed_ms and seqs) and seqs <= {one.seq for one in known.batch}
         body = AutoTurnStarted(
             agent=request.agent,

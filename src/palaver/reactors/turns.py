@@ -176,6 +176,7 @@ class _Manual:
     outcome: asyncio.Future[TurnOutcome]
 
     def fail(self, error: Exception) -> None:
+        # The caller may have been cancelled meanwhile.
         if not self.outcome.done():
             self.outcome.set_exception(error)
 
@@ -228,7 +229,10 @@ class AutomaticTurns:
         """Agents with a configuration, of their own or of a session. Messages to others need no look."""
         self._dirty: dict[Target, None] = {}
         self._waiting: set[Target] = set()
-        """Sessions that have messages or an open turn, to be looked at when their agent changes."""
+        """Sessions that have messages or an open turn, to be looked at when their agent changes.
+
+        Also after their automatic turns were turned off: an open turn still has to end.
+        """
         self._ready: dict[Target, None] = {}
         """Sessions whose batch is due, in the order in which they became due."""
         self._timers: dict[Target, Timer] = {}
@@ -325,6 +329,7 @@ class AutomaticTurns:
             self._look_at(session_of_mailbox(mailbox))
 
     def _look_at_agent(self, agent: str) -> None:
+        # Presence, pauses and the harness session concern all sessions of the agent.
         for target in [target for target in self._waiting if target[0] == agent]:
             self._look_at(target)
         self._look_at((agent, MAIN))
@@ -340,6 +345,7 @@ class AutomaticTurns:
             self._news.clear()
             while self._dirty:
                 target = next(iter(self._dirty))
+                # Before the look: news during its await must cause another one.
                 del self._dirty[target]
                 try:
                     await self._look(target)
@@ -355,6 +361,7 @@ class AutomaticTurns:
         if (timer := self._timers.pop(target, None)) is not None:
             timer.cancel()
         plan = self.plan(*target)
+        # Put back below if it is still due, so a session that is looked at again goes to the end.
         self._ready.pop(target, None)
         if plan.step is Step.IDLE:
             self._waiting.discard(target)
@@ -407,6 +414,7 @@ class AutomaticTurns:
             return TurnPlan(step=Step.IDLE, config=config)
         if self.is_live(known, session):
             return TurnPlan(step=Step.LIVE, config=config, waiting=size)
+        # Before the pause: a person asks for this turn explicitly, and a pause stops only automatic ones.
         if is_wanted:
             return TurnPlan(step=Step.DUE, config=config, waiting=size)
         if known.paused:
@@ -420,6 +428,8 @@ class AutomaticTurns:
         self, turn: TurnState, config: TurnConfig, waiting: Sequence[tuple[BatchMessage, int]]
     ) -> TurnPlan:
         now_ms = self._clock.now_ms()
+        # A failed batch is tried again without newer messages: with them it would be another batch, whose
+        # attempts are counted from the beginning, and it would never be held.
         again = {one.seq for one in turn.batch} if turn.failed_ms else set()
         retried = tuple(one for one, _ in waiting if one.seq in again)
         if retried:
@@ -502,6 +512,8 @@ class AutomaticTurns:
         """Accept a runner that runs these turns. Every other open turn has ended without a result."""
         self.has_runner = True
         self._watch_runner(is_awaited=False)
+        # One of the two has lost them: the last runner was killed, or the daemon ended between the stored
+        # start and the job.
         for turn in self._open_turns():
             if turn not in running:
                 await self._fail(turn, _LOST)
@@ -524,9 +536,10 @@ class AutomaticTurns:
         """Wait for a job, for up to `limit_s` seconds."""
         until_s = asyncio.get_running_loop().time() + limit_s
         while (job := await self._take_ready()) is None:
+            # No await between the look and this: a session that becomes due later sets it again.
             self._is_due.clear()
             try:
-                # Only here: a turn that has started must reach the runner.
+                # The timeout is only here: a turn that has started must reach the runner.
                 async with asyncio.timeout_at(until_s):
                     await self._is_due.wait()
             except TimeoutError:
@@ -559,7 +572,8 @@ class AutomaticTurns:
         accepted = self._accepted.get(target)
         triage = "" if accepted is None else accepted.triage
         job = await self._begin(target, plan.batch, triage, plan.config)
-        self._accepted.pop(target, None)  # Not before: if the start cannot be written, no second triage runs.
+        # Not before: if the start cannot be written, no second triage runs.
+        self._accepted.pop(target, None)
         return job
 
     def _begin_triage(self, target: Target, plan: TurnPlan) -> TriageJob:
@@ -643,6 +657,7 @@ class AutomaticTurns:
             raise
 
     async def _give_up(self, writing: asyncio.Future[object]) -> None:
+        # If the write itself fails, there is no turn, and the group of tasks logs the error.
         event = getattr(await writing, "event", None)
         if isinstance(event, Event):
             await self._fail(event.seq, _LOST)
@@ -697,6 +712,7 @@ class AutomaticTurns:
             await self._submit(request)
         text = output[:LIMIT_OUTPUT]
         await self._submit(FinishTurn(turn=turn, text=text))
+        # After the write: a caller that has the outcome must find it in the log.
         self._settle(turn, TurnOutcome(turn=turn, text=text, messages=len(started.messages)))
 
     async def _fail(self, turn: int, error: str) -> None:
