@@ -76,6 +76,7 @@ async def tell(context: Context, cause: Event, action: str, *, reason: str = "")
     It is a separate event. A daemon that is killed in between does not write it later: only the cause is
     guaranteed.
     """
+    # The id is derived from the cause, so the log recognizes a repeat.
     draft = _draft(context, cause, action, reason)
     await context.log.commit(None, lambda rows: draft)
 
@@ -156,6 +157,7 @@ async def _join(context: Context, caller: Caller, request: Join, key: bytes | No
     taken: set[str] = set()
     while True:
         wanted = _WantedName.of(context, caller, request, taken)
+        # Only for a new name: a caller that names itself, or resumes a session, is decided inside the commit.
         if wanted.is_drawn:
             _check_seat(context, request.seat)
         try:
@@ -671,6 +673,7 @@ class _WantedSubagent:
         if known.left:
             return self._draft(HELLO, agent)
         if known.seat == agent.seat:
+            # Appended, because the engine may call this several times; the last call counts.
             self.found.append(known)
             return None
         return self._draft(LIFE, msgspec.structs.replace(known, seat=agent.seat))
@@ -683,6 +686,7 @@ class _WantedSubagent:
             name=full_name(parts.base, parts.tag),
             base=parts.base,
             tag=parts.tag,
+            # Never more rights than its parent has.
             role=min(_SUBAGENT_ROLE, parent.role, key=standing_of_role),
             harness=parent.harness,
             device=self.device,

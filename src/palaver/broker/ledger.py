@@ -1,6 +1,7 @@
-"""Steps of the ledger: the delivery state of a message per recipient. A step without news writes nothing.
+"""Requests about delivery: acknowledge, report, queue again. Each one is a step of the ledger.
 
-The rows of the table in `broker.py` for delivery reports: that module only knows which function decides.
+The ledger has the delivery state of each message for each recipient. A step that changes no state writes
+nothing, so every one of these requests can be repeated.
 """
 
 import hashlib
@@ -30,6 +31,8 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
     if request.grade not in GRADES:
         raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")
     mailbox = mailbox_of(caller.name, request.session)
+    # Only for a person or agent that names the messages itself: a program may acknowledge a message that has
+    # gone another way meanwhile, which is not an error.
     if request.must_be_own:
         _check_own(context, mailbox, request.messages)
     seen = DeliveryReport(
@@ -61,6 +64,7 @@ async def report(context: Context, caller: Caller, request: ReportDelivery, key:
 async def redeliver(context: Context, caller: Caller, request: Redeliver, key: bytes | None) -> Written:
     """Queue a message again for every recipient whose copy was submitted and not confirmed."""
     event = _find_whole(context, request.message)
+    # Keys were meant for the screen at that time: later they may confirm something else.
     if is_raw(event):
         raise BadRequest(
             f"#{event.seq} contains raw keys, which are never typed again automatically; send them again"

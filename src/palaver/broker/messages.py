@@ -195,6 +195,7 @@ def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -
         for token in tokens
         if isinstance(address := parse_address(token), RoomAddress) and address.name
     }
+    # By id, because two words may name the same room.
     ids = {find_room(context.log.rows, word).id for word in (*words, *([named] if named else []))}
     if len(ids) > 1:
         raise BadRequest(f"a message can go to one room only; this selects {', '.join(sorted(ids))}")
@@ -611,6 +612,7 @@ async def send_all(
 async def _outcome(context: Context, prepared: PreparedSend, commit: Commit | Exception) -> Sent | Exception:
     if isinstance(commit, Exception):
         return commit
+    # Also here: a message that a brake holds is stored, and refused to its sender.
     try:
         sent = _sent_by_commit(prepared.draft, prepared.resolved, commit)
         return await _concluded(context, prepared.caller, sent)
@@ -953,6 +955,7 @@ def recipients_of(event: Event) -> tuple[str, ...]:
 async def _resolve(
     context: Context, caller: Caller, request: Send, reply: _Reply, mentions: Sequence[str]
 ) -> Resolved:
+    # The recipients of an envelope follow the rules of the wire, not those for people.
     if request.is_exact:
         return resolve_exactly(
             request.to, context.directory, sender=caller.name, is_present=context.is_present
@@ -1029,7 +1032,7 @@ async def _to_thread(context: Context, caller: Caller, request: Send) -> Resolve
 
 
 def _can_take_part(context: Context, caller: Caller, name: str) -> bool:
-    """Whether a participant is not the caller, and has a mailbox. An ended sub-agent has none."""
+    """Whether a participant is not the caller, and has a mailbox: an ended sub-agent has no mailbox."""
     agent = context.directory.get(name)
     is_known = name == HUMAN or (agent is not None and not (agent.parent and agent.left))
     return is_known and name != caller.name
@@ -1042,7 +1045,7 @@ _OPEN_MS: Final = 24 * 3600 * 1000
 def _implied_request(
     context: Context, caller: Caller, resolved: Resolved, now: int, open_requests: _OpenRequests
 ) -> int:
-    """Return the seq of the request that a direct message back answers; 0 if there is none, or several."""
+    """Return the seq of the request that a direct message back answers; 0 if it is not exactly one."""
     # Only requests to agents are watched, and a text of a subscription is not written by its owner.
     can_answer = caller.kind == INSTANCE and caller.by != SYSTEM_CALLER.name
     if not can_answer or resolved.scope != MENTIONS or len(resolved.recipients) != 1:

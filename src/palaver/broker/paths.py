@@ -160,6 +160,7 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
         id=envelope.id or context.ids.next(),  # a command line may leave it out
         payload=payload,
         to=resolved.to,
+        # The time of the log, so that the times of all events come from one clock.
         ts=context.clock.now_ms(),
         sent_ts=envelope.ts,
         by=caller.by,
@@ -197,6 +198,7 @@ async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | N
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to give up; 'pal list' shows the agents")
     reason = _word(_fields(envelope).reason) or LEFT
+    # As in `agents.leave`: an agent that only ends may come back to its rooms.
     if reason == LEFT:
         await leave_all_rooms(context, caller)
     written = await leave_bus(
@@ -204,6 +206,7 @@ async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | N
     )
     if written.event is None:
         raise WhoAreYou(f"{caller.name} has already left")
+    # The log knows the sender and the id already: the stored event is returned, and no bye was written.
     if written.event.type != BYE:
         raise IdTaken(envelope.id, written.event.seq)
     return Sent(event=written.event, to=(), delivered_to=())
@@ -343,7 +346,7 @@ async def create_session(
 async def remove_session(
     context: Context, caller: Caller, request: RemoveSession, key: bytes | None
 ) -> Written:
-    """Write the end of a session. Its waiting messages become dead: no one can take them any more."""
+    """Write the end of a session. Its waiting messages become dead: no reader can take them any more."""
     _check_owner(context, caller, request.agent, allows_operator=True)
     if request.session == MAIN:
         raise BadRequest("the session main is the default session of its agent, and cannot be removed")
@@ -359,6 +362,8 @@ async def remove_session(
         return draft
 
     written = await _commit(context, request.agent, decide, key)
+    # After the event, so that no message is routed to the session meanwhile. Also for a repeat of the
+    # request, because the daemon may have ended in between.
     await _end_mail(context, caller, mailbox_of(request.agent, request.session))
     return written
 
@@ -395,7 +400,7 @@ def _check_owner(context: Context, caller: Caller, agent: str, *, allows_operato
 
 
 def _own_paths(context: Context, agent: str) -> tuple[str, ...]:
-    """Return the paths to which an agent is subscribed automatically. The person has none."""
+    """Return the paths to which an agent is subscribed automatically; none for the person."""
     return () if agent == HUMAN else context.directory.paths_of(agent)
 
 
@@ -459,7 +464,10 @@ async def migrate(context: Context, caller: Caller, request: Migrate, key: bytes
 
 @dataclass(frozen=True, slots=True)
 class _Migration:
-    """The decisions of one request. Each is made inside its commit, and returns None for what is here."""
+    """The decisions of one request.
+
+    Each is made inside its commit, and returns None if nothing is missing.
+    """
 
     context: Context
     caller: Caller

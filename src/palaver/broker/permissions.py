@@ -142,6 +142,7 @@ async def tag_agent(context: Context, caller: Caller, request: TagAgent, key: by
     For the agent itself, the caller that started it, an operator or a person.
     """
     agent, tag = _known(context, request.name), request.tag.lower()
+    # A tag is an address: an agent must not put others into a group, or take them out of one.
     is_its_own = caller.kind == INSTANCE and caller.name in (agent.name, agent.by)
     if caller.standing < Standing.OPERATOR and not is_its_own:
         raise NotAllowed("tag", caller.standing.word, "operator, or the caller that started the agent")

@@ -269,6 +269,8 @@ async def _send(context: Context, caller: Caller, request: FireSubscription) -> 
     # The owner's rights, not those of the bus: a subscription must not send more than its owner could.
     owner = context.directory.get(known.owner)
     sender = _PERSON if owner is None else caller_for(owner)
+    # With `once` the cause is not part of the id: events at the same time, or after a crash, send one
+    # message.
     words = (known.id, str(known.seq)) if known.once else (request.cause, known.id, str(known.seq))
     id_ = derived_id(*words, "send")
     try:
@@ -295,6 +297,7 @@ async def fire_reminder(
     def decide(rows: Rows) -> Draft | None:
         reminder = read_reminder(rows, request.agent, request.request)
         due = read_reminder_due(rows, request.agent, request.request)
+        # Again, inside the commit: the reply, or a new status, may have come since the reactor looked.
         if (
             reminder is None
             or due is None

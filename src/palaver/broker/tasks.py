@@ -118,6 +118,8 @@ def _create(
     assigned = _assigned(context, caller, request.assignee)
     if notified is None:
         notified = Resolved(to=assigned.to, scope=MENTIONS) if request.assignee else _resolve(context, caller)
+        # A task without an assignee is announced to all agents, so it needs the same confirmation as a
+        # message.
         broadcast = Sent(event=None, to=notified.to, delivered_to=notified.recipients)
         check_breadth(caller, Send(text="", is_confirmed=request.is_confirmed), broadcast)
 

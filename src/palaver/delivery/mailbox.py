@@ -287,6 +287,7 @@ class QueueReader:
         while not self._is_closed:
             if drawn := self.poll(limit):
                 return drawn
+            # No await between the look and the wait: news in between would be missed.
             self.is_waiting = True
             try:
                 self._mailbox.begin_wait(is_pushed=self._is_pushed)
@@ -363,6 +364,7 @@ class QueueReader:
 
 def mailboxes_of_lanes(rows: Rows, agent: Agent) -> tuple[str, ...]:
     """Return the mailboxes whose messages the lanes of an agent carry: its own, and that of its session."""
+    # Most agents have no mail for sessions: one query is then enough, for every look at an agent.
     if not _has_session_mail(rows, agent.name):
         return (agent.name,)
     return agent.name, mailbox_of(agent.name, session_of_harness(rows, agent.name, agent.session))
@@ -480,6 +482,7 @@ def passing(
     rows: Rows, mailbox: Mailbox, gate: StateGate, limit: int, *, without: Container[int] = ()
 ) -> list[int]:
     """Return the seqs of the messages that may go now, in order, at most `limit`."""
+    # Waking messages first, so that one is in the batch however much older quiet mail there is.
     loud = _head(mailbox, gate, limit, MailKind.WAKING, without=without)
     if gate.idle and not loud:
         return []

@@ -215,8 +215,10 @@ class DeliveryReactor:
         self.level_changed: Callable[[str], None] = lambda agent: None
         """Called with an agent each time one of its lanes opens, closes, or has another gate state."""
         self.trace: Trace = _no_trace
+        # Messages that were submitted when the last daemon ended. Their lanes may reconnect and report the
+        # outcome, so they do not become unconfirmed at once.
         for agent in agents_with_carried(log.rows):
-            self._silence.stray(agent)  # Its lane may reconnect and report the outcome.
+            self._silence.stray(agent)
         self._unsubscribe = log.subscribe(self._hear, _HANDLED)
 
     def close(self) -> None:
@@ -431,6 +433,7 @@ class DeliveryReactor:
 
     async def _never_came(self, lane: Lane, mailbox: str, seqs: Sequence[int]) -> None:
         lost = [event for event in map(self._log.event, seqs) if event]
+        # Keys stay submitted, and become unconfirmed: they were meant for the screen at that time.
         if texts := [event.seq for event in lost if not is_raw(event)]:
             reason = "it never reached its lane"
             await self._ledger.report(mailbox, texts, State.QUEUED, lane=lane.word, reason=reason)
@@ -517,6 +520,7 @@ class DeliveryReactor:
                 # An answered message that was never read stays open until it is read, and so do claims to it.
                 if find_mail(rows, mailbox, answered) is None:
                     self._mailboxes.settle(mailbox, [answered])
+        # In a task, because a handler must not wait.
         if message.dead:
             self._tasks.create_task(self._ledger.dead(event, message.dead))
 
@@ -565,6 +569,7 @@ class DeliveryReactor:
     async def _doubt(self, agent: str, lane: str = "") -> None:
         """Mark submitted messages that no lane has claimed as unconfirmed, optionally of one kind of lane."""
         for mailbox in mailboxes_with_carried(self._log.rows, agent):
+            # Only unclaimed ones: an offer of an open lane still gets its outcome, also in a new session.
             if lost := self._mailboxes.unclaimed(mailbox, lane):
                 await self._ledger.unconfirmed(mailbox, lost)
 

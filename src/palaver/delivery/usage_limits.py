@@ -86,6 +86,7 @@ class UsageLimits:
     def _hear_agents(self, events: Sequence[Event]) -> None:
         for event in events:
             agent = read_agent(self._log.rows, name := agent_of(event))
+            # A blocked agent too, whatever its new state: its limit may have ended.
             if name in self._timers or (agent is not None and is_limited(agent)):
                 self._look(name)
 

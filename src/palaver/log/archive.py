@@ -151,6 +151,7 @@ def _write_lines(file: BinaryIO, events: Iterable[Event]) -> tuple[int, int] | N
 
 
 def _says(line: bytes, event: Event) -> bool:
+    """Return whether a line contains exactly this event."""
     try:
         return decode_event(line) == event
     except BadRequest:
@@ -662,7 +663,8 @@ def _replace(
 def _remove_unused_blobs(connection: sqlite3.Connection, blobs: Blobs) -> None:
     """Remove the files of payloads that no event has, also those that a crash left.
 
-    Payloads are written on this thread only, so none of them waits for its event.
+    Only the writer's thread writes payloads, and it is here now: so no file belongs to an event that is being
+    written.
     """
     used = {name for (name,) in connection.execute("SELECT blob FROM events WHERE blob IS NOT NULL")}
     # By name, not by event: the same content of two events is one file, which the other event may still need.

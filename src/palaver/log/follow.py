@@ -63,7 +63,7 @@ async def follow(
     Ends only if the query has an end (`before`) and the log has passed it. A slow reader continues from its
     own seq: nothing is buffered for it, and with archives it does not even miss events that left the log
     meanwhile. Close the iterator to stop being woken. `woken_by` has all types that the query selects.
-    Migrated events are left out: a follower acts on what happens now.
+    Migrated events are left out, because a follower must not act on history.
     """
     seq = max(after, query.after)
     # Subscribed before the first read, and cleared before each one: an event that is committed during a read

@@ -552,7 +552,10 @@ def count_unreadable(path: Path, blobs: Blobs) -> int:
 
 
 def read_indexed(connection: sqlite3.Connection) -> int:
-    """Return the seq of the last indexed event; 0 if there is none. Later events are in neither index."""
+    """Return the seq of the last indexed event; 0 if no event is indexed.
+
+    Later events are in neither index.
+    """
     row = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
     return 0 if row is None else int(row[0])
 

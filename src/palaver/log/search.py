@@ -1,4 +1,4 @@
-"""The words of a search: how they are parsed, passed to FTS5, and found in a text without it. Pure.
+"""Searches: their words, the full-text index, and a query as SQL.
 
 All words must occur, in any order; "several words" in quotes must be adjacent; a star after a word or a quote
 allows any ending. Each CJK character is a word; several without a blank between them must be adjacent.
@@ -86,7 +86,8 @@ def _is_in(phrase: Phrase, words: list[str]) -> bool:
 
 
 # --------------------
-# The full-text index and the index of terms, updated later than the events. Belongs to the writer's thread.
+# The full-text index and the index of terms, updated later than the events. The caller has exclusive use of
+# the writing connection.
 #
 # Indexing the words of a single commit would cost more than all its other writes. So the words of several
 # commits are indexed together: with the next large batch, at the next pause, or before a search.

@@ -224,7 +224,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of its response: seqs, a refusal, or the end.
 
-    The end is a line of its own, because otherwise a process that was killed would look like one that is
+    The end is a separate line, because otherwise a process that was killed would look like one that is
     done.
     """
 

@@ -318,7 +318,7 @@ class SeqMark:
         return int(digits) if device == self._device and digits.isdigit() else 0
 
     def write(self, seq: int) -> None:
-        """Store a seq; from the writer's thread."""
+        """Store a seq; an error is ignored. Called by one thread at a time."""
         if self._file is not None:
             # The event is durable already: a failure here must not fail its commit. The fixed width
             # overwrites the old text completely, in one write and without truncating the file first.

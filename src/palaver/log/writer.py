@@ -1,4 +1,7 @@
-"""The one writer of a SQLite log: batches of commits in one transaction, in one thread."""
+"""The only writer of a SQLite log: batches of commits, each batch in one transaction.
+
+They are written in one thread. Only a quick single commit is written on the event loop.
+"""
 
 import asyncio
 import contextlib
@@ -51,7 +54,8 @@ from palaver.protocol.envelope import Draft, Event, check_draft, event_from, roo
 from palaver.protocol.events import MessageSent
 
 # --------------------
-# One transaction of commits: decided, folded and written together. Belongs to the writer's thread.
+# One transaction of commits: decided, folded and written together. The caller has exclusive use of the
+# writing connection.
 
 Outcome: TypeAlias = Commit | Exception
 """The outcome of a commit: its result, or the exception that it raises."""
@@ -810,7 +814,7 @@ class Writer:
         made = [outcome for _, outcomes in results for outcome in outcomes]
         self._in_line -= len(made)
         commits = [outcome for outcome in made if isinstance(outcome, Commit)]
-        # Handlers before callers: what a caller reads after its commit includes the effects of that commit.
+        # Handlers before callers: a caller that reads after its commit must see the effects of that commit.
         self._newest.add(
             [commit.event for commit in commits if commit.event is not None and not commit.is_repeat]
         )

@@ -326,7 +326,7 @@ class Edits:
 
 
 def _edited(event: Event) -> str:
-    """Return the file that an agent reports to edit; empty if there is none."""
+    """Return the file that an agent reports to edit; empty for any other event."""
     return event.body.file if isinstance(event.body, StatusChanged) else ""
 
 

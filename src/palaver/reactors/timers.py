@@ -1,4 +1,4 @@
-"""What is due at a time: leases of the stick that end, notices about the stick, and reminders."""
+"""Actions that are due at a time: leases of the stick that end, notices about the stick, and reminders."""
 
 import asyncio
 import logging

@@ -104,9 +104,10 @@ _HANDLED: Final[frozenset[EventKey]] = (
 NO_RUNNER_S: Final = 30.0
 """How long a due batch waits for a runner before its senders are notified."""
 _TRY_AGAIN_S: Final = 1.0
-"""After a full disk or another temporary failure."""
+"""Seconds to the next attempt after a full disk or another temporary failure."""
 _LOST: Final = "the runner ended before the turn did"
 _LONGEST_S: Final = 24 * 3600.0
+"""Longest timer of a session. When it rings and nothing is due, the next one is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ class IsLive(Protocol):
 
 
 class Step(enum.StrEnum):
-    """What a session does next, and why it waits."""
+    """The next step of a session, or the reason why it waits."""
 
     IDLE = "idle"
     OFF = "off"
@@ -226,7 +227,7 @@ class AutomaticTurns:
         """On while an agent has automatic turns, so that messages cost nothing otherwise."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._agents: set[str] = set()
-        """Agents with a configuration, of their own or of a session. Messages to others need no look."""
+        """Agents that have a configuration, or a session with one. Messages to others need no look."""
         self._dirty: dict[Target, None] = {}
         self._waiting: set[Target] = set()
         """Sessions that have messages or an open turn, to be looked at when their agent changes.
@@ -278,6 +279,7 @@ class AutomaticTurns:
                 continue
             if not is_failed_reason(entry.reason):
                 continue  # held for another reason, such as a brake
+            # The id of the notice is derived from the message, so a repeat is not stored.
             if (told := held_notice(event, queued.mailbox, entry.reason)) is not None:
                 await self._submit(told)
 
@@ -527,6 +529,8 @@ class AutomaticTurns:
     def disconnect_runner(self) -> None:
         """Record that the runner is not connected. It may come back, and its turns may still run."""
         self.has_runner = False
+        # A triage changes nothing, so it is made again. The turns are not ended here, because they may still
+        # run.
         triages, self._triages = self._triages, {}
         for triage in triages.values():
             self._look_at(triage.target)
