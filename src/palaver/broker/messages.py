@@ -420,7 +420,9 @@ def as_keys(request: Send) -> dict[str, object]:
     return {
         "text": secret_text(_characters(request.raw)) if request.raw_hash else shown(request.raw),
         "priority": _INTERRUPT,
+        # Keys that no terminal takes soon must not be pressed later, on another screen.
         "expires_in_ms": request.expires_in_ms or RAW_EXPIRES_MS,
+        # An @ in the keys is a character, not a recipient.
         "has_mentions": False,
     }
 
@@ -444,6 +446,7 @@ def keys_payload(request: Send) -> dict[str, object]:
     """Return the payload fields that the terminal's holder needs in addition to the text."""
     payload: dict[str, object] = {}
     if request.raw:
+        # The log must not contain a secret: the daemon keeps it in memory, and finds it by the hash.
         payload["raw"] = "" if request.raw_hash else raw_to_text(request.raw)
     if request.raw_hash:
         payload |= {"secret": _characters(request.raw), "hash": request.raw_hash}
@@ -521,6 +524,7 @@ _EVERYONE: Final = format_address(Everyone())
 _LIMIT_CONTENT_BYTES: Final = 1024
 """Bytes of the command, the source and the external id of a routed message, each."""
 LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
+"""The longest time limit of a message: a year, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -384,6 +384,7 @@ async def clear_dead_letters(
     context: Context, caller: Caller, request: ClearDeadLetters, key: bytes | None
 ) -> Written:
     """Write that the list of dead letters is empty from now on."""
+    # A letter that is stored meanwhile has a higher seq, and stays in the list.
     body = DeadLettersCleared(up_to=context.log.last())
     draft = _draft(context, caller, DEAD_CLEARED, body)
     return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
@@ -610,6 +611,7 @@ class _Migration:
                 sender=message.sender,
                 payload=payload,
                 to=(format_address(Path(path=path)),),
+                # Id and time of the source: by these a repeat is recognized, see `_is_same`.
                 id=message.id,
                 ts=message.ts,
             )

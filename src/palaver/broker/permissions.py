@@ -61,6 +61,7 @@ def check_person(caller: Caller) -> None:
 
 async def ask(context: Context, caller: Caller, request: OpenPermission, key: bytes | None) -> Written:
     """Write that an agent requests permission, and until when it waits."""
+    # In bytes: a character has up to four.
     check_text(request.text, "the requested permission", LIMIT_TEXT * 4)
     payload: dict[str, object] = {
         "permission": request.permission,

@@ -150,6 +150,7 @@ class Mailbox:
         states = _WITH_ANSWERED if with_answered else _QUEUED
         is_newest_first = priority is Priority.IDLE_FIRST
         if few is None:
+            # Each kind has its own range of keys, so the lines are merged by seq.
             lines = [self._line(priority, kind, after, states, takes_gated=with_answered) for kind in kinds]
             return merge(*lines, key=_seq_of, reverse=is_newest_first)
         prefixes = tuple(mail_prefix(self.agent, priority, kind) for kind in kinds)

@@ -249,6 +249,7 @@ def indexed_terms(event: Event) -> str:
     return " ".join(map(term_of, index_words(event)))
 
 
+# Cached, because most events have the same few names.
 @lru_cache(maxsize=4096)
 def term_of(word: str) -> str:
     """Return a word as a term of the index: hashed, because FTS5 would split and fold the word itself."""

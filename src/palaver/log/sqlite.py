@@ -124,6 +124,7 @@ class Reader:
         """Return matching events, in seq order."""
         if self._is_closed:
             raise ShuttingDown("the log is closed")
+        # A new connection would open any file that is at the path now, also that of another log.
         self._files.check()
         check_search(query)
         if not query.sql:
@@ -411,6 +412,7 @@ class SqliteLog:
         return event or self._archived.by_seq(seq)
 
     def find(self, id_or_end: str) -> list[Event]:
+        # Newest first: archived events are older than those in the log.
         exact = [*self._events(_BY_ID, id_or_end), *self._archived.by_id(id_or_end)]
         if exact or len(id_or_end) < _SHORTEST_END:
             return exact[:_FOUND_AT_MOST]

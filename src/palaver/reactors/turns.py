@@ -401,6 +401,7 @@ class AutomaticTurns:
         """Return the next step of a session. Changes nothing."""
         rows, target = self._log.rows, (agent, session)
         turn, config = read_turn(rows, agent, session), self.config(agent, session)
+        # At least as many as the failed batch has, so that its messages are found for the next attempt.
         limit = max(batch_limit(config), len(turn.batch))
         waiting = list(islice(self._eligible(target), limit))
         size = len(waiting)
