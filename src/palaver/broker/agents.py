@@ -592,8 +592,8 @@ async def begin_subagent(
         except NameTaken:
             taken.add(wanted.name)  # try the next number
             continue
-        # It has started meanwhile, maybe under another name. That commit has returned, so the name can be
-        # read.
+        # It has started meanwhile, maybe under another name. A commit that returns its event makes it
+        # readable.
         if commit.is_repeat:
             continue
         if commit.event is None:

@@ -1,7 +1,7 @@
 """Requests about delivery: acknowledge, report, queue again. Each one is a step of the ledger.
 
 The ledger has the delivery state of each message for each recipient. A step that changes no state writes
-nothing, so every one of these requests can be repeated.
+nothing, so a repeat is harmless.
 """
 
 import hashlib

@@ -54,7 +54,6 @@ def check_person(caller: Caller) -> None:
     """Refuse every caller but the human, and the human acting as another agent."""
     if not caller.is_person:
         raise NotAllowed("answering a permission request", caller.standing.word, "a person")
-    # An agent that acts for the person must not approve its own request.
     if caller.by is not None:
         raise NotPerson("only a person can answer a permission request, and not with --as")
 

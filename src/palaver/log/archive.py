@@ -403,8 +403,8 @@ class Copier:
         seq = self._archives.last()
         while True:
             self._check_running()
-            # A new statement for each page: an open one would prevent every checkpoint of the write-ahead
-            # log.
+            # A new statement for each page: with an open one the write-ahead log could not start again at its
+            # beginning, and would grow.
             rows = connection.execute(_BETWEEN, (seq, before)).fetchall()
             if not rows:
                 return

@@ -322,7 +322,6 @@ def _readable(salvaged: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int,
             event = decode_event_row(row, blobs)
         except (msgspec.MsgspecError, ValueError, TypeError, PalaverError):
             continue
-        # The last one wins: the pages of the write-ahead log, which are newer, have replaced the old ones.
         found[event.seq] = row
     return found
 
