@@ -1,1 +1,1 @@
-"""The only writer: every request is checked and decided here, and its event is written from here."""
+"""The only writer: checks and decides every request, and writes its event. Delivers nothing."""

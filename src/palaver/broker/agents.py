@@ -61,8 +61,10 @@ from palaver.state.agents import read_agent, read_last_subagent, read_session, r
 from palaver.state.rows import Rows
 
 OnlyIf = Callable[[Agent], bool]
-"""A condition for a write: it gets the agent as it is stored then. Pure: it may be called again, and in
-another thread."""
+"""A condition for a write: it receives the agent as it is stored at the time of the write.
+
+Pure: it may be called again, and in another thread.
+"""
 
 # --------------------
 # Events about an agent's life, each written once after the event that causes it.
@@ -74,12 +76,14 @@ async def tell(context: Context, cause: Event, action: str, *, reason: str = "")
     It is a separate event. A daemon that is killed in between does not write it later: only the cause is
     guaranteed.
     """
+    # The id is derived from the cause, so the log recognizes a repeat.
     draft = _draft(context, cause, action, reason)
     await context.log.commit(None, lambda rows: draft)
 
 
 async def tell_ready(context: Context, cause: Event) -> None:
     """Write that an agent is ready: it is idle for the first time since it joined."""
+    # Every idle report comes here, and most agents are ready already: only the first one costs a commit.
     known = context.directory.get(cause.sender)
     if known is not None and known.ready:
         return
@@ -115,6 +119,7 @@ def _draft(context: Context, cause: Event, action: str, reason: str) -> Draft:
 # rights.
 
 _TRIES: Final = 10_000
+"""Short names that are tried before a join is refused."""
 _WORKER: Final = "worker"
 _OBSERVER: Final = "observer"
 _LIMIT_WORD_BYTES: Final = 256
@@ -141,7 +146,8 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
         raise NotPerson("only a person can register a person: pal agent register NAME --person")
     if request.seat is None:
         return await _join(context, caller, request, key)
-    # Calls of one process may join at the same time, and the name of each may be drawn.
+    # Calls of one process may join at the same time. Each would draw another name, so no key of the log would
+    # be common to them, and one seat would get several agents.
     lock = context.joining.setdefault(request.seat, asyncio.Lock())
     async with lock:
         return await _join(context, caller, request, key)
@@ -151,6 +157,7 @@ async def _join(context: Context, caller: Caller, request: Join, key: bytes | No
     taken: set[str] = set()
     while True:
         wanted = _WantedName.of(context, caller, request, taken)
+        # Only for a new name: a caller that names itself, or resumes a session, is decided inside the commit.
         if wanted.is_drawn:
             _check_seat(context, request.seat)
         try:
@@ -158,7 +165,8 @@ async def _join(context: Context, caller: Caller, request: Join, key: bytes | No
         except NameTaken:
             if not wanted.is_drawn:
                 raise
-            taken.add(wanted.agent.name)  # Two callers drew it at once, and the other one has it.
+            # Two callers drew it at once, and the other one has it. Reads may not show that yet.
+            taken.add(wanted.agent.name)
             continue
         if commit.event is not None:
             if commit.event.type == HELLO:
@@ -251,6 +259,7 @@ class _WantedName:
         """
         new = self.agent
         is_elsewhere = known.seat is not None and known.seat != new.seat
+        # The same session in a second process: while the first one lives, it keeps the name.
         if is_elsewhere and not known.left and self.is_here:
             raise NameTaken(known.name, _IN_USE)
         back = msgspec.structs.replace(
@@ -285,7 +294,10 @@ class _WantedName:
         return _WORKER if self.caller.standing >= Standing.WORKER else _OBSERVER
 
     def _check_standing(self, standing: Standing) -> None:
-        """Refuse a role above worker unless the human gives it or it is for a child of a connection."""
+        """Refuse a role above the caller's own.
+
+        Also refuse one above worker, unless a person assigns it or it is for a child of a connection.
+        """
         if standing > self.caller.standing:
             raise NotPerson(
                 f"you cannot create an agent with the role {self.request.role}, which is above your own: "
@@ -296,6 +308,7 @@ class _WantedName:
 
     def _check_free(self, known: Agent) -> None:
         """Refuse a name with a history that belongs to another agent."""
+        # If the agent has changed since its presence was checked, it may be present now: refuse.
         is_newer = self.before is None or self.before.seq != known.seq
         if not known.left and (self.is_here or is_newer):
             raise NameTaken(known.name, _IN_USE)
@@ -304,8 +317,9 @@ class _WantedName:
         if known.role == GUEST_ROLE:
             raise NameTaken(known.name, "it is the name of a person; choose another name with --name")
         is_its_session = (known.session, known.harness) == (self.request.session, self.request.harness)
+        # The same session continues with another holder.
         if known.left and known.session and is_its_session:
-            return  # the same session continues with another holder
+            return
         if self.request.is_resumed and self.caller.standing >= Standing.OPERATOR:
             return
         is_worker = standing_of_role(known.role) <= Standing.WORKER
@@ -318,8 +332,9 @@ class _WantedName:
 
 def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Agent:
     parts = split_name(name)
+    # A known name is not checked, because an agent of an older log keeps a name that is invalid now.
     if context.directory.get(full_name(parts.base, parts.tag)) is None:
-        check_name(parts.base, parts.tag)  # An agent from an older log keeps its name.
+        check_name(parts.base, parts.tag)
     if parts.device:
         raise BadName(
             name, "a local agent has no device suffix; use --remote to register an agent of another machine"
@@ -345,7 +360,9 @@ def _new_agent(context: Context, caller: Caller, request: Join, name: str) -> Ag
 
 def _is_same(known: Agent, agent: Agent) -> bool:
     """Whether the caller is the agent that has the name: the same seat, session or holder."""
-    if agent.holder or (known.holder and not known.left):  # Only its holder can resume an agent that has one.
+    # First, because only its holder can resume an agent that has one: a process in the same seat or session
+    # is not enough.
+    if agent.holder or (known.holder and not known.left):
         return known.holder == agent.holder
     if agent.seat is not None and known.seat == agent.seat:
         return True
@@ -415,7 +432,8 @@ async def leave(context: Context, caller: Caller, request: Leave, key: bytes | N
     """Write that the caller leaves; a repeat writes nothing."""
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to give up; 'pal list' shows the agents")
-    if request.reason == LEFT:  # It leaves by request. An agent that only ends may come back.
+    # Only an agent that leaves by request loses its rooms. One whose process ends may come back.
+    if request.reason == LEFT:
         await leave_all_rooms(context, caller)
     return await leave_bus(context, caller.name, request.reason, key, by=caller.by)
 
@@ -427,6 +445,8 @@ async def gone(context: Context, caller: Caller, request: Gone, key: bytes | Non
         return Written(event=None)
     if known.link and request.seat is None and context.is_present(known.name):
         return Written(event=None)  # It has a new connection by now.
+    # The end of its process was noticed outside the log. Since then the agent may have joined again, also at
+    # the same seat: then its seq has changed.
     where = (request.seat, known.seq)
     return await leave_bus(
         context, request.name, request.reason, key, only_if=lambda now: (now.seat, now.seq) == where
@@ -561,6 +581,7 @@ async def begin_subagent(
         raise BadRequest("the id of the sub-agent is missing; its harness must send one")
     check_text(request.key, "the id of a sub-agent", _LIMIT_KEY_BYTES)
     _check_nobodys(context, request)
+    # Names that another sub-agent has got meanwhile: reads may not show it yet.
     taken: set[str] = set()
     while True:
         wanted = _WantedSubagent.of(context, request, taken)
@@ -569,10 +590,12 @@ async def begin_subagent(
                 f"agent/{wanted.name}", wanted.decide, request_key=wanted.first_key
             )
         except NameTaken:
-            taken.add(wanted.name)  # another agent has it by now: try the next number
+            taken.add(wanted.name)  # try the next number
             continue
+        # It has started meanwhile, maybe under another name. A commit that returns its event makes it
+        # readable.
         if commit.is_repeat:
-            continue  # it has started meanwhile, maybe under another name, which can be read now
+            continue
         if commit.event is None:
             return Joined(agent=wanted.found[-1], is_new=False)
         is_new = commit.event.type == HELLO
@@ -624,6 +647,8 @@ class _WantedSubagent:
         had = read_subagent(rows, request.parent, request.key) or ""
         known = read_agent(rows, had)
         is_back = known is not None and _is_same_subagent(known, request)
+        # With the earlier name, because a sub-agent whose name has passed to another one starts a second
+        # time: that must not count as a repeat of the first start.
         begins = repr(("subagent", request.parent, request.key, had)).encode()
         return cls(
             request=request,
@@ -648,6 +673,7 @@ class _WantedSubagent:
         if known.left:
             return self._draft(HELLO, agent)
         if known.seat == agent.seat:
+            # Appended, because the engine may call this several times; the last call counts.
             self.found.append(known)
             return None
         return self._draft(LIFE, msgspec.structs.replace(known, seat=agent.seat))
@@ -660,6 +686,7 @@ class _WantedSubagent:
             name=full_name(parts.base, parts.tag),
             base=parts.base,
             tag=parts.tag,
+            # Never more rights than its parent has.
             role=min(_SUBAGENT_ROLE, parent.role, key=standing_of_role),
             harness=parent.harness,
             device=self.device,

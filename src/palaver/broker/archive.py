@@ -41,6 +41,7 @@ _AT_ONCE: Final = 1000
 async def redact(context: Context, caller: Caller, request: Redact, key: bytes | None) -> Redacted:
     """Write that a text is removed, then remove it. A repeat writes nothing, also at the same time."""
     require_person(caller, "redact")
+    # A second order for the same text waits here, and then finds the record of the first one.
     async with context.redacting:
         return await _redact(context, caller, request, key)
 
@@ -50,6 +51,7 @@ async def _redact(context: Context, caller: Caller, request: Redact, key: bytes 
     if not can_remove(event, is_foreign=is_foreign_type(event.type)):
         raise BadRequest(f"#{event.seq} is an event of type {event.type}: it has no text to remove")
     if is_removed(event, is_foreign=is_foreign_type(event.type)) or event.seq in await _ordered(context.log):
+        # A repeat of the same request returns its record; for any other order, nothing is written.
         first = await context.log.commit(None, lambda rows: None, request_key=key)
         return Redacted(event=first.event, of=event, unredacted=await _finish(context))
     copies, quotes, unsearched = await _find(context, event)
@@ -68,6 +70,7 @@ async def _redact(context: Context, caller: Caller, request: Redact, key: bytes 
         id=context.ids.next(),
         ts=context.clock.now_ms(),
     )
+    # Before the removal: if the daemon is killed in between, the next start finds the order and finishes it.
     written = await context.log.commit(None, lambda rows: draft, request_key=key)
     assert written.event is not None
     left = await _finish(context)
@@ -89,6 +92,7 @@ async def finish(context: Context, forget: Forget | None = None) -> dict[int, st
 async def _finish(context: Context, forget: Forget | None = None) -> dict[int, str]:
     log = context.log
     left: dict[int, str] = {}
+    # Those that failed earlier are tried once per call: their archive may have been restored meanwhile.
     waiting = log.unfinished_redactions()
     records = await _unfinished(log)
     while records or waiting:
@@ -121,6 +125,7 @@ async def _remove(log: Log, seqs: Sequence[int], forget: Forget | None) -> dict[
     if forget is not None:
         await forget(ids)
     await log.redact(readable, _scrub)
+    # The fold has copied the text of these types into rows.
     if folded:
         try:
             await log.rebuild()
@@ -219,6 +224,7 @@ async def import_events(context: Context, caller: Caller, request: Import, key: 
     count = 0
     different: list[Event] = []
     for event, outcome in zip(request.events, outcomes, strict=True):
+        # The others are stored already. The caller repeats the request, which skips them.
         if isinstance(outcome, Exception):
             raise outcome
         count += not outcome.is_repeat

@@ -118,6 +118,7 @@ class Row:
     outcome_of: Callable[[Context, Event], Outcome | None] = _written_by
     """Returns the outcome of a request from the event it wrote earlier; None if that outcome has expired."""
     is_internal: bool = False
+    """Only the bus itself can make it, whatever the standing of the caller."""
     is_for_guests: bool = False
     """Callers that may only read and write messages can make it, too."""
 
@@ -228,6 +229,7 @@ class Broker:
             member_presence=member_presence or Unattended(is_present),
             policy=policy or Policy(),
         )
+        # Before the subscription, and without an await: no event is missed between the two.
         for agent in read_agents(log.rows):
             self.directory.put(agent)
         for mailbox, pattern in read_all_path_subscriptions(log.rows):
@@ -243,13 +245,15 @@ class Broker:
         is raised and nothing was written, except for `RateLimited`: that message is stored and held.
         """
         row = TABLE[type(request)]
+        # By kind, because a person has the same standing as the bus.
         if row.is_internal and caller.kind != SYSTEM:
             raise NotAllowed(row.verb, caller.standing.word, "the bus itself")
         _admit(caller, row)
         try:
             return await row.handler(self._context, caller, request, key)
         except RequestError:
-            # A repeated request is not refused because the state has changed since.
+            # The request may be a repeat whose first attempt has succeeded: it must not be refused because
+            # the state has changed since. For example, a member that has left a room cannot leave it again.
             outcome = None if key is None else await self.outcome(type(request), key)
             if outcome is None:
                 raise
@@ -276,6 +280,7 @@ class Broker:
 
     async def outcome(self, kind: type[Request], key: bytes) -> Outcome | None:
         """Return the outcome of a request if this key has written an event before; else None."""
+        # A commit, not a read: an earlier attempt with this key may be stored and not readable yet.
         event = (await self._log.commit(None, lambda rows: None, request_key=key)).event
         return None if event is None else TABLE[kind].outcome_of(self._context, event)
 
@@ -302,6 +307,7 @@ class Broker:
                     self.directory.remove_session(mailbox_of(name, session))
                 case SettingChanged(key=key, agent=str(name)) if key == AUTO_RUN:
                     self.directory.set_auto_run(name, is_on=is_turn_on(self._log.rows, name, MAIN))
+            # From the rows, not from the event: several events about an agent may have been folded by now.
             is_news = event.type in AGENT_TYPES
             if is_news and (agent := read_agent(self._log.rows, agent_of(event))) is not None:
                 self.directory.put(agent)

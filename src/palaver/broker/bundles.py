@@ -64,6 +64,7 @@ async def create(context: Context, caller: Caller, request: CreateBundle, key: b
             by=caller.by,
         )
 
+        # The defaults bind the values of this round: the engine may call the decision later.
         def decide(rows: Rows, draft: Draft = draft, own_key: str = own_key) -> Draft | None:
             return draft if read_bundle(rows, own_key) is None else None
 

@@ -1,4 +1,4 @@
-"""The context of every handler of the broker, and the caller that stands for the bus itself."""
+"""The context of every handler of the broker, the outcomes of requests, and the caller of the bus itself."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -40,7 +40,10 @@ class Context:
     policy: Policy = field(default_factory=Policy)
     """The limits of rooms."""
     joining: WeakValueDictionary[Seat, asyncio.Lock] = field(default_factory=WeakValueDictionary)
-    """Held while an agent joins at a seat, so that a second join of that seat sees the first one."""
+    """Held while an agent joins at a seat, so that a second join of that seat sees the first one.
+
+    Weak, so that a lock disappears with its last holder, and the table does not grow.
+    """
     redacting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while texts are removed, so that a second order for the same text sees the first one."""
 

@@ -1,6 +1,7 @@
-"""Steps of the ledger: the delivery state of a message per recipient. A step without news writes nothing.
+"""Requests about delivery: acknowledge, report, queue again. Each one is a step of the ledger.
 
-The rows of the table in `broker.py` for delivery reports: that module only knows which function decides.
+The ledger has the delivery state of each message for each recipient. A step that changes no state writes
+nothing, so a repeat is harmless.
 """
 
 import hashlib
@@ -30,6 +31,8 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
     if request.grade not in GRADES:
         raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")
     mailbox = mailbox_of(caller.name, request.session)
+    # Only for a person or agent that names the messages itself: a program may acknowledge a message that has
+    # gone another way meanwhile, which is not an error.
     if request.must_be_own:
         _check_own(context, mailbox, request.messages)
     seen = DeliveryReport(
@@ -61,6 +64,7 @@ async def report(context: Context, caller: Caller, request: ReportDelivery, key:
 async def redeliver(context: Context, caller: Caller, request: Redeliver, key: bytes | None) -> Written:
     """Queue a message again for every recipient whose copy was submitted and not confirmed."""
     event = _find_whole(context, request.message)
+    # Keys were meant for the screen at that time: later they may confirm something else.
     if is_raw(event):
         raise BadRequest(
             f"#{event.seq} contains raw keys, which are never typed again automatically; send them again"
@@ -94,6 +98,7 @@ async def _requeue(
 ) -> Written:
     """Queue every copy of a message that is in one state: one event each; the last one is returned."""
     mail = deliverable(message)
+    # A held reply answers nothing until it is released, so its release must say what it answers.
     answers = (answered_seq(message) or 0) if state is State.HELD else 0
     last = Written(event=None)
     for name in mail.delivered_to:
@@ -112,7 +117,11 @@ async def _requeue(
 
 
 def _key_for(key: bytes | None, name: str) -> bytes | None:
-    """Return a separate request key for each event that a request writes."""
+    """Return a separate request key for each event that a request writes.
+
+    With one key, the second event would count as a repeat of the first one. A repeat of the request derives
+    the same keys.
+    """
     return None if key is None else hashlib.sha256(key + name.encode()).digest()[: len(key)]
 
 
@@ -134,13 +143,16 @@ def step_order(context: Context, caller: Caller, step: DeliveryReport, *, only_f
     is_own = caller.name == agent or caller.kind == SYSTEM
 
     def decide(rows: Rows) -> Draft | None:
+        # Each message separately: some of a batch may have been seen or answered in another way meanwhile.
         moved = [seq for seq in dict.fromkeys(step.messages) if can_step(rows, step, seq)]
         if only_from:
             lines = {seq: read_line(rows, seq, step.agent) for seq in moved}
             moved = [seq for seq, line in lines.items() if line is not None and line.state == only_from]
         if not moved:
             return None
-        is_path = read_line(rows, moved[0], step.agent) is None  # a dead letter, which may contain a `+` too
+        # A dead letter has no mailbox, and a path may contain the `+` that separates an agent from its
+        # session.
+        is_path = read_line(rows, moved[0], step.agent) is None
         return Draft(
             type="delivery",
             sender=step.agent if is_path else agent,

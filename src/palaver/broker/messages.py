@@ -112,6 +112,7 @@ class RoomMessage:
         def decide(rows: Rows) -> Draft:
             room = read_room(rows, self.room)
             assert room is not None  # it was found just now, and rooms are never removed
+            # Again, inside the commit: the room may have been closed after the check.
             if not room.is_open:
                 raise RoomClosed(self.room)
             return draft
@@ -172,6 +173,7 @@ def _check_body(context: Context, request: Send) -> None:
     """Refuse an empty or too large body; blanks alone are empty. Nothing is cut."""
     if not request.text.strip():
         raise InvalidBody("the message is empty")
+    # A lone surrogate must not fail here: `check_text` refuses it later, with a clear sentence.
     size_bytes = len(request.text.encode("utf-8", "surrogatepass"))
     limit_bytes = context.policy.message_bytes
     if size_bytes > limit_bytes:
@@ -193,6 +195,7 @@ def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -
         for token in tokens
         if isinstance(address := parse_address(token), RoomAddress) and address.name
     }
+    # By id, because two words may name the same room.
     ids = {find_room(context.log.rows, word).id for word in (*words, *([named] if named else []))}
     if len(ids) > 1:
         raise BadRequest(f"a message can go to one room only; this selects {', '.join(sorted(ids))}")
@@ -263,6 +266,7 @@ def _member(context: Context, caller: Caller, room: Room, token: str, bases: Seq
 def _group(room: Room, token: str, others: Directory) -> Sequence[str]:
     """Return the members of a group: by tag, by role, or by the beginning of their full names."""
     try:
+        # Everyone counts as present: a member that is offline is still a member, and reads the message later.
         return resolve([token], others, sender="", is_present=lambda name: True).recipients
     except UnknownRecipient:
         raise UnknownMember(token, room.id) from None
@@ -294,6 +298,7 @@ def _wakes(
         woken = list(resolved.recipients)
     else:
         woken = list(named)
+        # An interrupt to the whole room is for the member that works: only the owner of the stick writes.
         if hint == INTERRUPT and resolved.scope == BROADCAST and room.owner:
             woken.append(room.owner)
     woken = [name for name in dict.fromkeys(woken) if name != caller.name]
@@ -333,6 +338,7 @@ def held_text(event: Event, others: Sequence[int]) -> str:
 
 async def fire_watch(context: Context, caller: Caller, request: FireWatch, key: bytes | None) -> Written:
     """Write that a request is unanswered, once; nothing if it was answered or the watch ended meanwhile."""
+    # Read here, because a decision may run in the writer's thread and sees only rows.
     message = context.log.event(request.request) if request.is_waiting else None
     extra: dict[str, object] = {"watch": {"agent": request.agent, "request": request.request}}
 
@@ -400,6 +406,7 @@ def check_sender(caller: Caller, request: Send) -> None:
         raise WhoAreYou("a script has no mailbox for the reply; join first with 'pal join'")
     if not request.raw and not request.is_bare:
         return
+    # Without a header, an agent could not tell such a text from the input of a person.
     require_person(caller, "typing raw keys" if request.raw else "typing without a header")
 
 
@@ -413,7 +420,9 @@ def as_keys(request: Send) -> dict[str, object]:
     return {
         "text": secret_text(_characters(request.raw)) if request.raw_hash else shown(request.raw),
         "priority": _INTERRUPT,
+        # Keys that no terminal takes soon must not be pressed later, on another screen.
         "expires_in_ms": request.expires_in_ms or RAW_EXPIRES_MS,
+        # An @ in the keys is a character, not a recipient.
         "has_mentions": False,
     }
 
@@ -437,6 +446,7 @@ def keys_payload(request: Send) -> dict[str, object]:
     """Return the payload fields that the terminal's holder needs in addition to the text."""
     payload: dict[str, object] = {}
     if request.raw:
+        # The log must not contain a secret: the daemon keeps it in memory, and finds it by the hash.
         payload["raw"] = "" if request.raw_hash else raw_to_text(request.raw)
     if request.raw_hash:
         payload |= {"secret": _characters(request.raw), "hash": request.raw_hash}
@@ -464,6 +474,7 @@ _END: Final = re.compile(rf"[0-9A-Za-z]{{{_LEAST},26}}", re.ASCII)
 def find_event(log: Log, reference: str) -> Event:
     """Return any event by its reference. Raises `NotFound`, or names the candidates if several match."""
     if found := _SEQ.fullmatch(reference):
+        # `recall`, not `event`: a lost archive must be an error, and not look like a wrong number.
         return _checked(reference, log.recall(int(found[1])), found[2])
     if not _END.fullmatch(reference):
         raise BadRequest(
@@ -513,6 +524,7 @@ _EVERYONE: Final = format_address(Everyone())
 _LIMIT_CONTENT_BYTES: Final = 1024
 """Bytes of the command, the source and the external id of a routed message, each."""
 LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
+"""The longest time limit of a message: a year, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -583,7 +595,7 @@ async def send_all(
     A refused message does not affect the others. None of them may be a dry run. `admit` refuses a caller.
     """
     prepared: list[PreparedSend | Exception] = []
-    # All messages are decided before the first one is written, so each pair of agents is read once.
+    # All messages are decided before the first one is written, so one read for each pair of agents is enough.
     open_requests = cache(partial(read_open_requests, context.log.rows))
     for caller, request in requests:
         try:
@@ -594,6 +606,7 @@ async def send_all(
             prepared.append(error)
     orders = [(one.on, one.decide) for one in prepared if isinstance(one, PreparedSend)]
     commits = iter(await context.log.commit_all(orders) if orders else ())
+    # In the order of the requests: a refused one has no commit, and takes none from the iterator.
     return [
         await _outcome(context, one, next(commits)) if isinstance(one, PreparedSend) else one
         for one in prepared
@@ -603,6 +616,7 @@ async def send_all(
 async def _outcome(context: Context, prepared: PreparedSend, commit: Commit | Exception) -> Sent | Exception:
     if isinstance(commit, Exception):
         return commit
+    # Also here: a message that a brake holds is stored, and refused to its sender.
     try:
         sent = _sent_by_commit(prepared.draft, prepared.resolved, commit)
         return await _concluded(context, prepared.caller, sent)
@@ -691,6 +705,7 @@ async def _prepare(
         payload |= in_room.payload
     if resolved.dead:
         payload["dead"] = list(resolved.dead)
+    # After all checks: the brakes count each message, and a refused one must not count.
     if not request.is_dry_run:
         payload |= _braked(context, caller, reply, resolved, now)
     draft = Draft(
@@ -717,7 +732,8 @@ async def _prepare(
 def _with_payload(content: Content) -> Content:
     """Return the content of a message that is sent now, with its defaults, or refuse it.
 
-    A payload that JavaScript takes as false becomes an empty object; an empty list is kept.
+    A payload that JavaScript takes as false becomes an empty object; an empty list is kept. Imported messages
+    keep theirs, because they must stay as they were.
     """
     payload = content.payload
     # `0 == False`, and a list or an object is never equal to one of these.
@@ -885,8 +901,10 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
     """
     if draft.type != stored.type:
         return False
+    # A lost content cannot be compared, and keys may be a secret, which is never stored.
     if is_lost(stored) or is_raw(stored):
         return True
+    # As it would be read back: JSON makes lists of tuples.
     new, old = decode_payload(encode_payload(draft.payload)), stored.payload
     is_foreign = is_foreign_type(stored.type)
     if is_removed(stored, is_foreign=is_foreign):  # The text was removed: compare the rest.
@@ -941,6 +959,7 @@ def recipients_of(event: Event) -> tuple[str, ...]:
 async def _resolve(
     context: Context, caller: Caller, request: Send, reply: _Reply, mentions: Sequence[str]
 ) -> Resolved:
+    # The recipients of an envelope follow the rules of the wire, not those for people.
     if request.is_exact:
         return resolve_exactly(
             request.to, context.directory, sender=caller.name, is_present=context.is_present
@@ -950,6 +969,7 @@ async def _resolve(
     if reply.author == SCRIPT_NAME and not mentions and all(map(_is_script, request.to)):
         # A script has no mailbox. The reply is stored, and the receipt of the script's message names it.
         return Resolved(to=(SCRIPT_NAME,), scope=MENTIONS)
+    # All scripts share one name, so none of them has a mailbox.
     if any(map(_is_script, request.to)):
         raise BadRequest(
             "a script cannot be a recipient: --reply-to ID alone answers its message. Nothing was sent"
@@ -1016,25 +1036,26 @@ async def _to_thread(context: Context, caller: Caller, request: Send) -> Resolve
 
 
 def _can_take_part(context: Context, caller: Caller, name: str) -> bool:
-    """Whether a participant is not the caller, and has a mailbox. An ended sub-agent has none."""
+    """Whether a participant is not the caller, and has a mailbox: an ended sub-agent has no mailbox."""
     agent = context.directory.get(name)
     is_known = name == HUMAN or (agent is not None and not (agent.parent and agent.left))
     return is_known and name != caller.name
 
 
 _OPEN_MS: Final = 24 * 3600 * 1000
-"""For how long a direct message back is taken as the answer to a request."""
+"""For how long a direct message back counts as the reply to a request."""
 
 
 def _implied_request(
     context: Context, caller: Caller, resolved: Resolved, now: int, open_requests: _OpenRequests
 ) -> int:
-    """Return the seq of the request that a direct message back answers; 0 if there is none, or several."""
+    """Return the seq of the request that a direct message back answers; 0 if it is not exactly one."""
     # Only requests to agents are watched, and a text of a subscription is not written by its owner.
     can_answer = caller.kind == INSTANCE and caller.by != SYSTEM_CALLER.name
     if not can_answer or resolved.scope != MENTIONS or len(resolved.recipients) != 1:
         return 0
     found = open_requests(caller.name, resolved.recipients[0])
+    # With several open requests it is not known which one is meant, and a wrong guess would end a watch.
     lately = [watch.request for watch in found if now - watch.ts <= _OPEN_MS]
     return lately[0] if len(lately) == 1 and _may_have_read(context, caller.name, lately[0]) else 0
 
@@ -1070,7 +1091,8 @@ def _exactly(context: Context, name: str) -> Resolved:
 def check_breadth(caller: Caller, request: Send, sent: Sent) -> None:
     """Refuse a broadcast to many agents that an agent under a harness has not confirmed.
 
-    `sent` has its recipients; a dry run of the same request returns them too.
+    A model can write such a message by mistake, and it wakes them all. `sent` has its recipients; a dry run
+    of the same request returns them too.
     """
     count = len(sent.delivered_to)
     is_asked_for = request.is_confirmed or request.is_dry_run

@@ -142,6 +142,8 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
     check_foreign_type(envelope.type)
     check_line(envelope.type, "the type", _LIMIT_TYPE_BYTES)
     check_line(envelope.id, "the id", _LIMIT_ID_BYTES)
+    # These types have an effect in Palaver. They take the way of the request, so that its rights and checks
+    # apply: an envelope must never write the bus's own facts.
     if STORED_TYPES.get(envelope.type, envelope.type) == MESSAGE:
         return await send_with_id(context, caller, _send_from(envelope, request), key)
     if envelope.type == BYE:
@@ -158,6 +160,7 @@ async def put(context: Context, caller: Caller, request: Put, key: bytes | None)
         id=envelope.id or context.ids.next(),  # a command line may leave it out
         payload=payload,
         to=resolved.to,
+        # The time of the log, so that the times of all events come from one clock.
         ts=context.clock.now_ms(),
         sent_ts=envelope.ts,
         by=caller.by,
@@ -195,6 +198,7 @@ async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | N
     if caller.kind != INSTANCE:
         raise WhoAreYou("you have no name to give up; 'pal list' shows the agents")
     reason = _word(_fields(envelope).reason) or LEFT
+    # As in `agents.leave`: an agent that only ends may come back to its rooms.
     if reason == LEFT:
         await leave_all_rooms(context, caller)
     written = await leave_bus(
@@ -202,6 +206,7 @@ async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | N
     )
     if written.event is None:
         raise WhoAreYou(f"{caller.name} has already left")
+    # The log knows the sender and the id already: the stored event is returned, and no bye was written.
     if written.event.type != BYE:
         raise IdTaken(envelope.id, written.event.seq)
     return Sent(event=written.event, to=(), delivered_to=())
@@ -266,6 +271,7 @@ async def subscribe(context: Context, caller: Caller, request: SubscribePath, ke
     own = _own_paths(context, request.agent)
     if not request.session and pattern in own:
         return Written(event=None)
+    # A pattern that matches paths of other agents would read their messages.
     if reaches_others(pattern, own):
         require(caller, Standing.OPERATOR, "sub add for the paths of other agents")
     if request.session:
@@ -340,7 +346,7 @@ async def create_session(
 async def remove_session(
     context: Context, caller: Caller, request: RemoveSession, key: bytes | None
 ) -> Written:
-    """Write the end of a session. Its waiting messages become dead: no one can take them any more."""
+    """Write the end of a session. Its waiting messages become dead: no reader can take them any more."""
     _check_owner(context, caller, request.agent, allows_operator=True)
     if request.session == MAIN:
         raise BadRequest("the session main is the default session of its agent, and cannot be removed")
@@ -356,12 +362,15 @@ async def remove_session(
         return draft
 
     written = await _commit(context, request.agent, decide, key)
+    # After the event, so that no message is routed to the session meanwhile. Also for a repeat of the
+    # request, because the daemon may have ended in between.
     await _end_mail(context, caller, mailbox_of(request.agent, request.session))
     return written
 
 
 async def _end_mail(context: Context, caller: Caller, mailbox: str) -> None:
     """End the waiting messages. Delivery ends one that a lane carries if it comes back."""
+    # Each report removes its messages from the rows, so the next page begins at the front again.
     while seqs := list(islice(_waiting(context.log.rows, mailbox), _AT_ONCE)):
         dead = DeliveryReport(agent=mailbox, messages=tuple(seqs), state=State.DEAD, reason=REMOVED)
         await report(context, caller, ReportDelivery(report=dead), None)
@@ -375,6 +384,7 @@ async def clear_dead_letters(
     context: Context, caller: Caller, request: ClearDeadLetters, key: bytes | None
 ) -> Written:
     """Write that the list of dead letters is empty from now on."""
+    # A letter that is stored meanwhile has a higher seq, and stays in the list.
     body = DeadLettersCleared(up_to=context.log.last())
     draft = _draft(context, caller, DEAD_CLEARED, body)
     return Written(event=(await context.log.commit(None, lambda rows: draft, request_key=key)).event)
@@ -391,7 +401,7 @@ def _check_owner(context: Context, caller: Caller, agent: str, *, allows_operato
 
 
 def _own_paths(context: Context, agent: str) -> tuple[str, ...]:
-    """Return the paths to which an agent is subscribed automatically. The person has none."""
+    """Return the paths to which an agent is subscribed automatically; none for the person."""
     return () if agent == HUMAN else context.directory.paths_of(agent)
 
 
@@ -413,18 +423,19 @@ def _draft(
 
 
 # --------------------
-# What another path broker had stored. Its agents, sessions and subscriptions become events with ids that are
-# made from their names, and a message keeps its id: a repeat is the same event, also after a crash.
+# Import the data of another path broker. Its agents, sessions and subscriptions become events with ids that
+# are made from their names, and a message keeps its id: a repeat is the same event, also after a crash.
 
 
 async def migrate(context: Context, caller: Caller, request: Migrate, key: bytes | None) -> MigrationResult:
-    """Write what is new, and leave everything as it is that is here already.
+    """Store everything that is not here yet, and change nothing that is.
 
     A part that cannot be stored is named in the result, and the others are stored. Nothing reacts to the
     events.
     """
     require_person(caller, "import messages")
     writer = _Migration(context, caller, context.clock.now_ms(), [])
+    # In this order, because each part is refused if the agent that it names is not here.
     agents = await writer.count([(f"agent/{name}", writer.agent(name)) for name in request.agents])
     sessions = await writer.count([(f"paths/{one.agent}", writer.session(one)) for one in request.sessions])
     subscriptions = await writer.count(
@@ -454,7 +465,10 @@ async def migrate(context: Context, caller: Caller, request: Migrate, key: bytes
 
 @dataclass(frozen=True, slots=True)
 class _Migration:
-    """The decisions of one request. Each is made inside its commit, and returns None for what is here."""
+    """The decisions of one request.
+
+    Each is made inside its commit, and returns None if nothing is missing.
+    """
 
     context: Context
     caller: Caller
@@ -585,6 +599,8 @@ class _Migration:
                     )
                 ),
             )
+            # It wakes no agent: it may be old, and many are imported at once. `migrated` lists the mailboxes
+            # that have taken it already.
             payload |= {"wakes": [], "migrated": [one for one in message.mailboxes if one in message.taken]}
             if message.handled:
                 payload["handled"] = {agent: list(found) for agent, found in message.handled.items()}
@@ -595,6 +611,7 @@ class _Migration:
                 sender=message.sender,
                 payload=payload,
                 to=(format_address(Path(path=path)),),
+                # Id and time of the source: by these a repeat is recognized, see `_is_same`.
                 id=message.id,
                 ts=message.ts,
             )
@@ -695,6 +712,7 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
     if request.text:
         check_text(request.text, "the text", LIMIT_BODY_BYTES)
     id_, now = request.id or context.ids.next(), context.clock.now_ms()
+    # Read here, because a decision may run in the writer's thread and sees only rows.
     events = {one.seq: context.log.event(one.seq) for one in request.batch}
 
     def decide(rows: Rows) -> Draft | None:
@@ -708,6 +726,7 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
             return None
         chain = chain_of_batch(event for one in batch if (event := events[one.seq]) is not None)
         seqs = {one.seq for one in batch}
+        # Messages of the failed batch may have been read meanwhile, so a part of it counts as the same batch.
         is_again = bool(known.failed_ms and seqs) and seqs <= {one.seq for one in known.batch}
         body = AutoTurnStarted(
             agent=request.agent,
@@ -723,6 +742,8 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
         )
         return _turn_draft(AUTO_TURN, request.agent, body, id_, now)
 
+    # The decision of each step runs after that of the start, in the same transaction: without a start the
+    # messages stay where they are.
     def is_started(rows: Rows) -> bool:
         return bool(read_turn(rows, request.agent, request.session).active)
 
@@ -767,6 +788,7 @@ async def fail_turn(context: Context, caller: Caller, request: FailTurn, key: by
 
     is_ended = _is_ended(started)
     steps = _steps(context, caller, batch, State.QUEUED, is_ended, reason="the automatic turn failed")
+    # After the step to `queued`, because a submitted message cannot become held directly.
     if is_held:
         steps += _steps(context, caller, batch, State.HELD, is_ended, reason=reason, is_kept=True)
     written = await _write(context, started.agent, started.session, decide, steps)
@@ -860,6 +882,7 @@ async def _write(
     steps: Sequence[Order],
 ) -> Written:
     """Write an event of a turn together with the steps of its messages."""
+    # Together: after a crash, a running turn whose messages still wait would let another lane deliver them.
     first, *others = await context.log.commit_all([(f"turn/{mailbox_of(agent, session)}", decide), *steps])
     for one in (first, *others):
         if isinstance(one, Exception):

@@ -60,6 +60,7 @@ def check_person(caller: Caller) -> None:
 
 async def ask(context: Context, caller: Caller, request: OpenPermission, key: bytes | None) -> Written:
     """Write that an agent requests permission, and until when it waits."""
+    # In bytes: a character has up to four.
     check_text(request.text, "the requested permission", LIMIT_TEXT * 4)
     payload: dict[str, object] = {
         "permission": request.permission,
@@ -141,6 +142,7 @@ async def tag_agent(context: Context, caller: Caller, request: TagAgent, key: by
     For the agent itself, the caller that started it, an operator or a person.
     """
     agent, tag = _known(context, request.name), request.tag.lower()
+    # A tag is an address: an agent must not put others into a group, or take them out of one.
     is_its_own = caller.kind == INSTANCE and caller.name in (agent.name, agent.by)
     if caller.standing < Standing.OPERATOR and not is_its_own:
         raise NotAllowed("tag", caller.standing.word, "operator, or the caller that started the agent")
@@ -208,6 +210,7 @@ async def set_topic(context: Context, caller: Caller, request: SetTopic, key: by
         raise BadRequest("a topic is one line: remove its tabs and line ends")
     channel = fold_channel(request.channel)
 
+    # Inside the commit, so that the topic of a room that is closed meanwhile does not change.
     def read(rows: Rows) -> str:
         if (room := read_room(rows, channel[1:])) is not None:
             check_writer(room, caller)
@@ -274,7 +277,10 @@ async def _set_paused(
 
 
 async def record_typed(context: Context, caller: Caller, request: Typed, key: bytes | None) -> Written:
-    """Write what a person typed at an agent's terminal. The door has checked that its holder reports it."""
+    """Write what a person typed at an agent's terminal. The door has checked that its holder reports it.
+
+    Of a secret, only the number of its characters is stored.
+    """
     if request.text and request.secret:
         raise BadRequest("report either the typed text, or the number of characters of a secret")
     check_text(request.text, "the typed text")

@@ -140,8 +140,11 @@ class _Attempt:
     def decide(self, rows: Rows) -> Draft | None:
         room = read_room(rows, self.room.id)
         assert room is not None  # rooms are never removed
+        # Set again by each call: the engine may decide several times, and only the last call counts.
         self.room = room
         self.answer = None
+        # Presence belongs to the event loop, and this may run in the writer's thread: so a member that has
+        # joined meanwhile cannot be looked up here.
         self.is_stale = any(name not in self.facts.sights for name in room.names)
         if self.is_stale:
             return None
@@ -308,6 +311,7 @@ async def leave_room(context: Context, caller: Caller, request: LeaveRoom, key: 
 
 async def leave_all_rooms(context: Context, caller: Caller) -> None:
     """Remove an agent that leaves the bus from all its rooms."""
+    # A list, because each removal changes the rows that are being read.
     for room in list(read_rooms_of(context.log.rows, caller.name)):
         await _retire(context, caller, room, caller.name, LEFT)
 
@@ -402,6 +406,7 @@ async def resolve_note(context: Context, caller: Caller, request: ResolveNote, k
         known = read_note(rows, room.id, note.id)
         return draft if known is not None and known.is_open else None
 
+    # On the key of the note: two callers that resolve it at once write one event.
     return Written(event=(await context.log.commit(f"note/{note.id}", decide, request_key=key)).event)
 
 
@@ -434,7 +439,8 @@ async def claim(context: Context, caller: Caller, request: Claim, key: bytes | N
     """Grant the stick to the caller if it is its turn; else return the current state."""
     _check_can_hold(caller)
     room = find_room(context.log.rows, request.room)
-    # A late member may still claim its reservation while no other has claimed the stick.
+    # Not for the member itself: settling would end its expired reservation. A late member may still claim it
+    # while no other has claimed the stick.
     if room.reserved_for != caller.name:
         room = await _settle(context, room)
 
@@ -535,6 +541,7 @@ async def _granted(context: Context, caller: Caller, room: Room, decide: Decisio
         if (turn := turn_by(context, moved.event)) is not None:
             return turn
         assert key is not None  # without a key nothing is repeated
+        # Derived from both: a repeat of this request follows the same chain of keys to the same event.
         key = hashlib.sha256(key + moved.event.id.encode()).digest()[: len(key)]
 
 

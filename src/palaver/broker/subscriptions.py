@@ -83,7 +83,7 @@ async def subscribe(context: Context, caller: Caller, request: Subscribe, key: b
             return Written(event=commit.event)
         if (known := _same(context.log.rows, made)) is not None:
             return Written(event=await context.log.fetch(known.seq))
-        # Another subscription has that short id: the next event id gives another one.
+        # Another subscription has that short id: the next event id results in another one.
 
 
 def _made(caller: Caller, request: Subscribe, owner: str, id_: str) -> Subscription:
@@ -123,6 +123,7 @@ def _same(rows: Rows, made: Subscription) -> Subscription | None:
 
     The order of the values of a filter makes no difference either.
     """
+    # With these fields replaced, the rest can be compared as a whole: a new field is then compared too.
     fields = {"id": made.id, "seq": made.seq, "ts": made.ts, "by": made.by, "filter": made.filter}
     wanted = filter_values(made.filter)
     own = (one for one in read_subscriptions(rows) if one.owner == made.owner)
@@ -248,6 +249,7 @@ async def fire_subscription(
 
     def decide(rows: Rows) -> Draft | None:
         known = read_subscription(rows, request.id)
+        # The short id may belong to a later subscription by now: then the seq differs.
         if known is None or known.spent or known.seq != request.made:
             return None
         return notice_draft(context, caller, known.owner, request.text + remark, id_, extra)
@@ -264,8 +266,11 @@ async def _send(context: Context, caller: Caller, request: FireSubscription) -> 
     known = read_subscription(context.log.rows, request.id)
     if known is None or known.spent or known.seq != request.made or not find_mentions(known.send):
         return ""
+    # The owner's rights, not those of the bus: a subscription must not send more than its owner could.
     owner = context.directory.get(known.owner)
     sender = _PERSON if owner is None else caller_for(owner)
+    # With `once` the cause is not part of the id: events at the same time, or after a crash, send one
+    # message.
     words = (known.id, str(known.seq)) if known.once else (request.cause, known.id, str(known.seq))
     id_ = derived_id(*words, "send")
     try:
@@ -292,6 +297,7 @@ async def fire_reminder(
     def decide(rows: Rows) -> Draft | None:
         reminder = read_reminder(rows, request.agent, request.request)
         due = read_reminder_due(rows, request.agent, request.request)
+        # Again, inside the commit: the reply, or a new status, may have come since the reactor looked.
         if (
             reminder is None
             or due is None

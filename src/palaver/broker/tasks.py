@@ -118,6 +118,8 @@ def _create(
     assigned = _assigned(context, caller, request.assignee)
     if notified is None:
         notified = Resolved(to=assigned.to, scope=MENTIONS) if request.assignee else _resolve(context, caller)
+        # A task without an assignee is announced to all agents, so it needs the same confirmation as a
+        # message.
         broadcast = Sent(event=None, to=notified.to, delivered_to=notified.recipients)
         check_breadth(caller, Send(text="", is_confirmed=request.is_confirmed), broadcast)
 
@@ -128,6 +130,7 @@ def _create(
             )
 
     payload: dict[str, object] = {"title": request.title, "description": request.description or None}
+    # Resolved now and stored: the fold must not depend on which agents exist when it runs.
     if request.assignee:
         payload |= _assignment(request.assignee, assigned)
     return _Step(event_id, TASK_CREATE, payload, _with(caller, notified, assigned), check)
@@ -163,6 +166,7 @@ def _complete(
     def check(known: Task | None) -> None:
         if known is None or known.status != COMPLETED:
             return
+        # A repeat of the same envelope passes: the log returns its first event.
         if (known.completed_by, known.completed_id) != (caller.name, event_id):
             whose = f" by {known.completed_by}" if known.completed_by else ""
             raise BadRequest(

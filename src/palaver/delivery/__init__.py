@@ -1,1 +1,4 @@
-"""Deliver messages to agents: queue, mailbox readers, lanes, expiry. Reads the log; the broker writes."""
+"""Deliver messages to agents: mailboxes and their readers, lanes, expiry.
+
+Reads the log; the broker writes.
+"""

@@ -132,7 +132,10 @@ LONGEST_PAUSE_S: Final = 60.0
 SHUT_S: Final = 30.0
 """How long messages may wait at a closed gate before their senders are notified."""
 STUCK_S: Final = 2.0
-"""How long an offer may be stuck at a dialog. A new offer may have opened the dialog itself."""
+"""How long an offer may be stuck at a dialog before its senders are notified.
+
+Not at once, because the text of a new offer may have opened the dialog itself.
+"""
 
 
 NATIVE_S: Final = 5.0
@@ -155,6 +158,7 @@ class Backoff:
         """Record a deferral. The pause doubles with each deferral in a row."""
         pause_s = min(FIRST_PAUSE_S * 2**lane.deferrals, LONGEST_PAUSE_S)
         lane.deferrals += 1
+        # Separately, because keys and texts do not wait for the same things.
         if is_raw:
             lane.are_keys_deferred = True
         else:
@@ -163,6 +167,7 @@ class Backoff:
 
     def try_again(self, lane: Lane) -> None:
         """Check a lane again after a pause, because a write failed."""
+        # An existing pause is kept: repeated failures must not move the next check further away.
         if lane not in self._deferred:
             self._set(self._deferred, lane, FIRST_PAUSE_S)
 
@@ -178,6 +183,7 @@ class Backoff:
         """
         if lane.level.is_open and not is_asleep:
             self._shut.pop(lane, None)
+        # A known deadline is kept: each look at the agent comes here, and would postpone it.
         elif lane not in self._shut:
             self._set(self._shut, lane, SHUT_S)
         if not (lane.is_behind_dialog and lane.offers):
@@ -288,7 +294,10 @@ class SilenceLimits:
         return max(0.0, min(deadlines) - self._clock.monotonic_s()) if deadlines else None
 
     def take_silent(self) -> list[tuple[Lane, int]]:
-        """Return the offers whose wait is over. For an offer that stays open, the wait starts again."""
+        """Return the offers whose wait is over. For an offer that stays open, the wait starts again.
+
+        So the outcome is tried again later if the caller could not write it.
+        """
         now_s = self._clock.monotonic_s()
         over = [
             (lane, number)

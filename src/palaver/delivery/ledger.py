@@ -44,6 +44,7 @@ def unsure_notice(log: Log, agent: str) -> Notify | None:
     ]
     if not unsure:
         return None
+    # With the time of the attempt: a message that was redelivered and is unconfirmed again is named again.
     attempts = ",".join(f"{event.seq}@{entry.submitted}" for event, entry in unsure)
     named = ", ".join(f"#{event.seq}" for event, _ in unsure[:_LIMIT_NAMED])
     more = f" and {len(unsure) - _LIMIT_NAMED} more" if len(unsure) > _LIMIT_NAMED else ""
@@ -80,6 +81,7 @@ def notice(
     """
     if not _can_be_told(event):
         return None
+    # A dead letter has a path instead of a mailbox, and a path may contain the `+` of a session's mailbox.
     first = names[0] if state == State.DEAD else readable_mailbox(names[0])
     who = first if len(names) == 1 else f"{first} (+{len(names) - 1})"
     text = _SENTENCES[state].format(seq=event.seq, names=who, reason=reason or "no reason given")
@@ -198,6 +200,7 @@ class Ledger:
         """Record that these will never be confirmed. They stay submitted, and their senders are notified."""
         await self.report(agent, seqs, State.SUBMITTED, lane=lane, unconfirmed=True)
         for event in filter(None, map(self._log.event, seqs)):
+            # Only if the step was written: a message may have been seen meanwhile.
             entry = read_entry(self._log.rows, event.seq, agent)
             if entry is not None and entry.unconfirmed:
                 await self._tell(event, "unconfirmed", [agent], attempt=entry.submitted)
@@ -275,6 +278,7 @@ def _is_handled(event: Event, name: str) -> bool:
 
 async def _all_done(steps: Iterable[Coroutine[None, None, None]]) -> None:
     """Run some steps concurrently, then raise the first error itself instead of an error group."""
+    # All of them run to their end, also if one fails: otherwise the others would run on without a caller.
     for done in await asyncio.gather(*steps, return_exceptions=True):
         if done is not None:
             raise done

@@ -39,7 +39,10 @@ _QUEUED: Final[frozenset[str]] = frozenset({State.QUEUED})
 _WITH_ANSWERED: Final[frozenset[str]] = frozenset({State.QUEUED, State.ANSWERED})
 _PAGE: Final = 200
 _FEW: Final = 50
-"""Most mailboxes have fewer messages than this: one query is cheaper than two for each priority."""
+"""Most mailboxes have fewer messages than this: one query is cheaper than two for each priority.
+
+A mailbox with this many or more is read page by page, so that the cost of a look is bounded.
+"""
 
 _ALL_PRIORITIES: Final = tuple(Priority)
 _ALL_KINDS: Final = tuple(MailKind)
@@ -86,7 +89,12 @@ class Mailbox:
         self._put_back = put_back
         self.agent = agent
         self._in_hand: dict[int, object] = {}
+        """The owner of the claim to each claimed message.
+
+        In memory only: a claim ends with its connection.
+        """
         self._readers: dict[QueueReader, None] = {}
+        """In the order of opening, which is the order in which they are woken."""
 
     def open(
         self, *, passes: Passes | None = None, window: int = 0, is_pushed: bool = False
@@ -142,6 +150,7 @@ class Mailbox:
         states = _WITH_ANSWERED if with_answered else _QUEUED
         is_newest_first = priority is Priority.IDLE_FIRST
         if few is None:
+            # Each kind has its own range of keys, so the lines are merged by seq.
             lines = [self._line(priority, kind, after, states, takes_gated=with_answered) for kind in kinds]
             return merge(*lines, key=_seq_of, reverse=is_newest_first)
         prefixes = tuple(mail_prefix(self.agent, priority, kind) for kind in kinds)
@@ -178,6 +187,7 @@ class Mailbox:
         while page := self._log.rows.scan(MAIL, prefix, after=key, limit=_PAGE):
             for _, value in page:
                 mail = decode_mail(value)
+                # The key counts downwards for this priority, so the query could not begin after the seq.
                 if is_newest_first and mail.seq <= after:
                     return
                 if self._is_open(mail, states, is_raw=is_raw, takes_gated=takes_gated):
@@ -194,7 +204,7 @@ class Mailbox:
         return is_wanted and mail.raw == is_raw and not is_over and mail.seq not in self._in_hand
 
     def hold(self, owner: object, seqs: Iterable[int]) -> None:
-        """Claim open messages for one owner."""
+        """Claim open messages for one owner. There must be no await between their selection and this call."""
         for seq in seqs:
             assert seq not in self._in_hand
             self._in_hand[seq] = owner
@@ -210,7 +220,10 @@ class Mailbox:
             self._in_hand.pop(seq, None)
 
     def put_back(self, owner: object, seqs: Iterable[int]) -> None:
-        """Release those of the messages that the owner still claims."""
+        """Release those of the messages that the owner still claims.
+
+        The others have an outcome meanwhile, or another owner, whose claim must stay.
+        """
         mine = [seq for seq in seqs if self._in_hand.get(seq) is owner]
         self.settle(mine)
         if mine:
@@ -251,6 +264,7 @@ class QueueReader:
 
     def poll(self, limit: int) -> list[Event]:
         """Claim and return the messages available now, at most `limit`."""
+        # Before the look: a message that comes later sets the signal, so `wait` does not miss it.
         self._news.clear()
         drawn: list[Event] = []
         lost: list[Event] = []
@@ -274,6 +288,7 @@ class QueueReader:
         while not self._is_closed:
             if drawn := self.poll(limit):
                 return drawn
+            # No await between the look and the wait: news in between would be missed.
             self.is_waiting = True
             try:
                 self._mailbox.begin_wait(is_pushed=self._is_pushed)
@@ -285,6 +300,7 @@ class QueueReader:
     def settled(self, seqs: Collection[int]) -> None:
         """End the claims to acknowledged messages. Those not recorded as seen are open again."""
         self._unsettled.difference_update(seqs)
+        # The report of the acknowledgement has dropped the claims of the messages that it changed.
         self._mailbox.put_back(self, seqs)
         self._news.set()  # the window may have room again
 
@@ -321,9 +337,11 @@ class QueueReader:
         for mail in self._mailbox.waiting(priority, kinds=kinds, after=seen, with_answered=True, few=few):
             if len(drawn) >= limit:
                 return
+            # Not where the newest come first: older messages follow, which have not been checked yet.
             if priority is not Priority.IDLE_FIRST:
                 self._looked_at[priority] = mail.seq
             event = self._event(mail.seq)
+            # Only a queued one becomes held: one that is answered or held already keeps its state.
             if event is not None and is_lost(event):
                 lost += [event] if mail.state == State.QUEUED else []
             elif event is not None and (self._passes is None or self._passes(event)):
@@ -333,8 +351,8 @@ class QueueReader:
         self._looked_at[priority] = max(last, self._looked_at.get(priority, 0))
 
     def _event(self, seq: int) -> Event | None:
-        # A reader that waits takes the newest message, which is still in memory. A large one is read: its
-        # content is in a file, and what the sender is told must be true of that file.
+        # A reader that waits takes the newest message, which is still in memory. A large one is read, because
+        # its content is in a file: if that file is lost, the message must be held and not delivered.
         for newest in self._log.tail(seq - 1, 1) or ():
             if newest.seq == seq and newest.has_small_payload:
                 return newest
@@ -347,6 +365,7 @@ class QueueReader:
 
 def mailboxes_of_lanes(rows: Rows, agent: Agent) -> tuple[str, ...]:
     """Return the mailboxes whose messages the lanes of an agent carry: its own, and that of its session."""
+    # Most agents have no mail for sessions: one query is then enough, for every look at an agent.
     if not _has_session_mail(rows, agent.name):
         return (agent.name,)
     return agent.name, mailbox_of(agent.name, session_of_harness(rows, agent.name, agent.session))
@@ -428,6 +447,8 @@ class Mailboxes:
     def unclaimed(self, agent: str, lane: str = "", *, since_ms: int = 0) -> list[int]:
         """Return the messages that are submitted according to the ledger, but claimed by no lane.
 
+        They are from an earlier daemon or connection, whose lane has not reported their outcome.
+
         `lane` restricts them to one kind of lane, and `since_ms` to those submitted after that Unix time.
         """
         rows = self._log.rows
@@ -462,6 +483,7 @@ def passing(
     rows: Rows, mailbox: Mailbox, gate: StateGate, limit: int, *, without: Container[int] = ()
 ) -> list[int]:
     """Return the seqs of the messages that may go now, in order, at most `limit`."""
+    # Waking messages first, so that one is in the batch however much older quiet mail there is.
     loud = _head(mailbox, gate, limit, MailKind.WAKING, without=without)
     if gate.idle and not loud:
         return []
@@ -472,7 +494,10 @@ def passing(
 def _head(
     mailbox: Mailbox, gate: StateGate, limit: int, kind: MailKind, *, without: Container[int]
 ) -> list[int]:
-    """Load the first messages of each priority, at most `limit` of each, and return those that may pass."""
+    """Load the first messages of each priority, at most `limit` of each, and return those that may pass.
+
+    More of one priority could not be among the first `limit` messages of all.
+    """
     queue = Queue()
     queue.is_paused = gate.paused
     for priority in Priority:

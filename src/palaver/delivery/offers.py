@@ -74,11 +74,14 @@ class HeldMessages:
         agent, _ = split_mailbox(report.agent)
         copies = [(report.agent, seq) for seq in report.messages]
         if report.state == State.HELD:
+            # A step without a lane is not from a gate: a brake, a usage limit, a lost content or a failed
+            # turn holds the message, and an open gate must not release it.
             if report.lane:
                 self._of(agent).update(dict.fromkeys(copies, report.reason))
             return
         for copy in copies:
             self._held.get(agent, {}).pop(copy, None)
+            # A queued message may be held again at the same gate, and its sender was notified already.
             if report.state != State.QUEUED:
                 self._told.get(agent, set()).discard(copy)
 
@@ -96,6 +99,7 @@ class HeldMessages:
         known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP, **_WHY_ADVISED}
         why = known.get(reason) or _WHY.format(reason=reason or "closed")
         await self._ledger.tell_held(mailbox, news, why=why)
+        # Only after the write: if it fails, the sender is notified at the next attempt.
         notified.update((mailbox, event.seq) for event in news)
 
     async def release(self, agent: str, is_over: Callable[[str, str], bool], *, why: str) -> None:
@@ -108,7 +112,8 @@ class HeldMessages:
             try:
                 for mailbox, seqs in by_mailbox(over).items():
                     await self._ledger.report(mailbox, seqs, State.QUEUED, reason=why)
-            except BaseException:  # also if cancelled: in the log they are still held
+            # Also if cancelled: in the log they are still held, and no other event would release them.
+            except BaseException:
                 held.update(over)
                 raise
 
@@ -164,6 +169,7 @@ def pick(
 
     A lane that pulls messages is selected only if it is `asking`.
     """
+    # First, because raw keys pass every gate, also the checks below.
     if asking is None and (keys := _keys(log, lanes, mailbox)) is not None:
         return keys
     if is_limited(agent):
@@ -181,6 +187,8 @@ def pick(
             continue
         if asking is not None and lane is not asking and lane.is_paced:
             continue  # the lane that asks is faster, and the rate limit does not apply to it
+        # The best lane decides: a message that waits for it must not go by a worse one. That one is only for
+        # messages that every better lane has refused.
         if lane.is_shut or turned_down == set() or (lane.ability.is_pulled and lane is not asking):
             return None
         paused = agent.paused or lane.level.is_paused or lane.is_behind_dialog
@@ -222,6 +230,8 @@ def within(events: Sequence[Event], limit_text: int) -> Sequence[Event]:
     """Return the first messages whose texts fit into the limit, at least one; 0 means no limit."""
     if not limit_text:
         return events
+    # At least one, because a message larger than the limit would otherwise wait indefinitely, and all others
+    # with it.
     sizes = accumulate(len(readable_text(event)) for event in events)
     fitting = sum(1 for _ in takewhile(lambda size: size <= limit_text, sizes))
     return events[: max(1, fitting)]
@@ -308,6 +318,7 @@ class Offering:
         self._watch_offers(known)
         for lane in self.lanes[agent]:
             self._backoff.watch(lane, is_asleep=lane is shut)
+        # A running check reads everything again before it ends, so it includes this trigger.
         if agent not in self._pumps:
             self._pumps.add(agent)
             self._tasks.create_task(self._pump(agent))
@@ -330,7 +341,8 @@ class Offering:
                     await self._hold_back(lane, chosen.mailbox, chosen.events, DIALOG)
                 await self.let_go(agent)
         except Unavailable:
-            for lane in self.lanes.get(agent, ()):  # No other event may trigger the next check.
+            # By time, because there may be no other event that triggers the next check.
+            for lane in self.lanes.get(agent, ()):
                 self._backoff.try_again(lane)
             raise
         finally:
@@ -366,6 +378,8 @@ class Offering:
         agent = lane.agent
         over = {ASLEEP, DIALOG} if self._asked(agent) is lane else {ASLEEP}
         asked = [agent] if DIALOG in over else []
+        # Before the first await: the check of the agent would hold the released messages again, because the
+        # stored state still says that a dialog is open.
         self._drawing += asked
         try:
             why = "the agent reads its messages itself"
@@ -398,6 +412,7 @@ class Offering:
             # In the meantime some may have been seen or answered elsewhere, or the lane may have closed.
             ours = tuple(event for event in events if self._is_carried(name, event.seq))
             offer = Offer(next(self._numbers), ours, {name: tuple(event.seq for event in ours)})
+            # No await from this check on: the lane cannot close between it and the sending.
             if ours and lane.is_open:
                 left.update(offer.seqs)
                 lane.offers[offer.number] = offer
@@ -408,7 +423,8 @@ class Offering:
                 reason = "the lane closed before it sent anything"
                 await self._ledger.report(name, offer.seqs, State.QUEUED, lane=lane.word, reason=reason)
             else:
-                # The event that changed their state may be written but not readable yet.
+                # The event that changed their state may be written but not readable yet. Without a pause the
+                # caller would select the same messages again, and the event loop could not continue.
                 await asyncio.sleep(0)
         finally:
             mailbox.put_back(lane, [seq for seq in seqs if seq not in left])
@@ -419,6 +435,7 @@ class Offering:
 
         If the earlier connection is still open here, the newer one replaces it.
         """
+        # Only submitted messages: the others have an outcome by now, and the holder's claim is old.
         named = {seq: mailbox_on_lane(self._log.rows, lane.agent, seq) for seq in seqs}
         carried = {seq: mailbox for seq, mailbox in named.items() if self._is_carried(mailbox, seq)}
         for other in [one for one in self.lanes[lane.agent] if one.ability.kind is lane.ability.kind]:
@@ -459,6 +476,7 @@ class Offering:
             return self._shut(read_agent(self._log.rows, agent)) is None
 
         await self.gated.release(agent, is_over, why=self._why_over(agent))
+        # After the await, because a lane may have opened meanwhile.
         if agent not in self.lanes:
             self.gated.forget(agent)
 
@@ -501,6 +519,7 @@ class Offering:
     async def _hold_back(self, lane: Lane, name: str, events: Sequence[Event], reason: str) -> None:
         mailbox = self._mailboxes.get(name)
         seqs = [event.seq for event in events]
+        # Claimed during the write, so that no reader takes a message whose sender reads that it is held.
         mailbox.hold(lane, seqs)
         try:
             await self.gated.hold_back(name, events, lane=lane.word, reason=reason)

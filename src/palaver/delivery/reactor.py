@@ -93,6 +93,7 @@ async def take_word(
         if keys := [event for event in map(log.event, seqs) if event is not None and is_raw(event)]:
             await ledger.refused(mailbox, keys, lane=lane.word, reason=reason, evidence=evidence)
         lane.refused.update(seqs)
+    # An unconfirmed message has left the queue of its priority, so its report must say where it belongs.
     doubted = [seq for seq in seqs if _is_doubted(ledger, seq, mailbox)]
     await _queue_again(ledger, lane, mailbox, list(filter(None, map(log.event, doubted))), reason)
     on_their_way = [seq for seq in seqs if seq not in doubted]
@@ -102,6 +103,7 @@ async def take_word(
 def keep_late(lane: Lane, offer: Offer) -> None:
     """Remember an offer whose wait has ended, because a late outcome still counts."""
     lane.late[offer.number] = offer
+    # A lane that never reports must not fill the memory.
     while len(lane.late) > _LIMIT_LATE:
         del lane.late[next(iter(lane.late))]
 
@@ -213,8 +215,10 @@ class DeliveryReactor:
         self.level_changed: Callable[[str], None] = lambda agent: None
         """Called with an agent each time one of its lanes opens, closes, or has another gate state."""
         self.trace: Trace = _no_trace
+        # Messages that were submitted when the last daemon ended. Their lanes may reconnect and report the
+        # outcome, so they do not become unconfirmed at once.
         for agent in agents_with_carried(log.rows):
-            self._silence.stray(agent)  # Its lane may reconnect and report the outcome.
+            self._silence.stray(agent)
         self._unsubscribe = log.subscribe(self._hear, _HANDLED)
 
     def close(self) -> None:
@@ -237,7 +241,9 @@ class DeliveryReactor:
     def _put_back(self, agent: str, has_messages: bool) -> None:
         """Reconsider released messages: for readers, lanes and expiry."""
         self._wake(agent, is_behind=True)
-        if has_messages:  # A reader that has acknowledged everything changes no deadline when it ends.
+        # A message expires only while no reader has it. A reader that has acknowledged everything changes no
+        # deadline when it ends.
+        if has_messages:
             self.deadline_changed()
         self._offering.forget_idle(agent)
 
@@ -295,7 +301,8 @@ class DeliveryReactor:
 
     def set_level(self, lane: Lane, level: LaneLevel) -> None:
         """Set the gate state that a lane reports. Messages are offered at once if it opens."""
-        # A repeated report ends only the first deferral. Later ones end by their timer.
+        # A repeated report ends only the first deferral, and later ones end by their timer: otherwise a lane
+        # that reports and defers in turn would be offered the same message without a pause.
         is_other = level != lane.level
         is_news = is_other or lane.deferrals <= 1
         if is_other:
@@ -367,6 +374,7 @@ class DeliveryReactor:
             return
         self.trace(lane.agent, offer.seqs, f"answered {answer}", lane.word, reason or grade)
         details = {"grade": grade, "reason": reason, "evidence": evidence}
+        # Before the offer is closed: if the write fails, the same outcome can be reported again.
         for mailbox, seqs in offer.parts.items():
             await take_word(self._log, self._ledger, lane, mailbox, seqs, answer, **details)
         is_keys = all(is_raw(event) for event in offer.events)
@@ -425,6 +433,7 @@ class DeliveryReactor:
 
     async def _never_came(self, lane: Lane, mailbox: str, seqs: Sequence[int]) -> None:
         lost = [event for event in map(self._log.event, seqs) if event]
+        # Keys stay submitted, and become unconfirmed: they were meant for the screen at that time.
         if texts := [event.seq for event in lost if not is_raw(event)]:
             reason = "it never reached its lane"
             await self._ledger.report(mailbox, texts, State.QUEUED, lane=lane.word, reason=reason)
@@ -437,6 +446,7 @@ class DeliveryReactor:
         """
         if not lane.is_open:
             return
+        # All of this before the first await: an offer that is being written must find the lane closed.
         lane.is_open = False
         self._lanes[lane.agent].remove(lane)
         if not self._lanes[lane.agent]:
@@ -507,8 +517,10 @@ class DeliveryReactor:
         rows, answered = self._log.rows, answered_seq(event)
         if answered is not None:
             for mailbox in (event.sender, *read_session_entries(rows, answered, event.sender)):
+                # An answered message that was never read stays open until it is read, and so do claims to it.
                 if find_mail(rows, mailbox, answered) is None:
                     self._mailboxes.settle(mailbox, [answered])
+        # In a task, because a handler must not wait.
         if message.dead:
             self._tasks.create_task(self._ledger.dead(event, message.dead))
 
@@ -524,6 +536,7 @@ class DeliveryReactor:
         if report.state == State.QUEUED:
             self._wake(report.agent, is_behind=True)
             self.deadline_changed()
+            # A lane had the message when its session was removed, so that it could not be ended then.
             if self._is_removed(report.agent):
                 self._tasks.create_task(
                     self._ledger.report(report.agent, report.messages, State.DEAD, reason=REMOVED)
@@ -556,6 +569,7 @@ class DeliveryReactor:
     async def _doubt(self, agent: str, lane: str = "") -> None:
         """Mark submitted messages that no lane has claimed as unconfirmed, optionally of one kind of lane."""
         for mailbox in mailboxes_with_carried(self._log.rows, agent):
+            # Only unclaimed ones: an offer of an open lane still gets its outcome, also in a new session.
             if lost := self._mailboxes.unclaimed(mailbox, lane):
                 await self._ledger.unconfirmed(mailbox, lost)
 
@@ -613,6 +627,7 @@ class DeliveryReactor:
         if (offer := lane.offers.get(number)) is None:
             return
         answer = lane.silence(offer)
+        # Before the offer is closed: a late report must find it here from then on.
         keep_late(lane, offer)
         await self.answer(lane, number, answer, reason=WITHDRAWN)
         others = [one for one in self._lanes.get(lane.agent, ()) if one is not lane]

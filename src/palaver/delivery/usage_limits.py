@@ -69,6 +69,7 @@ class UsageLimits:
         self._is_closed = False
         # The tasks that this starts run after this method, so they find the switch below.
         for agent in read_agents(log.rows):
+            # Also agents without a limit: it may have ended while no daemon ran.
             if is_limited(agent) or self._held(agent.name):
                 self._look(agent.name)
         self._unsubscribe = log.subscribe(self._hear_agents, _NEWS)
@@ -85,6 +86,7 @@ class UsageLimits:
     def _hear_agents(self, events: Sequence[Event]) -> None:
         for event in events:
             agent = read_agent(self._log.rows, name := agent_of(event))
+            # A blocked agent too, whatever its new state: its limit may have ended.
             if name in self._timers or (agent is not None and is_limited(agent)):
                 self._look(name)
 
@@ -152,6 +154,8 @@ class UsageLimits:
     def _wait(self, agent: Agent, until_ms: int) -> None:
         rest_s = max(0.0, (until_ms - self._clock.now_ms()) / 1000)
 
+        # In short steps by the wall clock: the limit ends at a time of day, and a machine that sleeps stops
+        # the timers of the event loop.
         def look() -> None:
             if self._clock.now_ms() < until_ms:
                 self._wait(agent, until_ms)
@@ -165,6 +169,7 @@ class UsageLimits:
         if known is None or not is_same_limit(known, agent):
             return
         try:
+            # It checks the limit again inside its commit: see `Broker.submit_status`.
             await self._lift(known)
         except Unavailable:
             self._call_later(_TRY_AGAIN_S, lambda: self._look(agent.name))

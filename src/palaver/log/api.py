@@ -17,16 +17,25 @@ from palaver.protocol.query import Query
 from palaver.state.rows import Change, Rows
 
 Decide: TypeAlias = Callable[[Rows], Draft | None]
-"""Makes a draft; None writes nothing, a PalaverError refuses. Pure: it may be called again."""
+"""Makes a draft; None writes nothing, a PalaverError refuses.
+
+Pure, because it may be called again, and in another thread than the event loop's.
+"""
 
 Order: TypeAlias = tuple[str | None, Decide]
 """One of several commits that are made together: the key of its decision, and the decision."""
 
 Apply: TypeAlias = Callable[[Rows, Event], Sequence[Change]]
-"""The fold: the changes of an event. Pure and total."""
+"""The fold: the changes of an event.
+
+Pure, so that a rebuild gives the same rows. Total, because an event that makes it fail could not be stored.
+"""
 
 Scrub: TypeAlias = Callable[[Event], Event]
-"""Makes an event without its text: only the payload may differ. Must be idempotent."""
+"""Makes an event without its text: only the payload may differ.
+
+Must be idempotent, because a removal that was interrupted is repeated, and then meets events that are done.
+"""
 
 
 class EventKind(enum.Enum):
@@ -47,13 +56,19 @@ EventKey: TypeAlias = str | EventKind
 ANY_EVENT: Final = frozenset({EventKind.ANY})
 
 Hear: TypeAlias = Callable[[Sequence[Event]], None]
-"""Receives new events, in seq order, on the event loop. Must not raise and must not wait."""
+"""Receives new events, in seq order, on the event loop. Must not raise and must not wait.
+
+The commit has not returned yet: the time of each handler is added to the time of every send.
+"""
 
 LIMIT_WAITING = 100_000
-"""Commits that may wait for the writer or be made by it; the next one fails with TooSlow."""
+"""Commits that may wait for the writer or be made by it; the next one fails with TooSlow.
+
+Without a limit, senders on a disk that hangs would fill the memory.
+"""
 
 LIMIT_NEWEST = 1024
-"""Events kept in memory for followers that read close to the end."""
+"""Events kept in memory for followers that read close to the end; others read from the storage."""
 
 
 class Commit(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ from palaver.protocol.query import Query, matches
 _NAME: Final = re.compile(r"([0-9]{15})-([0-9]{15})\.jsonl")
 _UNFINISHED: Final = "unfinished-"
 _LIMIT_DAMAGED: Final = 100
-"""Damaged lines in a row that a search skips: it runs on the event loop."""
+"""Damaged lines in a row that a search skips: it runs on the event loop, so its time must be bounded."""
 
 
 class _SeqOfLine(msgspec.Struct):
@@ -75,6 +75,7 @@ class ArchiveFile:
                 event = decode_event(_skip_damaged(file, file.tell(), file.readline())[1])
         except (OSError, msgspec.DecodeError, BadRequest):
             return None
+        # The line after the offset has another seq if this one is not in the file.
         return event if event.seq == seq else None
 
     def events(self, after: int = 0) -> Generator[Event, None, None]:
@@ -117,6 +118,8 @@ def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | Non
     handle, temporary = tempfile.mkstemp(prefix=_UNFINISHED, dir=directory)
     try:
         with os.fdopen(handle, "wb") as file:
+            # `events` may be a generator that reads the log: the file's name is known only after the last
+            # one.
             offsets = _write_lines(file, events)
             file.flush()
             os.fsync(file.fileno())
@@ -148,6 +151,7 @@ def _write_lines(file: BinaryIO, events: Iterable[Event]) -> tuple[int, int] | N
 
 
 def _says(line: bytes, event: Event) -> bool:
+    """Return whether a line contains exactly this event."""
     try:
         return decode_event(line) == event
     except BadRequest:
@@ -156,6 +160,7 @@ def _says(line: bytes, event: Event) -> bool:
 
 def _offset_behind(file: BinaryIO, seq: int) -> int:
     """Return the offset of the first line above a seq, or the end of the file."""
+    # A binary search over bytes: `low` is always the beginning of a line, `high` may be anywhere in one.
     low, high = 0, file.seek(0, os.SEEK_END)
     while low < high:
         middle = (low + high) // 2
@@ -169,6 +174,7 @@ def _offset_behind(file: BinaryIO, seq: int) -> int:
 
 def _first_line_from(file: BinaryIO, offset: int) -> tuple[int, bytes]:
     """Return the first line that begins at an offset or later, and its offset."""
+    # From one byte before: if that is a line end, the line that begins exactly at the offset is not skipped.
     file.seek(max(0, offset - 1))
     if offset:
         file.readline()
@@ -315,6 +321,7 @@ class Archives:
             raise BadQuery("an SQL condition searches only the log, not the archives")
         check_search(query)
         phrases = parse_search(query.search)
+        # Before the read: a file that is added meanwhile was not searched.
         last = self.last()
         with closing(self.events(query.after)) as events:
             some = list(islice(events, _LOOKED_AT_ONCE))
@@ -332,6 +339,7 @@ class Archives:
                 yield from takewhile(partial(_is_before, before), events)
             return
         before = min(before, self.last() + 1)
+        # Files can only be read forwards: read the last part first, and reverse each part.
         while before > after + 1:
             start = max(after, before - 1 - _LOOKED_AT_ONCE)
             with closing(self.events(start)) as events:
@@ -360,7 +368,8 @@ class Copier:
         self._archives = archives
         self._blobs = blobs
         self._is_stopped = False
-        # The thread of a cancelled caller continues; the next caller waits for it here.
+        # The thread of a cancelled caller continues; the next caller waits for it here. Two copies at the
+        # same time would write the same events into two files.
         self._one_at_a_time = threading.Lock()
 
     def copy(self, before: int) -> ArchiveFile | None:
@@ -369,7 +378,7 @@ class Copier:
         Runs in a separate thread and blocks no commit. Raises OSError or sqlite3.Error, StorageFailed, or
         ShuttingDown after `stop`; then there is no new file.
         """
-        # before the database is opened: a log that is closing may not have one any more
+        # Before the database is opened: a log that is closing may not have one any more.
         self._check_running()
         with self._one_at_a_time, closing(connect_reader(self._path)) as connection:
             file = write_archive(self._archives.directory, self._events(connection, before))
@@ -394,6 +403,8 @@ class Copier:
         seq = self._archives.last()
         while True:
             self._check_running()
+            # A new statement for each page: with an open one the write-ahead log could not start again at its
+            # beginning, and would grow.
             rows = connection.execute(_BETWEEN, (seq, before)).fetchall()
             if not rows:
                 return
@@ -416,7 +427,9 @@ def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs
         if not rows:
             return 0
         events = list(readable_events(rows, blobs))
+        # A page may have only unreadable rows; the next one must then be read, because 0 means the end.
         seq = rows[-1][0]
+    # Nothing is deleted on trust: the archive becomes the only copy of these events.
     _check_archived(archives, events)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -437,6 +450,7 @@ def archived_events(connection: sqlite3.Connection, archives: Archives) -> Gener
     """
     missing, last = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM archived").fetchone()
     for event in archives.events():
+        # Later events are in a file and still in the log: they are not counted in `archived` yet.
         missing -= event.seq <= last
         yield event
     if missing > 0:
@@ -467,6 +481,7 @@ def _check_archived(archives: Archives, events: list[Event]) -> None:
 
 
 def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: list[bytes | None]) -> None:
+    # FTS5 would corrupt its index if words were removed that are not in it yet.
     last_indexed = read_indexed(connection)
     remove_from_indexes(connection, [event for event in events if event.seq <= last_indexed])
     add_archived_places(connection, events)
@@ -590,12 +605,15 @@ def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+        # FTS5 only marks words as deleted; merging all its parts into one drops them.
         for index in ("events_fts", "events_terms"):
             connection.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")  # noqa: S608 - constants
+        # Pages that were freed earlier, without `secure_delete`, may still contain the text.
         connection.execute("VACUUM")
     finally:
         connection.execute("PRAGMA secure_delete = OFF")
     is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    # A reader keeps the write-ahead log from being truncated, and the old pages are in it.
     if is_busy:
         raise StorageFailed(
             "the log is in use, so the removed text may still be in its files; redact it again"
@@ -645,9 +663,11 @@ def _replace(
 def _remove_unused_blobs(connection: sqlite3.Connection, blobs: Blobs) -> None:
     """Remove the files of payloads that no event has, also those that a crash left.
 
-    Payloads are written on this thread only, so none of them waits for its event.
+    Only the writer's thread writes payloads, and it is here now: so no file belongs to an event that is being
+    written.
     """
     used = {name for (name,) in connection.execute("SELECT blob FROM events WHERE blob IS NOT NULL")}
+    # By name, not by event: the same content of two events is one file, which the other event may still need.
     for name in blobs.names():
         if name not in used:
             blobs.remove(name)
@@ -663,6 +683,7 @@ def find_containing(
     """
     found: dict[int, Event] = {}
     unreadable: dict[str, None] = {}
+    # The archives first, then the log. An event that is in both is returned as the log has it.
     for file in files:
         try:
             for event in _in_archive(file, [piece.encode() for piece in pieces]):

@@ -63,9 +63,11 @@ async def follow(
     Ends only if the query has an end (`before`) and the log has passed it. A slow reader continues from its
     own seq: nothing is buffered for it, and with archives it does not even miss events that left the log
     meanwhile. Close the iterator to stop being woken. `woken_by` has all types that the query selects.
-    Migrated events are left out: a follower acts on what happens now.
+    Migrated events are left out, because a follower must not act on history.
     """
     seq = max(after, query.after)
+    # Subscribed before the first read, and cleared before each one: an event that is committed during a read
+    # sets the signal, so it is not missed.
     with news_of(log, woken_by) as news:
         while not _is_over(query, seq):
             news.clear()
@@ -94,6 +96,7 @@ def _is_over(query: Query, seq: int) -> bool:
 
 async def _next(log: Log, query: Query, seq: int) -> tuple[Sequence[Event], int]:
     """Return the next matching events above a seq, and the seq up to which the log is now known."""
+    # Memory has no index of words and no SQL, so such queries always go to the storage.
     if not query.search and not query.sql:
         events = log.tail(seq, _EVENTS_AT_ONCE)
         if events is not None:
@@ -107,6 +110,8 @@ async def _next(log: Log, query: Query, seq: int) -> tuple[Sequence[Event], int]
     before = last + 1 if query.before is None else min(query.before, last + 1)
     asked = replace(query, after=seq, before=before, last=None, limit=_EVENTS_AT_ONCE)
     found = await log.read(asked)
+    # A page that is not full has read everything: without this step, events that do not match would be read
+    # again at each call.
     return found, found[-1].seq if len(found) == _EVENTS_AT_ONCE else before - 1
 
 
@@ -122,6 +127,7 @@ async def pages(
     Nothing is kept open between two pages, and events archived meanwhile are neither lost nor repeated.
     Raises BadQuery if an SQL condition has to be searched in an archive.
     """
+    # The end is fixed at the start: with constant writes the pages would otherwise never end.
     before = log.last() + 1 if query.before is None else min(query.before, log.last() + 1)
     query = replace(query, before=before, last=None)
     while query.after < before - 1:
@@ -139,7 +145,10 @@ async def pages(
 
 
 async def seq_before_newest(log: Log, query: Query, count: int) -> int:
-    """Return the seq after which the newest `count` matching events in the log come; keep nothing else."""
+    """Return the seq after which the newest `count` matching events in the log come.
+
+    Reads page by page and keeps no event, so that a large `count` needs no memory.
+    """
     before = log.last() + 1 if query.before is None else query.before
     while count > 0:
         some = min(count, query.limit)

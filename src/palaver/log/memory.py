@@ -1,8 +1,8 @@
 """The log in memory, for tests: it meets the contract of the interface and guarantees nothing else.
 
-Seqs have gaps. `decide` is called twice for every commit, and again after a conflict on its key. Reads are
-late: an event is visible only when its commit returns. Code that passes with this engine does not depend on
-the details of SQLite. It supports no SQL.
+It uses all liberties of the contract. Seqs have gaps. `decide` is called twice for every commit, and again
+after a conflict on its key. Reads are late: an event is visible only when its commit returns. So code that
+passes with this engine does not depend on the details of SQLite. It supports no SQL.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ _STEPS: Final = (1, 3, 2, 7)
 _SHORTEST_END: Final = 4
 _FOUND_AT_MOST: Final = 5
 _LOOKED_AT_ONCE: Final = 3
+"""Archived events that one call reads: few, so that tests meet several pages."""
 
 _by_seq = attrgetter("seq")
 
@@ -117,7 +118,8 @@ class MemoryLog:
             if (first := self._by_request_key.get(request_key or b"")) is not None:
                 return await self._return(Commit(first, is_repeat=True))
             version = self._versions.get(key, 0)
-            decide(self._committed)  # Deciding has no effects, so a second call does no harm.
+            # Deciding has no effects, so a second call does no harm; a decision that is not pure fails here.
+            decide(self._committed)
             draft = decide(self._committed)
             if draft is None:
                 return Commit(None)
@@ -298,6 +300,7 @@ class MemoryLog:
         return commit
 
     def _show(self) -> None:
+        # All hidden events, not only those of one commit: readers must never see a gap in the order.
         batch = []
         while self._hidden:
             event, changes = self._hidden.popleft()

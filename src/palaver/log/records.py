@@ -59,6 +59,7 @@ class Blobs:
             content = (self._directory / name).read_bytes()
         except FileNotFoundError:
             return None
+        # A damaged text must never be delivered as if its sender had written it.
         return content if hashlib.sha256(content).hexdigest() == name else None
 
     def remove(self, name: str) -> None:
@@ -83,6 +84,7 @@ class Blobs:
             with contextlib.suppress(FileNotFoundError):
                 Path(temporary).unlink()
             raise
+        # The parent too: the directory itself may have been made just now.
         for directory in (self._directory, self._directory.parent):
             sync(directory)
 
@@ -116,11 +118,17 @@ COLUMNS: Final = (
 )
 
 LIMIT_DEPTH: Final = 200
-"""Levels of nesting in a payload. SQLite reads a thousand at most: one deeper row would fail every query."""
+"""Levels of nesting in a payload. SQLite's JSON functions read a thousand at most, and the views use them:
+one deeper row would fail every query.
+"""
 
 _CJK: Final = "[\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
 """Chinese, Japanese and Korean characters. Compiled on first use, because that is slow."""
 _SEARCHED: Final = ("text", "title", "description", "body", "detail", "reason")
+"""Fields that a search covers.
+
+The view `events_text` lists the same ones: FTS5 reads a row back through it.
+"""
 _KEPT_IN_ROW: Final = (
     "scope",
     "sender_kind",
@@ -138,6 +146,7 @@ _KEPT_IN_ROW: Final = (
     "expires",
     "held",
 )
+"""Fields that stay in the row of a large payload: filters and delivery need them without reading the blob."""
 _LISTS_KEPT_IN_ROW: Final = ("mentions", "delivered_to", "wakes", "dead", "migrated")
 _LIMIT_KEPT_CHARACTERS: Final = 1024
 _LIMIT_KEPT_LIST_BYTES: Final = 16 * 1024
@@ -191,7 +200,8 @@ def decode_event_row(row: EventRow, blobs: Blobs) -> Event:
             content = blobs.read(blob)
             fields = {**fields, "missing_blob": blob} if content is None else decode_payload(content)
         to, routed_to = _list_from(recipients), _list_from(delivered_to)
-        f"{id_}{type_}{sender}{device}{by}".encode()  # fails if a byte of one of them is damaged
+        # A damaged byte was read as a lone surrogate, which cannot be encoded.
+        f"{id_}{type_}{sender}{device}{by}".encode()
     except (msgspec.DecodeError, UnicodeError, TypeError) as error:
         raise StorageFailed(f"event #{seq} cannot be read: {error}") from error
     if not (id_ and type_ and sender):
@@ -239,6 +249,7 @@ def indexed_terms(event: Event) -> str:
     return " ".join(map(term_of, index_words(event)))
 
 
+# Cached, because most events have the same few names.
 @lru_cache(maxsize=4096)
 def term_of(word: str) -> str:
     """Return a word as a term of the index: hashed, because FTS5 would split and fold the word itself."""
@@ -275,6 +286,7 @@ def _list_from(text: str | None) -> tuple[str, ...]:
 
 
 def _depth(payload: object) -> int:
+    # Level by level: recursion would fail at the depth that is to be refused.
     depth = 0
     level = [payload]
     while level:
@@ -306,7 +318,10 @@ def _short_fields(payload: dict[str, object]) -> dict[str, object]:
 
 
 def _word(payload: dict[str, object], key: str) -> str | None:
-    """Return the value that an index stores for a key: a string, or the empty one for any other type."""
+    """Return the value that an index stores for a key: a string, or the empty one for any other type.
+
+    Queries for a thread or room also read the rows with the empty string, because such a value may match.
+    """
     found = payload.get(key)
     if found is None or isinstance(found, str):
         return found
@@ -322,6 +337,7 @@ _table_of: Final = itemgetter(0)
 ROWS_AT_ONCE: Final = 64
 """Rows that one statement handles in a large batch."""
 _LIMIT_REMEMBERED: Final = 4096
+"""Rows, or results of scans, in a cache. A full cache is emptied as a whole."""
 _LIMIT_CACHED_ROWS: Final = 8
 """Rows of a scan that is cached: most are empty."""
 _LIMIT_CACHED_BYTES: Final = 4096
@@ -361,7 +377,10 @@ class SqliteRows:
 
 
 class TableVersions:
-    """Which commit has last changed the rows of each table. Any thread reads it; the writer changes it."""
+    """Which commit has last changed the rows of each table. Any thread reads it; the writer changes it.
+
+    It needs no lock: a reader that misses a change of this moment only uses rows that were valid before it.
+    """
 
     def __init__(self) -> None:
         self._tables: dict[str, int] = {}
@@ -369,7 +388,7 @@ class TableVersions:
         self._commits = 0
 
     def of(self, table: str) -> tuple[int, int]:
-        """Return a value that is another one after each commit that changes rows of the table."""
+        """Return a value that differs after each commit that changes rows of the table."""
         return self._all, self._tables.get(table, 0)
 
     def rise(self, tables: Iterable[str]) -> None:
@@ -402,6 +421,7 @@ class CachedRows(SqliteRows):
         request = (table, prefix, after, limit, reverse)
         cached = self._scans.get(request)
         if cached is not None and cached[0] == version:
+            # Copied, here and below, because a caller may change the list that it receives.
             return cached[1].copy()
         found = super().scan(table, prefix, after=after, limit=limit, reverse=reverse)
         if len(found) <= _LIMIT_CACHED_ROWS and sum(len(value) for _, value in found) <= _LIMIT_CACHED_BYTES:
@@ -437,6 +457,7 @@ class BatchRows(SqliteRows):
     def scan(
         self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
     ) -> list[tuple[str, bytes]]:
+        # SQLite orders and limits the rows, so the pending ones must be among them.
         self.flush()
         return super().scan(table, prefix, after=after, limit=limit, reverse=reverse)
 
@@ -492,10 +513,12 @@ def in_pieces(items: Sequence[_T], size: int) -> Iterator[list[_T]]:
 
 def prefix_end(prefix: str) -> str | None:
     """Return the first text above all that begin with the prefix, or None."""
+    # The last code point has no successor, so the character before it must be raised instead.
     stem = prefix.rstrip(chr(_LAST_CODE_POINT))
     if not stem:
         return None
     following = ord(stem[-1]) + 1
+    # Surrogates cannot be encoded as UTF-8, so they cannot be the parameter of a statement.
     if following in _SURROGATES:
         following = _SURROGATES.stop
     return stem[:-1] + chr(following)
@@ -530,7 +553,10 @@ def count_unreadable(path: Path, blobs: Blobs) -> int:
 
 
 def read_indexed(connection: sqlite3.Connection) -> int:
-    """Return the seq of the last indexed event; 0 if there is none. Later events are in neither index."""
+    """Return the seq of the last indexed event; 0 if no event is indexed.
+
+    Later events are in neither index.
+    """
     row = connection.execute("SELECT value FROM meta WHERE key = 'indexed'").fetchone()
     return 0 if row is None else int(row[0])
 
@@ -557,7 +583,8 @@ def remove_from_indexes(connection: sqlite3.Connection, events: Sequence[Event])
 def add_archived_places(connection: sqlite3.Connection, events: Iterable[Event]) -> None:
     """Add the places of archived events to the index of terms, in the open transaction.
 
-    The words of an event whose blob is lost have stayed in the index.
+    A place is a channel or conversation in which a message is shown. An event whose blob is lost is left out,
+    because its words have stayed in the index.
     """
     terms = [
         (event.seq, " ".join(map(term_of, words)))

@@ -93,6 +93,7 @@ async def repair(home: Path, *, apply: Apply, clock: Clock, fold_version: int = 
     failed can be repeated.
     """
     path = home / FILE_NAME
+    # First: an earlier repair may have been killed after its new log was complete.
     put_saved_back(path)
     _check_schema(path)
     kept, before = _new_folder(home), file_id(path)
@@ -111,14 +112,16 @@ async def repair(home: Path, *, apply: Apply, clock: Clock, fold_version: int = 
 
 async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
     path = home / FILE_NAME
+    # The archives first: neither a rebuild nor a new log can be made while one of them is unreadable.
     archived = _check_archives(home)
     unreadable = _rescue_archives(home, kept, [one for one in archived if one.unreadable])
     if path.exists() and not [fault for fault in find_damage(path) if "is damaged" in fault]:
         try:
             lost, unfiled = _forget_missing(path, archived)
             count = await _rebuild_rows(home, open_log)
+        # Its pages are intact but their contents are not: continue as with a damaged file.
         except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError):
-            pass  # Its pages are intact but their contents are not.
+            pass
         else:
             if lost or unfiled or (kept / "archive").exists():
                 missing = sum(lost.values()) + unfiled
@@ -127,6 +130,7 @@ async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
                 )
             shutil.rmtree(kept)
             return Repaired(is_whole=True, events=count)
+    # From the copy: the attempt above may have changed the original.
     rows = _readable(salvage(kept / FILE_NAME), Blobs(home / "blobs"))
     highest = _write_anew(home, rows, max((one.file.last for one in archived), default=0))
     count = await _rebuild_rows(home, open_log)
@@ -134,10 +138,16 @@ async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
 
 
 def salvage(path: Path) -> Iterator[tuple[_Value, ...]]:
-    """Yield all rows of `events` in readable pages, in no order; repeats are possible."""
+    """Yield all rows of `events` in readable pages, in no order; repeats are possible.
+
+    A row of another table is left out only if its shape is different: the caller must check the values.
+    """
     pages = _Pages(path)
     for number in pages.numbers():
         for rowid, values in pages.rows(number):
+            # The tree of the table is not followed, because a damaged inner page would hide all pages below
+            # it. So rows are recognised by their shape: SQLite stores the primary key as the rowid and a
+            # null.
             if len(values) >= _FEWEST_COLUMNS and values[0] is None and rowid <= _HIGHEST_SEQ:
                 yield (rowid, *values[1:])
 
@@ -148,6 +158,7 @@ async def _rebuild_rows(home: Path, open_log: _OpenLog) -> int:
         return await log.rebuild()
     finally:
         await log.close()
+        # The report of the repair names the missing events, so they are not reported again at each start.
         connection = connect_writer(home / FILE_NAME)
         forget_lost(connection)
         connection.close()
@@ -155,6 +166,7 @@ async def _rebuild_rows(home: Path, open_log: _OpenLog) -> int:
 
 def _check_schema(path: Path) -> None:
     """Raise NewerSchema for a log that a newer Palaver wrote: rows of it could be lost."""
+    # A header that cannot be read says nothing: that file is what a repair is for.
     with suppress(sqlite3.Error), closing(connect_reader(path)) as connection:
         (found,) = connection.execute("PRAGMA user_version").fetchone()
         if found > len(MIGRATIONS):
@@ -250,12 +262,15 @@ def _rescue_archives(home: Path, kept: Path, damaged: list[_Checked]) -> dict[st
         if not one.seqs and not in_log:
             path.rename(folder / path.name)
         else:
+            # The damaged file is kept durably before its replacement takes its name: a repair that is killed
+            # in between loses no line.
             _link(path, folder / path.name)
             sync(folder)
             sync(kept)
             from_log = (decode_event_row(rows[seq], blobs) for seq in in_log)
             readable = (event for event in _lines(one.file) if event is not None)
             new = write_archive(path.parent, heapq.merge(readable, from_log, key=attrgetter("seq")))
+            # The name has the first and the last seq, so it differs if one of these is lost.
             if new is None or new.path != path:
                 path.unlink()
         sync(path.parent)
@@ -300,6 +315,7 @@ def _forget_missing(path: Path, archived: list[_Checked]) -> tuple[dict[str, int
 def _readable(salvaged: Iterator[tuple[_Value, ...]], blobs: Blobs) -> dict[int, EventRow]:
     found: dict[int, EventRow] = {}
     for stored in salvaged:
+        # A row that was written before a column was added ends without it.
         values = (*stored, None, None, None)[: len(_STORED)]
         try:
             row = msgspec.convert([values[at] for at in _ORDER], EventRow, strict=True)
@@ -322,6 +338,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
         connection.execute("BEGIN IMMEDIATE")
         for file in archive_files(home / "archive"):
             for event in file.events():
+                # An event that is in both is archived: in the log it would be a second one.
                 rows.pop(event.seq, None)
                 highest = max(highest, event.seq)
                 remembered = (event.seq, event.id, event.sender)
@@ -332,6 +349,8 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
         kept = [rows[seq] for seq in sorted(rows)]
         highest = max([highest, *rows])
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)
+        # The newest event of this home: an imported one has the device of another home. A new device would
+        # make every reference such as `42:BOXE` invalid.
         device = device or next((row[6] for row in reversed(kept) if row[-2] is None), "")
         if device:
             connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?)", (device,))
@@ -358,6 +377,8 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
 
 
 def _remove(path: Path) -> None:
+    # The database last: a write-ahead log must never be without it, or the next file of that name would take
+    # it.
     for ending in ("-wal", "-shm", ""):
         Path(f"{path}{ending}").unlink(missing_ok=True)
 
@@ -381,6 +402,8 @@ class _Pages:
         self._size = _page_size(int.from_bytes(self._content[16:18], "big")) or _page_size(
             int.from_bytes(log[8:12], "big")
         )
+        # The header of either file may be the damaged part; then assume the size that SQLite uses for new
+        # files.
         self._size = self._size or _PAGE_BYTES
         self._newer = _frames(log, self._size)
 
@@ -397,6 +420,7 @@ class _Pages:
     def rows(self, number: int) -> Iterator[tuple[int, tuple[_Value, ...]]]:
         """Yield the rows of a table leaf; leave unreadable rows out."""
         page = self.page(number)
+        # The first page begins with the header of the file.
         start = 100 if number == 1 else 0
         if page[start : start + 1] != bytes([_LEAF]):
             return
@@ -412,6 +436,7 @@ class _Pages:
         rowid, at = _varint(page, at)
         usable = self._size
         local = length
+        # SQLite's rule for how many bytes of a long row are in its page; the others are in a chain of pages.
         if length > usable - 35:
             least = (usable - 12) * 32 // 255 - 23
             local = least + (length - least) % (usable - 4)
@@ -429,10 +454,14 @@ class _Pages:
         return rowid, _values(whole)
 
     def _free(self) -> set[int]:
-        """Return the pages that the file marks as free: their contents were removed."""
+        """Return the pages that the file marks as free: their contents were removed.
+
+        A repair must not bring archived or redacted events back from them.
+        """
         first = self.page(1)
         found: set[int] = set()
         trunk = int.from_bytes(first[32:36], "big") if first.startswith(_HEAD) else 0
+        # A damaged list may form a circle.
         while trunk and trunk not in found:
             page = self.page(trunk)
             count = min(int.from_bytes(page[4:8], "big"), self._size // 4)
@@ -455,6 +484,8 @@ def _frames(log: bytes, size: int) -> dict[int, bytes]:
     pending: dict[int, bytes] = {}
     for at in range(32, len(log) - 24 - size + 1, 24 + size):
         head = log[at : at + 24]
+        # SQLite changes the salts when it restarts the file: the frames after this one are from an earlier
+        # use.
         if head[8:16] != salts:
             break
         pending[int.from_bytes(head[:4], "big")] = log[at + 24 : at + 24 + size]
@@ -466,6 +497,7 @@ def _frames(log: bytes, size: int) -> dict[int, bytes]:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
+    # Seven bits in each of up to eight bytes; a ninth byte has eight bits and no continuation bit.
     for byte in data[at : at + 8]:
         at += 1
         value = value << 7 | byte & 0x7F
@@ -495,5 +527,6 @@ def _values(payload: bytes) -> tuple[_Value, ...]:
             values.append(content.decode() if kind % 2 else content)
             body += length
         else:
+            # A float, or a kind that SQLite reserves: no column of `events` has one.
             raise ValueError("not a value of Palaver")
     return tuple(values)

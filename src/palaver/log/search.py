@@ -1,4 +1,4 @@
-"""The words of a search: how they are parsed, passed to FTS5, and found in a text without it. Pure.
+"""Searches: their words, the full-text index, and a query as SQL.
 
 All words must occur, in any order; "several words" in quotes must be adjacent; a star after a word or a quote
 allows any ending. Each CJK character is a word; several without a blank between them must be adjacent.
@@ -43,6 +43,8 @@ class Phrase:
 
 def parse_search(search: str) -> tuple[Phrase, ...]:
     """Parse the text of a search. Skip parts without a letter or digit."""
+    # A lone surrogate cannot be the parameter of a statement, and FTS5 would end the search at a null
+    # character.
     readable = search.encode(errors="replace").decode().replace("\0", " ")
     phrases = [
         Phrase((quoted or bare).rstrip("*"), is_open=bool(star) or bare.endswith("*"))
@@ -59,7 +61,8 @@ def format_search(phrases: Sequence[Phrase]) -> str:
 def words_of(text: str) -> list[str]:
     """Split a text into words: letters and digits, without accents, in lower case.
 
-    Each CJK character is a word.
+    Each CJK character is a word. The result must be that of FTS5's tokenizer, so that a search finds the same
+    events in archives, which have no index, as in the log.
     """
     decomposed = unicodedata.normalize("NFD", space_cjk(text))
     plain = "".join(character for character in decomposed if not unicodedata.combining(character))
@@ -83,23 +86,27 @@ def _is_in(phrase: Phrase, words: list[str]) -> bool:
 
 
 # --------------------
-# The full-text index and the index of terms, updated later than the events. Belongs to the writer's thread.
+# The full-text index and the index of terms, updated later than the events. The caller has exclusive use of
+# the writing connection.
 #
-# Indexing the words of a single commit would cost more than all its other writes. So they are indexed
-# together: with the next large batch, at the next pause, or before a search.
+# Indexing the words of a single commit would cost more than all its other writes. So the words of several
+# commits are indexed together: with the next large batch, at the next pause, or before a search.
 
 LIMIT_BEHIND: Final = 512
 """Events that may wait for the index before they are indexed at once."""
 
 LIMIT_INDEXED: Final = 5000
-"""Events that are indexed at once, while commits wait. More are missing only after an upgrade."""
+"""Events that are indexed in one transaction, while commits wait. More are missing only after an upgrade."""
 
 _EVENTS_AT_ONCE: Final = 1000
 _BEHIND: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608 - a constant
 
 
 class Words:
-    """Knows the last indexed seq, and brings the index up to date."""
+    """Knows the last indexed seq, and brings the index up to date.
+
+    `_reached` is the end of the index in the open transaction; `_indexed` is the committed end.
+    """
 
     def __init__(self, connection: sqlite3.Connection, blobs: Blobs, last: int) -> None:
         """`last` is the seq of the newest event."""
@@ -137,6 +144,7 @@ class Words:
         seq = self._indexed
         while rows := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
             add_to_indexes(self._connection, list(readable_events(rows, self._blobs)))
+            # From the row, not from the event: a page of unreadable rows must not be read again and again.
             seq = rows[-1][0]
         self._reach(last)
 
@@ -163,7 +171,9 @@ class Words:
 # event. So a statement contains only conditions that SQLite finds fast, and otherwise a coarse filter.
 
 _LIMIT_ARMS: Final = 20
+"""Parts of a UNION at most; with more words, SQLite reads all rows instead."""
 _SENDER: Final = "ltrim(sender, '@') COLLATE NOCASE"
+"""Written as in the index `events_by_sender`: SQLite uses an index only for the same expression."""
 _WILDCARDS: Final = re.compile(r"\*|\?|\[.*", re.DOTALL)
 """The parts of a file pattern that stand for others; everything after a bracket counts as one."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_ .:/@#-]+")
@@ -188,6 +198,7 @@ def statement_from(query: Query, among: Sequence[int] = ()) -> tuple[str, list[o
     if not query.with_imported:
         made.add("imported IS NULL")
     if among:
+        # Integers, so they are safe in the text.
         made.add(f"{column} IN ({', '.join(map(str, among))})")
     _add_filters(made, query, is_found_by_type=not (query.threads or query.rooms))
     arms = _arms(made, query)
@@ -305,6 +316,7 @@ def _add_senders(made: _Conditions, query: Query) -> None:
     """Add a condition for events that one of several senders wrote, or that the bus wrote for them."""
     senders = _plain(query.senders)
     if senders and not _has_one_sender(query):
+        # The row of a blob has only short fields, so the name may be in the part that is not in the row.
         named = " OR ".join([*("payload LIKE ?" for _ in senders), "blob IS NOT NULL"])
         spoken = f"type IN ({_marks(WRITTEN_FOR)}) AND ({named})"
         likes = (f"%{name}%" for name in senders)
@@ -324,6 +336,7 @@ def _by_sender(made: _Conditions, query: Query) -> list[_Conditions]:
     spoken = f"type = ? AND +{_SENDER} <> ? AND (payload LIKE ? OR blob IS NOT NULL)"
     types = [type_ for type_ in WRITTEN_FOR if not query.types or type_ in query.types]
     return [
+        # The parts must not overlap, because UNION ALL would return an event of both twice.
         made.copy_with(f"{_SENDER} = ?", sender),
         *(made.copy_with(spoken, type_, sender, f"%{sender}%") for type_ in types),
     ]
@@ -373,7 +386,10 @@ def _add_sieve(
 
 
 def _plain(names: Iterable[str]) -> list[str]:
-    """Return the names without their sign, or nothing if one could be written differently in a row."""
+    """Return the names without their `@`, or nothing if JSON could write one of them differently in a row.
+
+    Without names there is no condition: all rows are then read and checked.
+    """
     bare = [name.removeprefix("@") for name in names]
     return bare if all(_PLAIN.fullmatch(name) for name in bare) else []
 

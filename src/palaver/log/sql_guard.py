@@ -31,7 +31,10 @@ TIME_LIMIT_S: Final = 2.0
 _LIMIT_CLAUSE_CHARACTERS: Final = 10_000
 _SEQS_AT_ONCE: Final = 256
 _STEPS_BETWEEN_LOOKS: Final = 20_000
+"""Steps of SQLite's virtual machine between two looks at the clock."""
 
+# A comment is refused because it would hide the closing parenthesis, and a semicolon because it would start
+# another statement. Closed quotes come first: nothing in them counts.
 _TOKEN: Final = re.compile(
     r"""
     '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\]   # closed quotes of every kind
@@ -55,6 +58,8 @@ _REFUSALS: Final = {
 
 _TABLES: Final = frozenset(("events", "events_v", "json_each", "json_tree"))
 _SECRET: Final = frozenset((("events", "request_key"),))
+"""Columns that no condition may read."""
+# A list of the allowed functions, so that a function of a newer SQLite is refused until it was checked.
 _FUNCTIONS: Final = frozenset(
     (
         *("->", "->>", "json", "json_array_length", "json_each", "json_extract", "json_tree"),
@@ -129,6 +134,7 @@ class Guard:
         """
         check_clause(clause)
         order = "DESC" if is_newest_first else "ASC"
+        # The line ends keep our parenthesis out of a comment, should one pass the check.
         statement = (
             f"SELECT seq FROM events_v WHERE (\n{clause}\n)"  # noqa: S608 - that is what this module is for
             f" AND seq > {after:d} AND seq < {before:d} ORDER BY seq {order}"
@@ -141,6 +147,7 @@ class Guard:
             while rows := self._next(cursor):
                 yield [seq for (seq,) in rows]
         except sqlite3.OperationalError as error:
+            # The progress handler has returned true.
             if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                 raise _too_slow(self._limit_s) from error
             raise BadQuery(f"the SQL condition cannot be used: {error}") from error
@@ -177,6 +184,7 @@ def _too_slow(limit_s: float) -> TooSlow:
 def _authorize(
     action: int, first: str | None, second: str | None, _database: str | None, _via: str | None
 ) -> int:
+    # Whatever is not allowed is denied: also ATTACH, PRAGMA, recursion, and tables with state or secrets.
     is_allowed = (
         action == sqlite3.SQLITE_SELECT
         or (action == sqlite3.SQLITE_READ and first in _TABLES and (first, second) not in _SECRET)
@@ -214,7 +222,11 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of its response: seqs, a refusal, or the end."""
+    """One line of its response: seqs, a refusal, or the end.
+
+    The end is a separate line, because otherwise a process that was killed would look like one that is
+    done.
+    """
 
     places: list[int] = []
     bad: str = ""
@@ -271,6 +283,7 @@ class GuardProcess:
                 if answer.is_end:
                     return
                 yield answer.places
+            # Its output ended without the last line.
             raise self._failure(child.wait())
 
     def _lines(self, child: subprocess.Popen[bytes]) -> Generator[bytes, None, None]:
@@ -280,6 +293,8 @@ class GuardProcess:
         ready.register(child.stdout, select.POLLIN)
         left_s = self._limit_s + _START_S
         while True:
+            # Only the waiting is counted: the caller reads events between two lines, and that takes its own
+            # time.
             start_s = self._monotonic_s()
             is_ready = ready.poll(max(left_s, 0.0) * 1000)
             left_s -= self._monotonic_s() - start_s
@@ -292,6 +307,7 @@ class GuardProcess:
 
     def _failure(self, status: int) -> PalaverError:
         """Return the error for a process that ended without a result. `status` is that of `Popen`."""
+        # First, because `stop` kills the process: that is not a lack of memory.
         if self._is_stopped:
             return ShuttingDown("the log is closed")
         if status == -signal.SIGPROF:
@@ -315,6 +331,7 @@ class GuardProcess:
     @contextlib.contextmanager
     def _started(self, asked: bytes) -> Generator[subprocess.Popen[bytes], None, None]:
         with subprocess.Popen(
+            # Isolated and without environment: nothing in the current directory or in variables is loaded.
             [sys.executable, "-I", "-m", "palaver.log.sql_guard", str(_work_s(self._limit_s))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -323,6 +340,7 @@ class GuardProcess:
         ) as child:
             self._child = child
             try:
+                # After `_child` is set: a `stop` that came before it has found no process to kill.
                 if self._is_stopped:
                     child.kill()
                 assert child.stdin is not None
@@ -331,6 +349,8 @@ class GuardProcess:
                     child.stdin.close()
                 yield child
             finally:
+                # Also a process that has answered: the end of this block waits for it, and must not wait
+                # long.
                 child.kill()
                 self._child = None
 
@@ -377,6 +397,7 @@ def answer(source: BinaryIO, target: BinaryIO) -> None:
 
 if __name__ == "__main__":  # pragma: no cover - runs in the other process
     os.nice(_LOWEST_PRIORITY)
+    # One condition can build texts as large as the memory: this process fails then, not the machine.
     resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_MEMORY_BYTES, _LIMIT_MEMORY_BYTES))
     # SIGPROF ends the process without a core dump. SIGXCPU would write one, and SIGKILL would look like a
     # lack of memory. The limit after it is for a process in which the timer does not run.

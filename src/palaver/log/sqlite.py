@@ -97,6 +97,7 @@ from palaver.state.rows import Rows
 
 _THREADS: Final = 2
 _LIMIT_SQL_IN_LINE: Final = 8
+"""Conditions that run or wait: one runs at a time, so the last one may wait for as many time limits."""
 _EVENTS_AT_ONCE: Final = 256
 _ABOVE_ALL_SEQS: Final = 2**63 - 1
 
@@ -123,6 +124,7 @@ class Reader:
         """Return matching events, in seq order."""
         if self._is_closed:
             raise ShuttingDown("the log is closed")
+        # A new connection would open any file that is at the path now, also that of another log.
         self._files.check()
         check_search(query)
         if not query.sql:
@@ -144,6 +146,7 @@ class Reader:
         self._is_closed = True
         self._guard.stop()
         for threads in (self._threads, self._slow_thread):
+            # In a thread, because `shutdown` waits for running queries.
             await asyncio.to_thread(threads.shutdown)
         for connection in self._connections:
             connection.close()
@@ -183,7 +186,8 @@ class Reader:
     def _matching(
         self, connection: sqlite3.Connection, query: Query, among: list[int] | None = None
     ) -> Generator[Event, None, None]:
-        # The index only grows, so an event that is indexed meanwhile is found by one of the statements.
+        # The index only grows, so an event that is indexed meanwhile is found by one of the statements: one
+        # reads the index up to this seq, the other one reads the events after it.
         for statement, values in statements_from(query, among or (), last_indexed=read_indexed(connection)):
             with contextlib.closing(connection.execute(statement, values)) as cursor:
                 # First no more than the caller wants: a full log would otherwise cost more than an empty one.
@@ -209,7 +213,8 @@ def _archived_in_places(
 ) -> Generator[Event, None, None]:
     """Yield archived events in the places of a query, from the end at which it begins.
 
-    Those without places in the index are read one by one.
+    Events that an older version archived have no places in the index: they are read one by one. They have the
+    lowest seqs, so they come before all others, or after them if the newest come first.
     """
     last = archives.last() + 1
     before = last if query.before is None else min(query.before, last)
@@ -240,6 +245,8 @@ _CONSONANTS: Final = "BDFGKLMNPRSTVZ"
 _VOWELS: Final = "AEIOU"
 
 _SHORTEST_END: Final = 4
+"""Characters of an end of an id: the database has an index of the last four, and a shorter end cannot use it.
+"""
 _FOUND_AT_MOST: Final = 5
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
@@ -253,6 +260,10 @@ _LARGEST_ULID: Final = (
     "SELECT id FROM events WHERE id < '7ZZZZZZZZZ' AND length(id) = 26"
     " AND id NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' ORDER BY id DESC LIMIT 1"
 )
+"""The generator starts above it.
+
+An id that a program chose may have any form, and must not become the start.
+"""
 
 
 class SqliteLog:
@@ -284,6 +295,7 @@ class SqliteLog:
         self.lost = lost
         """A sentence if this start has detected that acknowledged events are missing; else empty."""
         self._is_saved = False
+        """Whether the events of a lost file were saved; `close` tries again only after a failure."""
         self._device = device
         self._path = path
         self._writer = writer
@@ -396,9 +408,11 @@ class SqliteLog:
     async def fetch(self, seq: int) -> Event | None:
         found = await self.read(Query(after=seq - 1, before=seq + 1, with_imported=True))
         event = found[0] if found else await asyncio.to_thread(self._archives.event, seq)
+        # Only the index knows whether a missing event is lost or has never existed.
         return event or self._archived.by_seq(seq)
 
     def find(self, id_or_end: str) -> list[Event]:
+        # Newest first: archived events are older than those in the log.
         exact = [*self._events(_BY_ID, id_or_end), *self._archived.by_id(id_or_end)]
         if exact or len(id_or_end) < _SHORTEST_END:
             return exact[:_FOUND_AT_MOST]
@@ -461,6 +475,8 @@ class SqliteLog:
         except (sqlite3.Error, OSError) as error:
             raise failure_from(error) from error
         count = 0
+        # Also without a new file: an earlier call may have been interrupted before it removed all events. One
+        # job for a few events, so that commits run in between.
         while removed := await self._writer.remove_archived():
             count += removed
         return Archived(count, self._archives.last(), None if file is None else file.path)
@@ -484,8 +500,10 @@ class SqliteLog:
         except OSError as error:
             raise failure_from(error) from error
         in_log = await self._writer.redact(seqs, scrub)
+        # Followers read the newest events from memory, so the text must leave it too.
         held = [await self.fetch(seq) for seq in seqs if self._newest.may_hold(seq)]
         self._newest.replace([event for event in held if event is not None])
+        # Not the sum: while an archiving is unfinished, an event is in both.
         return max(in_log, in_archives)
 
     def redacted(self) -> int:
@@ -519,10 +537,13 @@ class SqliteLog:
         return await asyncio.to_thread(count_unreadable, self._path, self._blobs)
 
     async def close(self) -> None:
+        # The last chance: an unlinked file disappears with its last connection.
         if self.find_trouble():
             with contextlib.suppress(PalaverError):
                 await self.save()
+        # SQLite removes the write-ahead log when the last connection closes: that must not count as a loss.
         self._files.close()
+        # A copy of a large log would delay the close for a long time; the next archiving makes it again.
         self._copier.stop()
         await self._writer.close()
         await self._reader.close()
@@ -548,7 +569,8 @@ def _prepare(
                 "INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?), ('made', ?)",
                 (device, str(now_ms)),
             )
-            # A repair that was killed leaves events without rows.
+            # Only a log that never had an event needs no rows. A repair that was killed leaves events without
+            # rows, so its log must not get a version: they are then folded at this start.
             if connection.execute("SELECT 1 FROM sqlite_sequence").fetchone() is None:
                 write_fold_version(connection, fold_version)
         kept: str = device if found is None else found[0]

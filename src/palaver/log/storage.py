@@ -26,20 +26,26 @@ REBUILT: Final = ".rebuilt"
 """Suffix of a complete repaired log until it is moved to its path."""
 
 _WRITER: Final = (
+    # Readers neither wait for the writer nor delay it.
     "journal_mode = WAL",
+    # With NORMAL, a WAL database does not sync at a commit: a power loss would drop acknowledged events.
     "synchronous = FULL",
-    "wal_autocheckpoint = 0",  # The writer does it itself, when no commit waits: see writer.py.
+    # The writer does it itself, when no commit waits: see writer.py.
+    "wal_autocheckpoint = 0",
+    # Some builds of SQLite have it on, which makes each deletion write more. A redaction turns it on itself.
     "secure_delete = OFF",
     # Four megabytes: enough for the ends of the indexes, which are the parts that grow.
     "cache_size = -4096",
 )
 BUSY_TIMEOUT_S: Final = 5.0
+"""Seconds to wait for another program that locks the file, such as the shell `sqlite3`."""
 _ROOM_FACTOR: Final = 8
 """A disk is nearly full if it has less than this many times the preallocated size."""
 _PAGES_AT_ONCE: Final = 1024
 _ZEROS_BYTES: Final = 1024 * 1024
 _STATEMENTS: Final = 64
 _NO_ROOM: Final = frozenset(
+    # A full disk is not always SQLITE_FULL: with a quota or a file size limit the failing call is reported.
     (
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_IOERR_WRITE,
@@ -61,11 +67,13 @@ _NO_ROOM_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 def connect_writer(path: Path) -> sqlite3.Connection:
     """Open the only connection that writes. A new file is readable only by its owner."""
+    # SQLite would create it with the umask. It gives the write-ahead log the mode of the database.
     path.touch(mode=0o600)
     connection = _connect(path, "rwc")
     for setting in _WRITER:
         connection.execute(f"PRAGMA {setting}")
-    if sys.platform == "darwin":  # There fsync alone does not reach the disk.
+    # On macOS fsync returns before the data is on the disk.
+    if sys.platform == "darwin":
         connection.execute("PRAGMA fullfsync = ON")
         connection.execute("PRAGMA checkpoint_fullfsync = ON")
     return connection
@@ -93,10 +101,11 @@ def copy_database(
         copy = sqlite3.connect(temporary, isolation_level=None)
         try:
             source.backup(copy, pages=-1 if progress is None else _PAGES_AT_ONCE, progress=progress)
-            # A copy is one file, and needs nothing next to it.
+            # The copy is moved as one file, so nothing of it may be in a write-ahead log next to it.
             copy.execute("PRAGMA journal_mode = DELETE")
         finally:
             copy.close()
+        # Before the rename: otherwise a power loss could leave an incomplete file under the final name.
         sync(temporary)
         temporary.replace(target)
         sync(target.parent)
@@ -121,6 +130,7 @@ def lay_out_wal(path: Path, size_bytes: int) -> None:
         disk = os.fstatvfs(file)
         if disk.f_bavail * disk.f_frsize < _ROOM_FACTOR * size_bytes:
             return
+        # Zeros are written, not skipped: a hole in a file is allocated only when a commit writes into it.
         while length < size_bytes:
             length += os.pwrite(file, bytes(min(_ZEROS_BYTES, size_bytes - length)), length)
         os.fsync(file)
@@ -140,6 +150,7 @@ def failure_from(error: BaseException) -> PalaverError:
         code = getattr(error, "sqlite_errorcode", None)
         if code in _NO_ROOM:
             return DiskFull(f"no disk space for the log: {error}; nothing was stored")
+        # The lowest byte of an extended code is its kind.
         if code is not None and code & 0xFF in _DAMAGED:
             return damaged(error)
         return StorageFailed(f"the log could not be written: {error}")
@@ -155,12 +166,15 @@ def damaged(error: BaseException) -> StorageFailed:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # The owner of a connection decides which thread uses it: a reader's belongs to its pool, which closes it.
+    # A URI, so that the mode can be given: a plain path would create a missing file.
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={mode}",
         uri=True,
         timeout=BUSY_TIMEOUT_S,
+        # No implicit transactions: the code that writes says where each one begins and ends.
         isolation_level=None,
+        # The owner decides which thread uses a connection: a reader's is opened in one thread of a pool, used
+        # in another, and closed on the event loop.
         check_same_thread=False,
         cached_statements=_STATEMENTS,
     )
@@ -220,6 +234,8 @@ class LogFiles:
     def check(self) -> None:
         """Check all files; raise StorageFailed if one is not the one that was opened."""
         with self._looking:
+            # The first trouble is permanent: the open connection keeps using the lost file, even if a file
+            # appears at its path again.
             if not self.trouble and not self._is_closed:
                 for at, file in enumerate(self._paths):
                     now, known = _identity(file), self._known[at]
@@ -239,6 +255,8 @@ class LogFiles:
             with self._looking:
                 self._is_being_cut = False
                 now = [_identity(file) for file in self._paths]
+                # A file that was replaced meanwhile keeps its old identity here, so that the next check finds
+                # it.
                 self._known = [
                     new if new[:2] == old[:2] else old for new, old in zip(now, self._known, strict=True)
                 ]
@@ -254,7 +272,8 @@ class LogFiles:
             what = "cut"
             self.is_cut = True
         else:
-            self._known[at] = now  # It has grown.
+            # It has grown: remember the size, so that a later cut is detected.
+            self._known[at] = now
             return
         name = self._paths[at].rpartition("/")[2]
         self.trouble = (
@@ -295,11 +314,14 @@ class SeqMark:
         if self._file is None:
             return 0
         device, _, digits = os.pread(self._file, 64, 0).strip().partition(b" ")
+        # A new log has a new device, so the mark of an earlier log in this home says nothing about it.
         return int(digits) if device == self._device and digits.isdigit() else 0
 
     def write(self, seq: int) -> None:
-        """Store a seq; from the writer's thread."""
+        """Store a seq; an error is ignored. Called by one thread at a time."""
         if self._file is not None:
+            # The event is durable already: a failure here must not fail its commit. The fixed width
+            # overwrites the old text completely, in one write and without truncating the file first.
             with contextlib.suppress(OSError):
                 os.pwrite(self._file, b"%s %020d\n" % (self._device, seq), 0)
 
@@ -311,7 +333,8 @@ class SeqMark:
 
 
 # --------------------
-# The numbered steps from an empty file to the current schema. A step never changes once it is released.
+# The numbered steps from an empty file to the current schema. A step never changes once it is released: files
+# that have taken it already would otherwise differ from new ones.
 
 APPLICATION_ID: Final = 0x50616C21
 """Identifies the file in its header: `Pal!`."""
@@ -352,6 +375,7 @@ def migrate(
         if found > len(steps):
             raise NewerSchema(found, len(steps))
         if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+            # Only an empty file may become ours.
             if _number(connection, "SELECT count(*) FROM sqlite_schema"):
                 raise StorageFailed("the log's file belongs to another program")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -408,6 +432,7 @@ def note_lost(connection: sqlite3.Connection, highest: int, last: int) -> str:
     try:
         encoded = msgspec.json.encode(ranges).decode()
         connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (_KEY, encoded))
+        # Raise the sequence: agents may have seen the lost numbers, so no other event may get one of them.
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
         connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (highest,))
         connection.execute("COMMIT")

@@ -1,4 +1,7 @@
-"""The one writer of a SQLite log: batches of commits in one transaction, in one thread."""
+"""The only writer of a SQLite log: batches of commits, each batch in one transaction.
+
+They are written in one thread. Only a quick single commit is written on the event loop.
+"""
 
 import asyncio
 import contextlib
@@ -51,7 +54,8 @@ from palaver.protocol.envelope import Draft, Event, check_draft, event_from, roo
 from palaver.protocol.events import MessageSent
 
 # --------------------
-# One transaction of commits: decided, folded and written together. Belongs to the writer's thread.
+# One transaction of commits: decided, folded and written together. The caller has exclusive use of the
+# writing connection.
 
 Outcome: TypeAlias = Commit | Exception
 """The outcome of a commit: its result, or the exception that it raises."""
@@ -63,11 +67,14 @@ _BY_ID: Final = f"{_SELECT} WHERE id = ? AND sender = ?"
 _BEHIND: Final = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
 _EVENTS_AT_ONCE: Final = 1000
 _MANY_EVENTS: Final = 32
-"""A batch with at least this many events indexes them at once; fewer wait for more."""
+"""A batch with at least this many events indexes them in its own transaction; fewer wait for more.
+
+The index costs little per event only if many are added at once.
+"""
 
 
 class CommitOrder(msgspec.Struct, frozen=True):
-    """The request of a caller."""
+    """One commit that a caller has ordered."""
 
     decide: Decide
     request_key: bytes | None
@@ -81,7 +88,10 @@ class LargeDraftError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The events that a batch has accepted and not written yet."""
+    """The events that a batch has accepted and not written yet.
+
+    Repeats within a batch are found here, because no row of the batch is in the file until its end.
+    """
 
     by_key: dict[bytes, Event]
     by_id: dict[tuple[str, str], Event] = field(default_factory=dict)
@@ -155,8 +165,11 @@ class Batches:
         self.versions.rise(self._rows.tables)
         self._rows.tables.clear()
         self.words.written(self._last)
+        # After the commit, so that the mark is never too high: a start would report a loss that never
+        # happened.
         self._mark.write(self._last)
-        self._files.check()  # Again: a file that was lost meanwhile has taken this commit with it.
+        # Again: a file that was lost meanwhile has taken this commit with it.
+        self._files.check()
         return outcomes
 
     def rebuild(self, progress: Callable[[int], None] | None = None) -> int:
@@ -166,6 +179,7 @@ class Batches:
         """
         report = progress or (lambda count: None)
         count = seq = 0
+        # One transaction: a rebuild that fails or is killed leaves the old rows, which are complete.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._rows.forget()
@@ -177,6 +191,7 @@ class Batches:
                     self._rows.flush()
                     report(count)
             self._rows.flush()
+            # From the last archived seq on: an archived event that has not left the log yet is folded once.
             while rows := self._connection.execute(_BEHIND, (seq, _EVENTS_AT_ONCE)).fetchall():
                 for event in readable_events(rows, self._blobs):
                     self._rows.change(self._apply(self._rows, event))
@@ -216,6 +231,7 @@ class Batches:
     def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
         """Replace events in the log without leaving a byte of the old ones. Return how many there were."""
         self._files.check()
+        # Shorter files would otherwise count as damage that another program has done.
         with self._files.being_cut():
             return redact_rows(self._connection, self._blobs, seqs, scrub)
 
@@ -225,7 +241,9 @@ class Batches:
         outcomes = [self._outcome(order, taken) for order in orders]
         # One statement for many rows: the cost per statement is larger than the cost per row.
         insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.rows)
+        # After an upgrade the whole index is missing, and a batch must not wait until it is filled.
         if len(taken.events) >= _MANY_EVENTS and self.words.behind <= LIMIT_INDEXED:
+            # The index has one end: the events before this batch must be in it first.
             if self.words.behind:
                 self.words.take_in(before)
             self.words.add(taken.events, self._last)
@@ -236,7 +254,8 @@ class Batches:
         key = order.request_key
         if key is not None and key in taken.by_key:
             return Commit(taken.by_key[key], is_repeat=True)
-        # A refusal, or an error in a draft, concerns only its caller.
+        # A refusal, or an error in a draft, concerns only its caller: it is returned here, not raised,
+        # because a raised error would roll back the commits of the others.
         try:
             if key is not None and self._has_archived and (first := self._archived.by_request_key(key)):
                 return Commit(first, is_repeat=True)
@@ -251,10 +270,12 @@ class Batches:
             if order.is_quick and not event.has_small_payload:
                 raise LargeDraftError
             row = encode_event_row(event, key, self._blobs)
+            # Last, and before the event gets its seq: an event that the fold rejects must not be written.
             changes = self._apply(self._rows, event)
+        # The storage itself failed: no other order of the transaction could be written either.
         except (sqlite3.Error, OSError, LargeDraftError):
             raise
-        except StopIteration as error:  # No future can carry it.
+        except StopIteration as error:  # `Future.set_exception` rejects it.
             return RuntimeError(f"decide raised {error!r}")
         except Exception as error:
             return error
@@ -270,6 +291,7 @@ class Batches:
         keys = [order.request_key for order in orders if order.request_key is not None]
         known: dict[bytes, Event] = {}
         for some in in_pieces(keys, ROWS_AT_ONCE):
+            # Only two statement texts are used, so that they stay prepared.
             if len(some) == ROWS_AT_ONCE:
                 self._look_up(known, _BY_KEYS, some)
             else:
@@ -282,11 +304,13 @@ class Batches:
             known[row[-1]] = decode_event_row(row, self._blobs)
 
     def _stored(self, draft: Draft) -> Event | None:
-        if draft.id > self._largest_id:  # As are all ids that our generator makes.
+        # A new id, without a query. Our generator starts above the largest ULID of the log, so this is the
+        # usual case; only a repeat or the own id of a program needs the index.
+        if draft.id > self._largest_id:
             return None
         try:
             row = self._connection.execute(_BY_ID, (draft.id, draft.sender)).fetchone()
-        except UnicodeError as error:
+        except UnicodeError as error:  # A lone surrogate in the draft: only this caller is refused.
             raise failure_from(error) from error
         if row is None:
             return self._archived.by_sender(draft.id, draft.sender)
@@ -297,7 +321,8 @@ class Batches:
         if self._connection.in_transaction:  # Some disk errors have already rolled back.
             self._connection.execute("ROLLBACK")
         self.words.forget()
-        self.versions.rise_all()  # A commit that reports an error may still have been made.
+        # A commit that reports an error may still have been made: cached rows of other threads may be old.
+        self.versions.rise_all()
 
 
 def read_fold_version(connection: sqlite3.Connection) -> int:
@@ -322,20 +347,23 @@ def last_seq(connection: sqlite3.Connection, archives: Archives) -> int:
 #
 # A single commit on a quick disk takes less time than switching to a thread and back. But a commit blocks the
 # event loop: so it never waits for a disk that was slow recently, and not for commits in quick succession,
-# which are better written together.
+# which cost less in one transaction.
 
 QUICK_S: Final = 0.003
-"""A commit that took longer was slow."""
+"""Seconds: a commit that took longer was slow, and the next ones must not block the event loop."""
 ENOUGH: Final = 4
 """This many quick commits in a row make a quick disk; a slow one resets the count."""
 CLOSE_S: Final = 0.001
-"""A commit within this time after another one counts as company."""
+"""Seconds: a commit that arrives sooner after the end of another one is part of a series."""
 ALONE_S: Final = 0.05
-"""The last company must be at least this long ago."""
+"""Seconds without a series before the event loop may make a commit."""
 
 
 class CommitPace:
-    """The recent commits and their durations. All times are of one monotonic clock."""
+    """The recent commits and their durations. All times are of one monotonic clock.
+
+    The disk counts as slow at first, so that an unknown disk never blocks the event loop.
+    """
 
     def __init__(self) -> None:
         self._quick = 0
@@ -349,7 +377,7 @@ class CommitPace:
         return self._quick >= ENOUGH and now_s - self._company_s >= ALONE_S
 
     def ended(self, now_s: float, took_s: float) -> None:
-        """Record that commits were just made, in either way."""
+        """Record that commits were just made, by the thread or on the event loop."""
         self._quick = self._quick + 1 if took_s <= QUICK_S else 0
         self.ended_s = now_s
 
@@ -389,7 +417,7 @@ class HandlerTable:
         A handler that raises does not affect the others.
         """
         found: dict[int, tuple[Hear, list[Event]]] = {}
-        # Most events of a batch have the same keys, and so the same handlers.
+        # The handlers are looked up once for each combination of keys: most events of a batch have the same.
         lists: dict[tuple[EventKey, ...], list[list[Event]]] = {}
         for event in events:
             keys = _keys_of(event)
@@ -410,7 +438,8 @@ class HandlerTable:
 
 
 def _keys_of(event: Event) -> tuple[EventKey, ...]:
-    # Whatever it asks for was done, or not done, in the log or the path broker that it comes from.
+    # An imported or migrated event is history: deliveries and reminders that it required were handled, or
+    # dropped, in the log or the path broker that it comes from. No handler may act on it a second time.
     message = event.body if isinstance(event.body, MessageSent) else None
     if event.imported or (message is not None and message.migrated is not None):
         return ()
@@ -474,15 +503,18 @@ class Newest:
 # --------------------
 # Maintenance of the log's file: indexing words, checkpointing the journal, preallocating space.
 #
-# All of it can wait for a pause, up to a limit. The caller has exclusive use of the writing connection.
+# All of it can wait for a pause, up to a limit, so that no sender waits for it. The caller has exclusive use
+# of the writing connection.
 
 _PAGES_WHEN_IDLE: Final = 1_000
 _PAGES_AT_MOST: Final = 4_000
 """Pages of the write-ahead log before a checkpoint: at the next pause, or at once."""
 WAL_BYTES: Final = _PAGES_AT_MOST * 4_120
+"""The preallocated size: a frame is a page of 4,096 bytes and a header of 24."""
 
 _PAGES_OF_A_BATCH: Final = 10
 _PAGES_OF_AN_EVENT: Final = 2
+"""Estimates, because Python's sqlite3 has no access to SQLite's own count of written pages."""
 
 
 class Upkeep:
@@ -535,13 +567,17 @@ class Upkeep:
             # Disk full: commits are a little slower, without other effects.
             with contextlib.suppress(OSError):
                 self._lay_out()
+            # Also after a failure: it is not retried at every pause.
             self._lay_out = None
         return 0
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file."""
+        # Also if the checkpoint fails: the next attempt then follows after as many pages, not at every
+        # commit.
         self._pages = 0
-        with contextlib.suppress(sqlite3.Error):  # Disk full, or a reader is active: it is tried again later.
+        # Disk full, or a reader is active: it is tried again later. PASSIVE never waits for a reader.
+        with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def index(self) -> int:
@@ -553,9 +589,8 @@ class Upkeep:
         return count
 
     def _index_quietly(self) -> None:
-        with contextlib.suppress(
-            sqlite3.Error, OSError
-        ):  # Disk full: a search reports it, or a later call succeeds.
+        # Disk full: a search reports it, or a later call succeeds. The writer's thread must not end here.
+        with contextlib.suppress(sqlite3.Error, OSError):
             self.index()
 
 
@@ -563,18 +598,19 @@ class Upkeep:
 # The queue of commits, and the thread that writes them.
 
 _IDLE_S: Final = 0.2
+"""Seconds without a commit that count as a pause, in which maintenance runs."""
 _LIMIT_BATCH: Final = 2048
 """Commits after which a transaction takes no more callers."""
 
 _TRIED_BYTES: Final = 64 * 1024
-"""Free bytes that must exist before commits are accepted again."""
+"""Free bytes that must exist before commits are accepted again: the largest payload that a row holds."""
 
 _CLOSING: Final = "the log is closing; nothing was stored"
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Queued commits of one caller."""
+    """Queued commits of one caller. They share one transaction: all of them are stored, or none."""
 
     orders: Sequence[CommitOrder]
     result: "asyncio.Future[Sequence[Outcome]]"
@@ -621,7 +657,8 @@ class Writer:
         self._in_line = 0
         self._nudge: asyncio.TimerHandle | None = None
         self._is_patient = True
-        self._in_use = threading.Lock()  # Protects the connection and all state about it.
+        # Protects the connection and all state about it: the thread and the event loop both write.
+        self._in_use = threading.Lock()
         # A daemon thread: a process that ends without `close` must not hang on it.
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._thread.start()
@@ -699,8 +736,10 @@ class Writer:
 
     async def index(self) -> None:
         """Bring the full-text index up to date, if necessary."""
-        # In parts, so that commits need not wait for a whole index that an upgrade has emptied.
+        # In parts, so that commits need not wait for a whole index that an upgrade has emptied. The number of
+        # parts is fixed at the start: with constant writes a search would otherwise never begin.
         for _ in range(0, self._batches.words.behind, LIMIT_INDEXED):
+            # The thread ends with the last job, so a later one would never be done.
             if self._end is None:
                 job = _Job(self._upkeep.index)
                 self._line.put(job)
@@ -727,7 +766,8 @@ class Writer:
     def _commit_here(self, order: CommitOrder) -> Outcome | None:
         """Write one order now, on the event loop; None if it has to be queued."""
         began_s = time.monotonic()
-        # Commits that are queued, or whose results are not delivered yet, come first.
+        # Commits that are queued, or whose results are not delivered yet, come first: handlers must receive
+        # events in seq order. Urgent maintenance takes long, so it is left to the thread.
         if not self._pace.came(began_s) or self._in_line or self._upkeep.is_urgent:
             return None
         # Do not wait here: the thread may be in a sync, and the event loop must not block.
@@ -750,6 +790,7 @@ class Writer:
         ended_s = time.monotonic()
         self._pace.ended(ended_s, ended_s - began_s)
         self._nudge_later()
+        # A repeat was published when it was stored.
         if isinstance(outcome, Commit) and outcome.event is not None and not outcome.is_repeat:
             self._newest.add([outcome.event])
         return outcome
@@ -761,7 +802,8 @@ class Writer:
 
     def _nudge_thread(self) -> None:
         self._nudge = None
-        # Commits on the event loop do not move this timer, so check again that there was a pause.
+        # Commits on the event loop do not move this timer, because a new timer for each would cost more than
+        # one check here that there was a pause.
         if time.monotonic() - self._pace.ended_s < _IDLE_S / 2:
             self._nudge_later()
         else:
@@ -772,7 +814,7 @@ class Writer:
         made = [outcome for _, outcomes in results for outcome in outcomes]
         self._in_line -= len(made)
         commits = [outcome for outcome in made if isinstance(outcome, Commit)]
-        # Handlers before callers: what a caller reads after its commit includes the effects of that commit.
+        # Handlers before callers: a caller that reads after its commit must see the effects of that commit.
         self._newest.add(
             [commit.event for commit in commits if commit.event is not None and not commit.is_repeat]
         )
@@ -795,11 +837,12 @@ class Writer:
                     with self._in_use:
                         self._be_patient(True)
                         done = job.run()
+                        # So that the next commit on the event loop needs no statement for it. The last job
+                        # has closed the connection.
                         if is_running:
-                            self._be_patient(
-                                False
-                            )  # The next commit on the event loop needs no statement for it.
+                            self._be_patient(False)
                     job.result.set_result(done)
+                # The thread must not end: every later commit would wait indefinitely.
                 except BaseException as error:
                     job.result.set_exception(failure_from(error))
 
@@ -829,6 +872,7 @@ class Writer:
             self._is_patient = is_patient
 
     def _first(self) -> _Waiting | _Job:
+        # Between two batches, and before the next one is taken: the delay is bounded, the files do not grow.
         if self._upkeep.is_urgent:
             with self._in_use:
                 self._upkeep.do_what_is_urgent()
@@ -853,14 +897,16 @@ class Writer:
         try:
             outcomes = iter(self._batches.write([order for one in waiting for order in one.orders]))
         except BaseException as error:
-            # One of them, or the disk, broke the batch: nothing of it is written. Write each caller's alone,
-            # but never a part of them: they belong together.
+            # One order, or the disk, broke the batch, and nothing of it is written. Write the orders of each
+            # caller in a separate transaction, so that the others succeed. Never split the orders of one
+            # caller: after a crash all of them must be stored, or none.
             if len(waiting) == 1:
                 return [(waiting[0], [failure_from(error)] * len(waiting[0].orders))]
             return [result for one in waiting for result in self._together([one])]
         return [(one, list(islice(outcomes, len(one.orders)))) for one in waiting]
 
     def _try_writing(self) -> int:
+        # A real write, because free space alone does not show a quota or a file size limit.
         self._connection.execute(
             "INSERT OR REPLACE INTO meta (key, value) VALUES ('room', ?)", ("x" * _TRIED_BYTES,)
         )
@@ -873,6 +919,7 @@ class Writer:
         return count
 
     def _finish(self) -> int:
+        # SQLite does it itself only when the last connection closes, and the readers are still open.
         self._upkeep.checkpoint()
         self._connection.close()
         return 0

@@ -1,1 +1,4 @@
-"""Handlers of events other than delivery: watches, reminders, stick timers, message files, clean-up."""
+"""Handlers of events other than delivery.
+
+They are for subscriptions and watches, reminders, stick timers, automatic turns, message files and clean-up.
+"""

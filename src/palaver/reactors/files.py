@@ -85,7 +85,8 @@ class MessageFiles:
         self._mail.turn(is_on=bool(self._in_terminals))
 
     def _follow_redacted(self, events: Sequence[Event]) -> None:
-        for event in events:  # In the queue of the writes, so that no earlier write recreates the file.
+        for event in events:
+            # In the queue of the writes, so that no earlier write recreates the file.
             removed = body_as(event, TextRemoved)
             found = [self._log.event(seq) for seq in removed.copies]
             ids = [removed.id, *(copy.id for copy in found if copy is not None)]
@@ -98,7 +99,8 @@ class MessageFiles:
         self._start()
 
     def _start(self) -> None:
-        # One task at a time: two threads could write and remove the file of one message in any order.
+        # One task at a time: two threads could write and remove the file of one message in any order. A
+        # running task takes all that is added before it ends.
         if self._waiting and (self._writing is None or self._writing.done()):
             self._writing = self._tasks.create_task(self._write())
 
@@ -108,6 +110,7 @@ class MessageFiles:
         for mailbox in deliverable(event).delivered_to:
             name = split_mailbox(mailbox)[0]
             is_typed = name in self._in_terminals and self._is_queued(mailbox, event.seq)
+            # A file that is left out is written by the holder when it types the message.
             if is_typed and len(self._waiting) < _LIMIT_WAITING:
                 self._waiting.append(
                     _FileCopy(agent=name, id=event.id, ts=event.ts, text=readable_text(event))
@@ -226,6 +229,8 @@ def remove_dead(above: Path, read: Read) -> None:
 
 def _is_alive(holder: EndpointOwner, read: Read) -> bool:
     process = read(holder.pid)
+    # Another process may have the pid by now: only the start time tells them apart. If that is unknown (0),
+    # any process with the pid counts as the holder, so that no folder in use is removed.
     is_same = process is not None and holder.start in (0, process.start)
     return process is not None and is_same and not process.is_zombie
 
@@ -246,6 +251,7 @@ class DeadSockets:
     def __init__(self, home: Path, log: Log) -> None:
         self._folder = home / _FOLDER
         self._log = log
+        # Agents that have left while no daemon ran.
         for path in self._folder.glob(f"*{_ENDING}"):
             self._remove(path.stem)
         self._unsubscribe = log.subscribe(self._follow, (BYE,))
@@ -265,6 +271,8 @@ class DeadSockets:
             return
         path = self._folder / f"{name}{_ENDING}"
         try:
+            # Only a refused connection proves that no process listens. It must not wait, because this is the
+            # event loop.
             if path.is_socket():
                 connect_socket(path, can_wait=False).close()
         except (ConnectionRefusedError, FileNotFoundError):

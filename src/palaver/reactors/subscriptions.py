@@ -103,6 +103,7 @@ class SubscriptionIndex:
 
     def put(self, subscription: Subscription) -> None:
         """Add a subscription, or replace the one with the same id."""
+        # Every hit refreshes its subscription, and most of them have not changed.
         if self._all.get(subscription.id) == subscription:
             return
         self.drop(subscription.id)
@@ -157,6 +158,7 @@ class SubscriptionIndex:
         return sorted(self._collisions.values(), key=_by_age)
 
     def _shelve(self, wanted: _Wanted) -> None:
+        # Types are the first level of the index already.
         fields = [name for name, _ in wanted.tests if name not in (_TYPES, _PATTERNS)] or [_ANY]
         wanted.field = min(fields, key=lambda name: self._crowd(wanted.tests, name))
         for type, word in wanted.index_keys():
@@ -168,6 +170,7 @@ class SubscriptionIndex:
         for type, word in wanted.index_keys():
             fields = self._shelves[type]
             fields[wanted.field][word].remove(wanted)
+            # Empty levels are removed, so that the index does not grow, and `hits` can skip a type at once.
             if not fields[wanted.field][word]:
                 del fields[wanted.field][word]
             if not fields[wanted.field]:
@@ -307,6 +310,7 @@ class Edits:
         path = _edited(event)
         if not path:
             return []
+        # Moved to the end: the first one is the least recently edited, which is forgotten next.
         file = self._files.pop(path, None) or _FileEdits()
         self._files[path] = file
         if len(self._files) > LIMIT_FILES:
@@ -316,16 +320,18 @@ class Edits:
         file.edits.pop(agent, None)
         file.edits[agent] = event
         news = [edit for name, edit in others if frozenset({name, agent}) not in file.told]
+        # Also for known pairs: each further edit extends the time in which they are not reported again.
         file.told |= {frozenset({name, agent}): event.ts for name, _ in others}
         return news[::-1]
 
 
 def _edited(event: Event) -> str:
-    """Return the file that an agent reports to edit; empty if there is none."""
+    """Return the file that an agent reports to edit; empty for any other event."""
     return event.body.file if isinstance(event.body, StatusChanged) else ""
 
 
 def _forget(file: _FileEdits, now_ms: int) -> None:
+    # By the distance, because the clock may have been set back: a time in the future must not stay.
     file.edits = {name: edit for name, edit in file.edits.items() if abs(now_ms - edit.ts) <= WINDOW_MS}
     file.told = {pair: ts for pair, ts in file.told.items() if abs(now_ms - ts) <= WINDOW_MS}
     while len(file.edits) >= _LIMIT_AGENTS:
@@ -371,6 +377,7 @@ def _worded(subscription: Subscription, sentence: str) -> str:
 
 def _one_line(text: str) -> str:
     """Return a text on one line, without unprintable characters and cut: the event itself has the rest."""
+    # Cut before the work on each character: a message can have many thousands.
     cut = text[: LIMIT_EXCERPT + 1]
     plain = " ".join("".join(char if char.isprintable() else " " for char in cut).split())
     return plain if len(text) <= LIMIT_EXCERPT else f"{plain[: LIMIT_EXCERPT - 1]}…"
@@ -418,8 +425,10 @@ class Watches:
             self._work.cancel()
 
     async def _run(self) -> None:
+        # A daemon that ended between a hit and its `Retire` has left such a subscription.
         spent = [one.id for one in read_subscriptions(self._log.rows) if one.spent]
         await self._tell([*self._due(), *(Retire(id=id) for id in spent)])
+        # As many as memory holds: the notices of the newest events may not have been written.
         newest = await self._log.read(Query(last=LIMIT_NEWEST, limit=LIMIT_NEWEST))
         await self._look_at(newest)
         after = newest[-1].seq if newest else 0
@@ -429,7 +438,8 @@ class Watches:
     async def _follow(self, after: int, *, is_all: bool) -> int:
         """React to events above a seq: to all of them, or only to those that matter without a subscription.
 
-        Return the last seq once there is a first subscription, or none any more.
+        Return the last processed seq when the first subscription appears or the last one disappears, so that
+        the caller continues from there with the other selection.
         """
         types = () if is_all else _WITHOUT_SUBSCRIPTIONS
         following = follow(self._log, Query(types=types), after=after, woken_by=types or ANY_EVENT)
@@ -454,7 +464,9 @@ class Watches:
     async def _tell(self, requests: Sequence[Told]) -> None:
         """Submit all of these, in order. While the log is full, wait until something is written."""
         while requests:
+            # Before the submits: an event that is stored during one of them shows that there is room again.
             with news_of(self._log) as news:
+                # Started in order and without waiting, so that their events share one sync of the log.
                 tries = [self._tasks.create_task(self._is_done(request)) for request in requests]
                 answers = await asyncio.gather(*tries)
                 requests = [one for one, is_done in zip(requests, answers, strict=True) if not is_done]
@@ -480,6 +492,7 @@ class Watches:
         elif event.type in (STATUS, BYE):
             yield from self._due(agent_of(event))
             yield from self._collisions(event)
+        # A notice of the bus matches no subscription: a hit would cause the next hit.
         if is_system(event):
             yield from self._after_hit(event)
         else:
@@ -495,8 +508,9 @@ class Watches:
                 yield _hit(subscription, event, hit_text(subscription, event))
 
     def _is_about_system(self, event: Event) -> bool:
-        """Whether an event is only about our own notices: two subscribers to all steps would notify each
-        other endlessly.
+        """Whether an event is only about our own notices.
+
+        Otherwise two subscribers to all delivery steps would notify each other endlessly.
         """
         if not isinstance(event.body, DeliveryReport):
             return False

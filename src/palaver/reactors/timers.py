@@ -1,4 +1,4 @@
-"""What is due at a time: leases of the stick that end, notices about the stick, and reminders."""
+"""Actions that are due at a time: leases of the stick that end, notices about the stick, and reminders."""
 
 import asyncio
 import logging
@@ -173,9 +173,12 @@ class Sticks:
 
     async def _catch_up(self, before: int) -> None:
         """Submit again the notices of events before a seq that may still matter."""
+        # Events from `before` on were heard by the subscription. Each type separately, because a query for
+        # one type is found by its index.
         for type in (*RESERVING, TAKEOVER, KICK):
             for event in await self._log.read(Query(types=(type,), before=before, last=_LOOK_BACK)):
                 room = read_room(self._log.rows, room_id_of(event) or "")
+                # An old reservation is over, and its notice would be wrong now.
                 if room is not None and (type not in RESERVING or _is_reserved_by(room, event)):
                     self._tell(event, room.id)
 
@@ -195,6 +198,7 @@ class Sticks:
         except Unavailable as error:
             _logger.warning("not notified: %s: %s", error.code, error)
             self._unsaid.append(request)
+            # One timer for all of them: a full disk refuses every notice at the same time.
             if self._again is None:
                 self._again = self._call_later(_TRY_AGAIN_MS / 1000, self._say_again)
 
@@ -237,6 +241,7 @@ class Sticks:
             _logger.warning("action in the room %s failed: %s: %s", id, error.code, error)
         finally:
             self._busy.discard(id)
+        # If something is still due, the broker could not do it: without a delay this would run in a loop.
         if (room := read_room(self._log.rows, id)) is not None:
             self._look(room, at_least_ms=_TRY_AGAIN_MS if self._is_overdue(room) else 0)
 
@@ -318,6 +323,7 @@ class Reminders:
 
     def start(self) -> None:
         """Start with the reminders that are already due."""
+        # A request turns the other handler on, so this one must always be on.
         self._unsubscribe = self._log.subscribe(self._hear_request, (EventKind.EXPECTS_REPLY,))
         self._agent_events.turn(is_on=has_reminders(self._log.rows))
         self._agents = {agent for agent, _ in due_reminders(self._log.rows)}
@@ -354,6 +360,8 @@ class Reminders:
             # Exchanged, not cleared: events at an await below add to the new set.
             agents, self._agents = self._agents, set()
             for agent in agents:
+                # For each agent that an event was about, not for all: the cost must not grow with their
+                # number.
                 for name, seq in due_reminders(self._log.rows, agent):
                     if (wait_ms := self._wait_ms(name, seq)) > 0:
                         self._wait(name, seq, wait_ms)
@@ -377,6 +385,8 @@ class Reminders:
 
     def _wait(self, agent: str, seq: int, wait_ms: int) -> None:
         if (agent, seq) not in self._timers:
+            # At most the minimum time, also if the wall clock was set back: the times in the log are of that
+            # clock.
             wait_s = min(wait_ms, self._after_ms) / 1000
             self._timers[agent, seq] = self._call_later(wait_s, lambda: self._look_again(agent, seq))
 
@@ -386,6 +396,7 @@ class Reminders:
 
     async def _tell(self, request: FireReminder) -> None:
         """Submit one request. While the log is full, wait until something is written; then check again."""
+        # Before the submit: an event that is stored right after the failure shows that there is room again.
         with news_of(self._log) as news:
             try:
                 await self._submit(request)

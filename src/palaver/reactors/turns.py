@@ -104,9 +104,10 @@ _HANDLED: Final[frozenset[EventKey]] = (
 NO_RUNNER_S: Final = 30.0
 """How long a due batch waits for a runner before its senders are notified."""
 _TRY_AGAIN_S: Final = 1.0
-"""After a full disk or another temporary failure."""
+"""Seconds to the next attempt after a full disk or another temporary failure."""
 _LOST: Final = "the runner ended before the turn did"
 _LONGEST_S: Final = 24 * 3600.0
+"""Longest timer of a session. When it rings and nothing is due, the next one is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ class IsLive(Protocol):
 
 
 class Step(enum.StrEnum):
-    """What a session does next, and why it waits."""
+    """The next step of a session, or the reason why it waits."""
 
     IDLE = "idle"
     OFF = "off"
@@ -176,6 +177,7 @@ class _Manual:
     outcome: asyncio.Future[TurnOutcome]
 
     def fail(self, error: Exception) -> None:
+        # The caller may have been cancelled meanwhile.
         if not self.outcome.done():
             self.outcome.set_exception(error)
 
@@ -225,10 +227,13 @@ class AutomaticTurns:
         """On while an agent has automatic turns, so that messages cost nothing otherwise."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._agents: set[str] = set()
-        """Agents with a configuration, of their own or of a session. Messages to others need no look."""
+        """Agents that have a configuration, or a session with one. Messages to others need no look."""
         self._dirty: dict[Target, None] = {}
         self._waiting: set[Target] = set()
-        """Sessions that have messages or an open turn, to be looked at when their agent changes."""
+        """Sessions that have messages or an open turn, to be looked at when their agent changes.
+
+        Also after their automatic turns were turned off: an open turn still has to end.
+        """
         self._ready: dict[Target, None] = {}
         """Sessions whose batch is due, in the order in which they became due."""
         self._timers: dict[Target, Timer] = {}
@@ -274,6 +279,7 @@ class AutomaticTurns:
                 continue
             if not is_failed_reason(entry.reason):
                 continue  # held for another reason, such as a brake
+            # The id of the notice is derived from the message, so a repeat is not stored.
             if (told := held_notice(event, queued.mailbox, entry.reason)) is not None:
                 await self._submit(told)
 
@@ -325,6 +331,7 @@ class AutomaticTurns:
             self._look_at(session_of_mailbox(mailbox))
 
     def _look_at_agent(self, agent: str) -> None:
+        # Presence, pauses and the harness session concern all sessions of the agent.
         for target in [target for target in self._waiting if target[0] == agent]:
             self._look_at(target)
         self._look_at((agent, MAIN))
@@ -340,6 +347,7 @@ class AutomaticTurns:
             self._news.clear()
             while self._dirty:
                 target = next(iter(self._dirty))
+                # Before the look: news during its await must cause another one.
                 del self._dirty[target]
                 try:
                     await self._look(target)
@@ -355,6 +363,7 @@ class AutomaticTurns:
         if (timer := self._timers.pop(target, None)) is not None:
             timer.cancel()
         plan = self.plan(*target)
+        # Put back below if it is still due, so a session that is looked at again goes to the end.
         self._ready.pop(target, None)
         if plan.step is Step.IDLE:
             self._waiting.discard(target)
@@ -392,6 +401,7 @@ class AutomaticTurns:
         """Return the next step of a session. Changes nothing."""
         rows, target = self._log.rows, (agent, session)
         turn, config = read_turn(rows, agent, session), self.config(agent, session)
+        # At least as many as the failed batch has, so that its messages are found for the next attempt.
         limit = max(batch_limit(config), len(turn.batch))
         waiting = list(islice(self._eligible(target), limit))
         size = len(waiting)
@@ -407,6 +417,7 @@ class AutomaticTurns:
             return TurnPlan(step=Step.IDLE, config=config)
         if self.is_live(known, session):
             return TurnPlan(step=Step.LIVE, config=config, waiting=size)
+        # Before the pause: a person asks for this turn explicitly, and a pause stops only automatic ones.
         if is_wanted:
             return TurnPlan(step=Step.DUE, config=config, waiting=size)
         if known.paused:
@@ -420,6 +431,8 @@ class AutomaticTurns:
         self, turn: TurnState, config: TurnConfig, waiting: Sequence[tuple[BatchMessage, int]]
     ) -> TurnPlan:
         now_ms = self._clock.now_ms()
+        # A failed batch is tried again without newer messages: with them it would be another batch, whose
+        # attempts are counted from the beginning, and it would never be held.
         again = {one.seq for one in turn.batch} if turn.failed_ms else set()
         retried = tuple(one for one, _ in waiting if one.seq in again)
         if retried:
@@ -502,6 +515,8 @@ class AutomaticTurns:
         """Accept a runner that runs these turns. Every other open turn has ended without a result."""
         self.has_runner = True
         self._watch_runner(is_awaited=False)
+        # One of the two has lost them: the last runner was killed, or the daemon ended between the stored
+        # start and the job.
         for turn in self._open_turns():
             if turn not in running:
                 await self._fail(turn, _LOST)
@@ -515,6 +530,8 @@ class AutomaticTurns:
     def disconnect_runner(self) -> None:
         """Record that the runner is not connected. It may come back, and its turns may still run."""
         self.has_runner = False
+        # A triage changes nothing, so it is made again. The turns are not ended here, because they may still
+        # run.
         triages, self._triages = self._triages, {}
         for triage in triages.values():
             self._look_at(triage.target)
@@ -524,9 +541,10 @@ class AutomaticTurns:
         """Wait for a job, for up to `limit_s` seconds."""
         until_s = asyncio.get_running_loop().time() + limit_s
         while (job := await self._take_ready()) is None:
+            # No await between the look and this: a session that becomes due later sets it again.
             self._is_due.clear()
             try:
-                # Only here: a turn that has started must reach the runner.
+                # The timeout is only here: a turn that has started must reach the runner.
                 async with asyncio.timeout_at(until_s):
                     await self._is_due.wait()
             except TimeoutError:
@@ -559,7 +577,8 @@ class AutomaticTurns:
         accepted = self._accepted.get(target)
         triage = "" if accepted is None else accepted.triage
         job = await self._begin(target, plan.batch, triage, plan.config)
-        self._accepted.pop(target, None)  # Not before: if the start cannot be written, no second triage runs.
+        # Not before: if the start cannot be written, no second triage runs.
+        self._accepted.pop(target, None)
         return job
 
     def _begin_triage(self, target: Target, plan: TurnPlan) -> TriageJob:
@@ -643,6 +662,7 @@ class AutomaticTurns:
             raise
 
     async def _give_up(self, writing: asyncio.Future[object]) -> None:
+        # If the write itself fails, there is no turn, and the group of tasks logs the error.
         event = getattr(await writing, "event", None)
         if isinstance(event, Event):
             await self._fail(event.seq, _LOST)
@@ -697,6 +717,7 @@ class AutomaticTurns:
             await self._submit(request)
         text = output[:LIMIT_OUTPUT]
         await self._submit(FinishTurn(turn=turn, text=text))
+        # After the write: a caller that has the outcome must find it in the log.
         self._settle(turn, TurnOutcome(turn=turn, text=text, messages=len(started.messages)))
 
     async def _fail(self, turn: int, error: str) -> None:
