@@ -74,14 +74,14 @@ def test_unknown_key_is_named_in_the_error(tmp_path: Path) -> None:
         ('brake_hops = "\u0661"', "brake_hops"),
         ("hints = 3", "hints"),
         ('room_wakes = "cats"', "room_wakes"),
-        ("approvals = 2", "'approvals' is 0 or 1, not 2"),
-        ('codex_hooks = "5"', "'codex_hooks' is 0 or 1, not 5"),
-        ("http_remote = 2", "'http_remote' is 0 or 1"),
+        ("approvals = 2", "'approvals' must be 0 or 1, not 2"),
+        ('codex_hooks = "5"', "'codex_hooks' must be 0 or 1, not 5"),
+        ("http_remote = 2", "'http_remote' must be 0 or 1"),
         ('auto_turn_command = "my \'agent"', "auto_turn_command"),
         ('auto_turn_triage_command = "my \'agent"', "auto_turn_triage_command"),
         ('auto_turn_triage_command = ""', "auto_turn_triage_command"),
         ("auto_turn_max_batch = 51", "auto_turn_max_batch"),
-        ("approvals_wait_s = 3601", "'approvals_wait_s' is at most 3600, not 3601"),
+        ("approvals_wait_s = 3601", "'approvals_wait_s' must be at most 3600, not 3601"),
     ],
 )
 def test_invalid_value_is_an_error_that_names_its_key(tmp_path: Path, line: str, named: str) -> None:

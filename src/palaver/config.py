@@ -398,8 +398,10 @@ def _number(key: str, value: object) -> int:
         value = int(value)
     # A bool is an int in Python, and `true` must not count as 1.
     if type(value) is not int or not 0 <= value < 10**_LIMIT_DIGITS:
-        raise BadRequest(f"the setting {key!r} is a number of at most {_LIMIT_DIGITS} digits, not {value!r}")
+        raise BadRequest(
+            f"the setting {key!r} must be a number of at most {_LIMIT_DIGITS} digits, not {value!r}"
+        )
     if most is not None and value > most:
         wanted = "0 or 1" if most == 1 else f"at most {most}"
-        raise BadRequest(f"the setting {key!r} is {wanted}, not {value}")
+        raise BadRequest(f"the setting {key!r} must be {wanted}, not {value}")
     return value

@@ -302,9 +302,9 @@ def test_list_says_what_a_session_waits_for(stage: Stage) -> None:
     ("words", "sentence"),
     [
         (("--debounce-ms", "-5"), "--debounce-ms requires a whole number"),
-        (("--json", '{"debounceMs": -5}'), "'debounceMs' is a number from 0"),
-        (("--json", '{"enabled": "yes"}'), "'enabled' is true or false"),
-        (("--json", '{"debounceMs": 1.5}'), "'debounceMs' is a number from 0"),
+        (("--json", '{"debounceMs": -5}'), "'debounceMs' must be a number from 0"),
+        (("--json", '{"enabled": "yes"}'), "'enabled' must be true or false"),
+        (("--json", '{"debounceMs": 1.5}'), "'debounceMs' must be a number from 0"),
         (("maybe", "perhaps"), "'perhaps' is not on, off, inherit or JSON"),
     ],
 )

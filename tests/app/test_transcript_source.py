@@ -107,10 +107,10 @@ def test_session_of_an_outer_harness_is_ignored(home: Path) -> None:
 @pytest.mark.parametrize(
     ("harness", "session", "complaint"),
     [
-        ("claude", "", "no session of luna: it is known after luna has run a hook"),
+        ("claude", "", "no session of luna: luna has not run a hook"),
         ("claude", "../../etc", "no session of luna"),
         ("claude", "unknown", "looked for .*/.claude/projects/\\*/unknown.jsonl"),
-        ("codex", "unknown", "no transcript of luna: it is written at the first prompt"),
+        ("codex", "unknown", "no transcript of luna: the harness writes it at the first prompt"),
         ("gemini", "unknown", "session-\\*-unknown.jsonl"),
         ("opencode", "ses_unknown", "opencode.db"),
     ],
@@ -153,7 +153,7 @@ def test_file_that_is_not_regular_is_not_read(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
-    with pytest.raises(NotFound, match="it is not a regular file"):
+    with pytest.raises(NotFound, match="there is no regular file"):
         list(Transcript("claude", str(fifo), "s").lines())
 
 

@@ -198,13 +198,13 @@ async def test_two_bundles_never_share_the_last_eight_characters(log: MemoryLog)
             f"the bundle has 4500000 bytes; the limit is {LIMIT_BUNDLE_BYTES}",
         ),
         ({"transcripts": (excerpt(text="x" * LIMIT_BUNDLE_BYTES),)}, MessageTooLarge, "the bundle has"),
-        ({"transcripts": (excerpt(level="loud"),)}, BadRequest, "the levels of a transcript are"),
-        ({"transcripts": (excerpt(3, 2),)}, BadRequest, "3-2 is not a part of a transcript"),
-        ({"transcripts": (excerpt(0, 1),)}, BadRequest, "0-1 is not a part of a transcript"),
+        ({"transcripts": (excerpt(level="loud"),)}, BadRequest, "the level of a transcript must be"),
+        ({"transcripts": (excerpt(3, 2),)}, BadRequest, "3-2 is not a range of entries"),
+        ({"transcripts": (excerpt(0, 1),)}, BadRequest, "0-1 is not a range of entries"),
         (
             {"transcripts": (Excerpt(agent="luna", first=1, last=2, level="full", entries=()),)},
             BadRequest,
-            "does not have 0 entries",
+            "the range 1-2 of a transcript needs 2 entries, not 0",
         ),
         (
             {"transcripts": (Excerpt(agent="l\x00", first=1, last=1, level="full", entries=({},)),)},

@@ -104,7 +104,7 @@ async def test_script_has_no_mail_to_acknowledge(bus: Bus) -> None:
 async def test_unknown_grade_of_evidence_is_refused(bus: Bus) -> None:
     luna = await bus.join("luna")
 
-    with pytest.raises(BadRequest, match="grades"):
+    with pytest.raises(BadRequest, match="the grade of evidence must be"):
         await bus.submit(luna, Acknowledge(messages=(1,), lane="sdk", grade="sure"))
 
 

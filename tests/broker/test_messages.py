@@ -379,7 +379,7 @@ async def test_sends_that_are_all_refused_write_nothing(bus: Bus) -> None:
 # Recipients that have left, and answers that name no message
 
 
-async def test_request_to_an_agent_that_has_left_notifies_its_sender_before_it_returns(bus: Bus) -> None:
+async def test_request_to_an_agent_that_left_notifies_before_it_returns(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova", argv=("sleep", "9"))
     await bus.submit(nova, Leave())
 

@@ -247,7 +247,7 @@ async def test_message_with_the_id_of_another_event_is_named(bus: Bus) -> None:
         (message(sender="human"), "cannot be the sender"),
         (message(id="a\0b"), "the id"),
         (message(path="//"), "a path needs"),
-        (message(mailboxes=("vega",)), "is not an agent here"),
+        (message(mailboxes=("vega",)), "is not an agent of this bus"),
         (message(mailboxes=("luna+..",)), "cannot be a session id"),
         (message(payload="x" * 100_001), "the payload"),
     ],

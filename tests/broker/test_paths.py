@@ -89,7 +89,7 @@ async def test_payload_that_is_false_becomes_an_object(bus: Bus, given: object, 
     assert (event.payload["command"], event.payload["source"]) == ("message", "internal")
 
 
-async def test_message_without_a_subscriber_is_a_dead_letter_until_the_list_is_cleared(bus: Bus) -> None:
+async def test_message_without_a_subscriber_is_a_dead_letter_until_clearing(bus: Bus) -> None:
     luna = await bus.join("luna")
     query = Query(types=("message",), is_dead=True)
 

@@ -230,7 +230,7 @@ async def test_second_redaction_writes_nothing(bus: Bus) -> None:
     assert (again.event, again.of.seq, bus.log.last()) == (None, sent.seq, last)
 
 
-async def test_simultaneous_redactions_write_one_record_and_report_who_was_first(bus: Bus) -> None:
+async def test_simultaneous_redactions_write_one_record_and_report_the_first(bus: Bus) -> None:
     await bus.join("luna")
     sent = await bus.submit(HUMAN, Send(text="hunter2", to=("luna",)))
     assert sent is not None

@@ -80,10 +80,10 @@ async def test_room_alone_is_the_only_room_of_the_caller_or_the_named_one(bus: B
     mona = await bus.join("mona")
 
     assert (await say(bus, luna, "here", "room"))["delivered_to"] == ["nova"]
-    with pytest.raises(BadRequest, match="you are in none"):
+    with pytest.raises(BadRequest, match="you are in no room"):
         await say(bus, mona, "where", "room")
     await seat(bus, "luna", path="/src/other")
-    with pytest.raises(BadRequest, match="name one room"):
+    with pytest.raises(BadRequest, match="you are in several rooms"):
         await say(bus, luna, "where", "room")
     assert (await say(bus, luna, "there", "room", room="work"))["delivered_to"] == ["nova"]
 

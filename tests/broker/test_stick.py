@@ -34,7 +34,7 @@ async def test_twenty_claims_at_once_have_one_owner(scene: Scene) -> None:
     assert (await types(scene)).count("claim") == 1
 
 
-async def test_claim_that_must_wait_writes_nothing_even_if_nothing_can_be_written(tmp_path: Path) -> None:
+async def test_claim_that_must_wait_writes_nothing_even_on_a_full_disk(tmp_path: Path) -> None:
     async with opened_bus(open_sqlite, tmp_path) as bus:
         scene = Scene(bus)
         await scene.join("ann", "bob")

@@ -114,7 +114,7 @@ async def test_agent_cannot_start_or_end_turns(bus: Bus) -> None:
             await bus.submit(HUMAN, request)
 
 
-async def test_wildcard_reaches_an_absent_agent_with_automatic_turns_also_after_a_restart(bus: Bus) -> None:
+async def test_wildcard_reaches_an_absent_agent_with_turns_after_a_restart(bus: Bus) -> None:
     await bus.join("luna", is_here=False)
     await bus.join("nova", is_here=False)
     await bus.submit(HUMAN, CreateSession(agent="nova", session="mon"))

@@ -122,7 +122,7 @@ def test_hook_does_not_write_an_answer_whose_daemon_is_gone(pal: Pal, daemon: Da
     assert names_in(outcomes) == []
 
 
-def test_hook_that_finds_no_other_daemon_leaves_word_that_it_wrote_nothing(
+def test_hook_without_another_daemon_reports_that_it_wrote_nothing(
     pal: Pal, daemon: Daemon, home: Path, outcomes: Path
 ) -> None:
     process = begin(pal, b"{}")

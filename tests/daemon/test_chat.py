@@ -190,7 +190,7 @@ def has_whole(screen: list[str], *texts: str) -> bool:
 
 
 @needs_tmux
-def test_chat_continues_after_a_daemon_crash_and_waits_while_the_bus_is_stopped(
+def test_chat_continues_after_a_crash_and_waits_while_the_bus_is_stopped(
     bus: Home, chat: Pane, luna: Agent
 ) -> None:
     bus.kill()
@@ -267,7 +267,7 @@ def test_without_a_terminal_all_shows_what_members_write_outside_the_room(
     assert process.wait(LIMIT_S) == 0
 
 
-def test_without_a_terminal_the_chat_says_how_many_entries_wait_for_the_person(
+def test_chat_without_a_terminal_counts_the_entries_for_the_person(
     bus: Home, crew: Crew, luna: Agent
 ) -> None:
     process = bus.start("chat", "--room", "shop", stdin=subprocess.PIPE)

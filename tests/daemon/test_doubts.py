@@ -19,8 +19,8 @@ def still() -> Iterator[Home]:
 @pytest.mark.parametrize(
     ("words", "nearest"),
     [
-        (("whoami", "--as", "ana"), "nearest: anna"),
-        (("thread", "show", "pr-12"), "nearest: pr-123"),
+        (("whoami", "--as", "ana"), "did you mean anna?"),
+        (("thread", "show", "pr-12"), "did you mean pr-123?"),
         (("thread", "show", "zzzzzz"), "'pal thread list' shows them"),
         (("config", "get", "brake_hop"), "did you mean brake_hops?"),
         (("config", "get", "zzzzzz"), "the settings are: log_level, "),

@@ -202,7 +202,7 @@ def test_failed_start_does_not_lift_the_stop(either: Home) -> None:
     assert not (either.path / "down").exists()
 
 
-def test_socket_that_cannot_be_created_again_is_logged_once_and_tried_again(bus: Home) -> None:
+def test_failed_socket_creation_is_logged_once_and_tried_again(bus: Home) -> None:
     def lines(name: str, words: str) -> int:
         said = (bus.path / "daemon.log").read_text().splitlines()
         return sum(name in line and words in line for line in said)

@@ -44,7 +44,7 @@ def test_count_and_name_exclude_each_other(bus: Home) -> None:
 
     assert (refused.status, too_many.status) == (2, 2)
     assert "use --tag to name the group" in refused.err
-    assert "--count is at most 20" in too_many.err
+    assert "--count must be at most 20" in too_many.err
     assert names(bus) == set()
 
 

@@ -102,9 +102,9 @@ def test_other_version_of_the_wire_is_refused_in_its_own_format(shared: Home) ->
         wire.sendall(b"PAL2" + request("whoami"))
         answer = wire.makefile("rb").read()
 
-    assert answer == frame(b"E", b"pal: this daemon speaks PAL1: install a client that does\n") + frame(
-        b"Q", b"\1"
-    )
+    assert answer == frame(
+        b"E", b"pal: this daemon uses the protocol PAL1; install a client of its version\n"
+    ) + frame(b"Q", b"\1")
 
 
 def test_client_that_sends_more_than_requested_is_cut_off(unharmed: Home) -> None:

@@ -142,7 +142,7 @@ def test_tool_call_in_the_name_of_another_session_is_refused(bus: Home, codex: S
         assert json.loads(pump.line())["id"] == 0
         answers.append(json.loads(pump.line())["result"])
 
-    assert "another session" in answers[0]["content"][0]["text"]
+    assert "names another one" in answers[0]["content"][0]["text"]
     assert [answer.get("isError", False) for answer in answers] == [True, False]
 
 

@@ -220,7 +220,7 @@ def test_hook_whose_daemon_dies_before_it_reads_the_request_loses_nothing(
 
 
 @pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop"])
-def test_hook_that_never_had_the_answer_gets_it_from_the_next_daemon_or_the_next_hook(
+def test_hook_without_its_answer_gets_it_from_the_next_daemon_or_hook(
     bus: Home, nova: Shell, luna: Shell, event: str
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
@@ -251,7 +251,7 @@ def test_message_is_queued_again_when_the_hook_found_no_other_daemon(
 
 
 @pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop"])
-def test_message_that_a_hook_wrote_before_the_daemon_died_is_proven_by_later_hooks(
+def test_later_hooks_prove_a_message_written_before_the_daemon_died(
     bus: Home, nova: Shell, luna: Shell, event: str
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
@@ -265,7 +265,7 @@ def test_message_that_a_hook_wrote_before_the_daemon_died_is_proven_by_later_hoo
     wait_until(lambda: not list((bus.path / "hooks").iterdir()))
 
 
-def test_message_of_a_hook_that_was_killed_is_unconfirmed_and_not_sent_again(
+def test_message_of_a_killed_hook_is_unconfirmed_and_not_sent_again(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")

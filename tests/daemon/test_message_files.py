@@ -44,7 +44,7 @@ async def test_only_messages_to_an_agent_in_a_terminal_are_written_to_files(tmp_
     assert not (tmp_path / "messages" / "nova").exists()
 
 
-async def test_copy_of_a_session_has_a_file_of_its_agent_and_a_handled_one_has_none(tmp_path: Path) -> None:
+async def test_session_copy_has_a_file_of_its_agent_unless_it_is_handled(tmp_path: Path) -> None:
     payload: dict[str, object] = {"text": "handled", "delivered_to": ["luna"], "handled": {"luna": ["mon"]}}
     handled = Draft(type="message", sender="nova", payload=payload, id="H1", ts=1)
     async with opened_bus(open_memory, tmp_path) as bus:

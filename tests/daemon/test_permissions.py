@@ -268,7 +268,7 @@ def test_approve_with_an_agent_name_shows_the_id_of_its_request(bus: Home, nova:
 
     said = run_as_person(bus, "approve", "nova", "--json")
 
-    assert said.error["message"] == f"nova asks {shown['id']}: pal approve {shown['id']}"
+    assert said.error["message"] == f"nova has open requests; choose one: pal approve {shown['id']}"
     assert len(pending(bus)) == 1
 
 

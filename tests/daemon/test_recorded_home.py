@@ -32,7 +32,7 @@ def _as_lines(printed: Sequence[object]) -> list[object]:
     return list(lists[0] if lists else printed)
 
 
-def test_recording_contains_every_state_of_messages_agents_rooms_and_tasks() -> None:
+def test_recording_has_every_state_of_messages_agents_rooms_and_tasks() -> None:
     output = str(read_recorded().output)
 
     states = ("queued", "held", "submitted", "seen", "answered", "refused", "expired", "dead")

@@ -212,7 +212,11 @@ def test_program_starts_sub_agents_and_acts_for_them(bus: Home, luna: Shell) -> 
 
         assert (listed(bus)["left"], listed(bus)["detail"]) == (True, "closed")
         assert wire.ask("whoami", name=CHILD)["error"] == "who_are_you"
-        assert wire.ask("sub_begin", key="")["error"] == "bad_request"
+        refused = wire.ask("sub_begin", key="")
+        assert (refused["error"], refused["message"]) == (
+            "bad_request",
+            "no sub-agent of nova can begin: the id of the sub-agent is missing; its harness must send one",
+        )
         wait_until(
             lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed") is True
         )

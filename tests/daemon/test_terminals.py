@@ -566,9 +566,7 @@ def test_first_peek_after_a_daemon_start_waits_for_the_holder(bus: Home, luna: F
     assert job.communicate(timeout=LIMIT_S)[0] == b"$ ls\n"
 
 
-def test_first_keys_after_a_daemon_start_wait_for_the_holder_and_stay_hidden(
-    bus: Home, luna: FakeHolder
-) -> None:
+def test_first_keys_after_a_start_wait_for_the_holder_and_stay_hidden(bus: Home, luna: FakeHolder) -> None:
     bus.kill()
     bus.start_daemon()
 

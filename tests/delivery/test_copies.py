@@ -135,7 +135,7 @@ async def test_lane_that_requests_messages_gets_no_handled_copy(bus: Bus, luna: 
     assert await bus.delivery.draw(lane.lane, AgentState.ACTIVE) is None
 
 
-async def test_fetching_reader_gets_handled_copies_in_order_and_a_pushed_one_does_not(
+async def test_only_a_fetching_reader_gets_handled_copies_and_in_order(
     bus: Bus, luna: Caller, away: Caller
 ) -> None:
     await bus.send(luna, "one", "@nova")
@@ -356,7 +356,7 @@ async def test_unconfirmed_session_mail_is_redelivered_by_a_person(
     assert commands(await bus.open_lane("nova").next()) == ["new"]
 
 
-async def test_next_session_of_a_terminal_is_notified_of_unconfirmed_session_mail(
+async def test_next_session_is_notified_of_unconfirmed_session_mail(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     lane = bus.open_lane("nova", LaneKind.TERMINAL)
@@ -470,7 +470,7 @@ async def test_unclaimed_session_mail_becomes_unconfirmed_in_time(
     assert unconfirmed(bus, event, MON)
 
 
-async def test_lane_that_closes_after_its_holder_has_returned_gives_session_mail_back(
+async def test_late_closed_lane_of_a_returned_holder_gives_session_mail_back(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     old = _remembering(bus)
@@ -561,7 +561,7 @@ async def test_sender_is_notified_of_session_mail_that_a_dialog_covers(
     assert await notices(bus, "luna") == [f"#{event.seq} is held for nova (session mon): {why}"]
 
 
-async def test_held_mail_of_a_session_is_queued_when_the_agent_leaves_that_session(
+async def test_held_session_mail_is_queued_when_the_agent_leaves_the_session(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     bus.open_lane("nova", LaneKind.TERMINAL, CLOSED)

@@ -90,7 +90,7 @@ def test_held_messages_share_one_notice_per_sender_except_broadcasts() -> None:
     assert [one.to for one in told] == ["luna", "luna"]
 
 
-def test_notice_names_the_session_of_a_recipient_but_takes_a_path_as_it_is() -> None:
+def test_notice_names_the_session_of_a_recipient_and_keeps_a_path() -> None:
     event = message(sender_kind="instance")
 
     session, path = notice(event, "expired", ["nova+mon"]), notice(event, "dead", ["c++"])

@@ -348,7 +348,7 @@ def test_broadcast_path_excludes_the_sender_and_its_sessions() -> None:
     assert _absent(directory, "agent/nova", sender="nova").recipients == ("luna+mon", "luna", "nova")
 
 
-def test_path_with_wildcards_reaches_absent_subscribers_but_only_present_agents_by_their_own_path() -> None:
+def test_wildcard_reaches_absent_subscribers_but_only_present_own_paths() -> None:
     directory = Directory([_agent("luna"), _agent("nova"), _agent("kira")])
     directory.subscribe("luna", "agent/all/now")
     directory.subscribe("nova+mon", "agent/all/**")
@@ -438,7 +438,7 @@ def test_envelope_reaches_present_agents_that_the_wire_rules_select(to: list[str
     assert found.to == tuple(to)
 
 
-def test_group_of_an_envelope_reaches_present_agents_and_a_name_also_an_absent_one() -> None:
+def test_envelope_group_reaches_present_agents_and_a_name_absent_ones() -> None:
     def names(*to: str) -> tuple[str, ...]:
         return resolve_exactly(to, _CREW.directory, sender="luna", is_present=_CREW.is_present).recipients
 

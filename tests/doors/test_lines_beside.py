@@ -236,9 +236,9 @@ async def test_companion_must_be_started_by_its_harness(line: Line) -> None:
     unseen.chain = []
 
     for one in (elsewhere, other):
-        with pytest.raises(BadRequest, match="is started by opencode itself"):
+        with pytest.raises(BadRequest, match="only opencode itself can start its companion"):
             await one.accompany()
-    with pytest.raises(BadRequest, match="is not visible to the daemon"):
+    with pytest.raises(BadRequest, match="has ended or runs in another container"):
         await unseen.accompany()
 
     assert list(line.parts.broker.directory.all()) == []

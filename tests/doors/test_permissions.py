@@ -96,7 +96,9 @@ async def test_pending_and_remembered_requests_are_limited() -> None:
     agents = [replace(LUNA, name=f"luna_{number % 25}") for number in range(500)]
     waiting = [book.add(agent, *ASK, now_ms=1000, wait_ms=1) for agent in agents]
 
-    with pytest.raises(BadRequest, match="500 requests already wait for a person: this one is asked in its"):
+    with pytest.raises(
+        BadRequest, match="500 requests already wait for a person: this one is asked in the agent's own"
+    ):
         added(book)
 
     for one in waiting:

@@ -571,7 +571,7 @@ async def test_observers_and_non_members_cannot_wait_for_a_turn(stage: Stage, wo
         await stage.claim(script)
     with pytest.raises(RoomNotFound):
         await stage.rendered.wait_for_turn(rosa, room_id="nowhere")
-    with pytest.raises(BadRequest, match="modes"):
+    with pytest.raises(BadRequest, match="the mode must be"):
         await stage.claim(rosa, mode="standing")
     assert stage.book.waiters(stage.room().id) == []
 

@@ -419,7 +419,7 @@ async def test_end_of_a_client_is_cleaned_up_before_the_next_one_is_served(tmp_p
     listener.close()
 
 
-async def test_client_of_the_same_turn_is_served_after_the_end_of_an_earlier_one(tmp_path: Path) -> None:
+async def test_next_client_of_a_turn_is_served_after_the_earlier_one_ended(tmp_path: Path) -> None:
     order: list[str] = []
     changed = asyncio.Semaphore(0)
     path = tmp_path / "s.sock"

@@ -253,12 +253,12 @@ async def test_other_processes_cannot_be_the_runner(stage: Stage) -> None:
     other = stage.chain[1:]
     with pytest.raises(NotAllowed):
         stage.service.mint_ticket(SCRIPT, (1, 1))
-    with pytest.raises(BadRequest, match="not visible"):
+    with pytest.raises(BadRequest, match="has ended or runs in another container"):
         await stage.connect([]).serve(HUMAN, RunnerOp(secret="s"))
     with pytest.raises(NotYou, match="pal turn start"):
         await stage.connect().serve(HUMAN, RunnerOp(secret="s"))
     for_an_agent = stage.tickets.mint(Ticket(by=HUMAN, asker=(stage.chain[0].pid, stage.chain[0].start)))
-    with pytest.raises(NotFound, match="it is for an agent"):
+    with pytest.raises(NotFound, match="this one is for an agent"):
         await stage.connect().serve(HUMAN, RunnerOp(secret="s", ticket=for_an_agent))
     assert stage.tickets.take(for_an_agent, stage.chain).harness != RUNNER_TICKET, "it is still valid"
     await stage.runner()

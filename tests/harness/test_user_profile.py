@@ -51,8 +51,8 @@ def test_profile_applies_to_the_program_of_its_name() -> None:
         (b"prompts = ['(']", r"prompt '\(' is not a regular expression"),
         (b"dialogs = ['(a+)+']", "repeats a group"),
         (b"interrupt = 'ctrl-d'", "'ctrl-c' or 'escape' or 'none'"),
-        (b"settle_ms = 0", "settle_ms is a number from 1"),
-        (b"idle_after_ms = 99999999", "idle_after_ms is a number from 1"),
+        (b"settle_ms = 0", "settle_ms must be a number from 1"),
+        (b"idle_after_ms = 99999999", "idle_after_ms must be a number from 1"),
         (b"prompts = [" + b"'x'," * 21 + b"]", "at most 20 prompts"),
     ],
 )

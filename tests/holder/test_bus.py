@@ -123,7 +123,7 @@ async def test_request_on_a_lost_connection_fails(stage: Stage) -> None:
 async def test_request_without_a_daemon_fails_at_once(stage: Stage) -> None:
     bus = HolderConnection(str(stage.home), HOLD, Listener().on_held, print)
 
-    with pytest.raises(Disconnected, match="not connected"):
+    with pytest.raises(Disconnected, match="no connection"):
         await bus.ask(TypedOp(text="x"))
 
 

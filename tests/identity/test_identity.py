@@ -589,7 +589,7 @@ def test_caller_in_an_automatic_turn_is_its_agent_with_lowered_rights(role: str)
     assert identifier.who(AT_TERMINAL, CallerClaim()).name != "luna"
 
 
-def test_caller_of_a_turn_with_a_mark_of_another_agent_is_the_agent_of_the_turn() -> None:
+def test_caller_in_a_turn_is_its_agent_despite_another_agents_mark() -> None:
     luna, nova = _agent("luna", pid=99), _agent("nova", pid=98)
     seats = SeatIndex(BOOT, [luna, nova])
     seats.begin_turn(Seat(pid=10, start=100, boot=BOOT), TurnSeat(agent=luna, session="main"))

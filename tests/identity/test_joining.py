@@ -128,7 +128,7 @@ def test_harness_that_is_the_first_process_of_a_container_is_an_anchor() -> None
 
 
 def test_caller_without_a_process_cannot_join() -> None:
-    with pytest.raises(BadRequest, match="not visible"):
+    with pytest.raises(BadRequest, match="has ended or runs in another container"):
         _join([], [])
 
 

@@ -62,7 +62,7 @@ async def test_agent_waits_for_as_long_as_one_of_its_calls_waits(bus: Bus, book:
     assert not book.is_parked("other-cd34", "luna")
 
 
-async def test_agent_may_know_messages_that_it_was_shown_or_that_are_on_their_way(
+async def test_agent_may_know_shown_and_offered_messages(
     book: MemberPresenceBook,
 ) -> None:
     book.shown.add("luna", ROOM, [3])

@@ -234,7 +234,7 @@ def test_later_update_does_not_revive_an_ended_process(stage: PresenceStage) -> 
     assert len(stage.timers) == 1
 
 
-def test_connection_in_the_grace_period_of_a_holder_only_delays_the_report(stage: PresenceStage) -> None:
+def test_connection_in_the_grace_period_only_delays_the_report(stage: PresenceStage) -> None:
     stage.presence.put(held())
     stage.watch.end(SEAT)
     stage.presence.link_opened("luna")
@@ -246,7 +246,7 @@ def test_connection_in_the_grace_period_of_a_holder_only_delays_the_report(stage
     assert stage.gone == [("luna", SEAT, "its process ended")]
 
 
-def test_connection_that_closes_in_the_grace_period_of_a_holder_replaces_it(stage: PresenceStage) -> None:
+def test_connection_that_closes_in_the_grace_period_replaces_it(stage: PresenceStage) -> None:
     stage.presence.put(held())
     stage.presence.link_opened("luna")
     stage.watch.end(SEAT)
@@ -256,7 +256,7 @@ def test_connection_that_closes_in_the_grace_period_of_a_holder_replaces_it(stag
     assert [timer.is_cancelled for timer in stage.timers] == [True, False]
 
 
-def test_agent_that_loses_its_process_before_its_connection_has_left_its_seat(stage: PresenceStage) -> None:
+def test_agent_without_its_process_has_left_its_seat_while_connected(stage: PresenceStage) -> None:
     stage.presence.put(agent(seat=SEAT))
     stage.presence.link_opened("luna")
     stage.watch.end(SEAT)

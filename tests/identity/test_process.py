@@ -108,7 +108,7 @@ def test_parent_younger_than_its_child_ends_the_chain() -> None:
     assert chain == [child]
 
 
-def test_chain_continues_with_the_process_that_adopts_a_child_of_an_exited_parent() -> None:
+def test_chain_continues_with_the_process_that_adopts_an_orphan() -> None:
     first = Process(1, 0, 1, 1, 0, -1, 1, "init")
     before = Process(30, 20, 30, 10, 0, -1, 500, "child")
     adopted = replace(before, ppid=1)

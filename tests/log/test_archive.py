@@ -185,7 +185,7 @@ async def test_only_events_in_the_archive_are_removed_from_the_log(tmp_path: Pat
         file.write_bytes(b"".join(damage))
 
         log = await open_log(tmp_path)
-        with pytest.raises(StorageFailed, match="differ at #"):
+        with pytest.raises(StorageFailed, match="do not match the log at #"):
             await log.archive(8)
         await log.close()
 

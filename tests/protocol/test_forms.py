@@ -327,22 +327,22 @@ def test_special_characters_in_a_device_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "cause"),
     [
-        "",
-        "[request #1] a → b: c",
-        "<pal>[request #1] a → b: c",
-        "<pal>hello</pal>",
-        "<pal></pal>",
-        "<pal>[2 new messages] | [request #1] a → b: c</pal>",
-        "<pal>[request #1] a → b: c | [request #2] a → b: c</pal>",
-        "<pal>[1 new messages] | (pal: x) | [request #2] a → b: c</pal>",
-        "<pal>[request #1] a → b: c | (pal: x</pal>",
-        "<pal>[request #1] a → b: c | (+x more: pal recv) | (pal : x)</pal>",
+        ("", "must be inside <pal>"),
+        ("[request #1] a → b: c", "must be inside <pal>"),
+        ("<pal>[request #1] a → b: c", "must be inside <pal>"),
+        ("<pal>hello</pal>", "does not match the header"),
+        ("<pal></pal>", "does not match the header"),
+        ("<pal>[2 new messages] | [request #1] a → b: c</pal>", "does not match the header"),
+        ("<pal>[request #1] a → b: c | [request #2] a → b: c</pal>", "does not match the header"),
+        ("<pal>[1 new messages] | (pal: x) | [request #2] a → b: c</pal>", "unexpected text inside"),
+        ("<pal>[request #1] a → b: c | (pal: x</pal>", "unexpected text inside"),
+        ("<pal>[request #1] a → b: c | (+x more: pal recv) | (pal : x)</pal>", "unexpected text inside"),
     ],
 )
-def test_foreign_fence_is_refused(text: str) -> None:
-    with pytest.raises(BadRequest):
+def test_foreign_fence_is_refused(text: str, cause: str) -> None:
+    with pytest.raises(BadRequest, match=cause):
         parse_injection(text)
 
 

@@ -121,13 +121,13 @@ def test_drawn_names_are_harmless_and_neighbours_do_not_look_alike() -> None:
 @pytest.mark.parametrize("word", ["human", "system", "script", "all", "room", "guest", "external", "pal"])
 @pytest.mark.parametrize("more", ["", "-ops"])
 def test_new_name_cannot_look_like_the_person_or_the_bus(word: str, more: str) -> None:
-    with pytest.raises(BadName, match=f"name begins with {word}-"):
+    with pytest.raises(BadName, match=f"a name cannot begin with {word}-"):
         check_name("zed", word + more)
 
 
 @pytest.mark.parametrize("tag", ["", "api"])
 def test_new_name_cannot_begin_with_human_and_an_underscore(tag: str) -> None:
-    with pytest.raises(BadName, match="name begins with human_"):
+    with pytest.raises(BadName, match="a name cannot begin with human_"):
         check_name("human_zed", tag)
 
 

@@ -100,7 +100,7 @@ def test_copy_of_an_agent_says_which_sessions_handled_it() -> None:
     }
 
 
-def test_copy_of_another_agent_is_not_handled_and_that_of_a_session_says_nothing() -> None:
+def test_copies_of_other_agents_and_of_sessions_are_not_handled() -> None:
     other = msgspec.to_builtins(routed_message(event(ROUTED), "nova", State.SEEN, with_seq=True))
     session = msgspec.to_builtins(routed_message(event(ROUTED), "luna+mon", State.HELD))
 

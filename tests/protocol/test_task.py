@@ -64,7 +64,7 @@ def test_other_types_are_not_task_requests(type_: str) -> None:
     ],
 )
 def test_missing_or_wrong_field_is_named(type_: str, payload: dict[str, object], field: str) -> None:
-    with pytest.raises(BadRequest, match=f"`{field}`"):
+    with pytest.raises(BadRequest, match=rf"^payload\.{field} "):
         task_request_from(envelope(type_, **payload))
 
 

@@ -110,7 +110,7 @@ def test_stretch_may_have_a_name_and_a_level(text: str, expected: Stretch) -> No
         ("", "write \\[NAME:\\]A-B"),
         ("luna", "write \\[NAME:\\]A-B"),
         ("luna:full", "write \\[NAME:\\]A-B"),
-        ("1-2:loud", "the levels of a transcript are normal, full, detailed, not 'loud'"),
+        ("1-2:loud", "the level of a transcript must be normal or full or detailed, not 'loud'"),
         ("luna:3-1", "write the smaller number first"),
     ],
 )

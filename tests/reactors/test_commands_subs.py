@@ -212,7 +212,7 @@ async def test_subscription_is_ended_by_its_id(shell: Shell) -> None:
 
 
 async def test_preset_needs_a_known_agent(shell: Shell) -> None:
-    with pytest.raises(NotFound, match="nearest: nova"):
+    with pytest.raises(NotFound, match=r"did you mean nova\?"):
         await shell.run("sub", "--idle", "nov")
 
 

@@ -376,7 +376,7 @@ def test_permission_request_is_listed_until_it_is_answered() -> None:
     assert home.keys() == []
 
 
-def test_permission_request_that_cannot_be_answered_any_more_is_not_listed() -> None:
+def test_permission_request_that_can_get_no_answer_is_not_listed() -> None:
     home = Home(hello(1), asked(2))
     home.facts.closed.add("3f9c2a1")
 
@@ -396,7 +396,7 @@ def test_permission_request_without_an_id_is_not_listed() -> None:
     assert Home(hello(1), asked(2, "")).keys() == []
 
 
-def test_agent_with_an_open_permission_request_is_not_listed_as_blocked_too() -> None:
+def test_agent_with_an_open_permission_request_is_not_listed_twice() -> None:
     home = Home(hello(1), asked(2), status(3, "blocked", detail="permission"))
     assert home.keys() == ["permission/3f9c2a1"]
     assert attention_of(home.rows, "agent/luna", home.facts) is None
@@ -671,7 +671,7 @@ def test_held_broadcast_is_listed_until_its_last_recipient_is_released() -> None
     assert home.keys() == []
 
 
-def test_usage_limits_of_many_recipients_do_not_keep_a_message_in_the_list() -> None:
+def test_usage_limits_of_many_recipients_keep_no_message_in_the_list() -> None:
     names = [f"agent{n:02d}" for n in range(30)]
     home = Home(message(1, "luna", *names))
     for at, name in enumerate(names[:-1]):

@@ -110,7 +110,7 @@ def test_handled_copy_has_its_own_kind_and_is_not_unread(copies: Copies) -> None
     assert count_handled(copies.rows, "nova") == 1
 
 
-def test_handled_copy_is_read_in_order_with_other_mail_and_left_out_of_pushed_mail(copies: Copies) -> None:
+def test_handled_copy_is_read_in_order_and_left_out_of_pushed_mail(copies: Copies) -> None:
     first = copies.write("message", delivered_to=["nova"]).seq
     handled = copies.routed()
     quiet = copies.write("message", delivered_to=["nova"], wakes=[]).seq
@@ -268,7 +268,7 @@ def test_waiting_mail_of_a_removed_session_can_end(
     assert (entry.reason == dead.reason) is is_possible
 
 
-def test_reply_answers_the_copies_that_have_reached_sessions_of_its_author(copies: Copies) -> None:
+def test_reply_answers_the_copies_in_the_sessions_of_its_author(copies: Copies) -> None:
     seq = copies.routed()
     copies.report("nova+mon", "submitted", seq)
     copies.report("nova+slack", "held", seq, lane="terminal")
@@ -312,7 +312,7 @@ def test_copy_that_a_session_has_seen_counts_for_its_agent(copies: Copies) -> No
     assert due_reminders(copies.rows) == [("nova", seq)]
 
 
-def test_session_of_an_idle_agent_that_sees_a_request_makes_the_reminder_due(copies: Copies) -> None:
+def test_idle_agents_session_that_sees_a_request_makes_a_reminder_due(copies: Copies) -> None:
     seq = copies.routed(sender_kind="instance", expects_reply=True)
     copies.write("status", "nova", state="idle")
 

@@ -313,7 +313,7 @@ def test_request_to_an_agent_that_has_left_is_due_at_once() -> None:
     assert read_due(rows, "nova", 5) == WatchDue(state="stopped", cause="id-5")
 
 
-def test_request_stays_open_after_its_sender_was_notified_until_it_is_answered() -> None:
+def test_request_stays_open_after_a_notice_until_it_is_answered() -> None:
     notice = told(8, watch={"agent": "nova", "request": 5})
     events = [asked(5, "nova"), asked(6, "nova"), event(7, "agent.bye", "nova", reason="left"), notice]
 

@@ -150,7 +150,7 @@ def test_text_swallowed_by_a_dialog_is_deferred() -> None:
     assert hand.keys == [PASTE.data]
 
 
-def test_text_that_the_program_has_not_read_yet_does_not_count_as_swallowed() -> None:
+def test_text_that_is_not_read_yet_does_not_count_as_swallowed() -> None:
     hand = Hand()
     hand.ask(IDLE)
     busy = replace(IDLE, output_count=5)

@@ -233,7 +233,7 @@ def find_transcript(known: KnownSession, environment: Environment) -> Transcript
     if not is_session_id(session):
         raise NotFound(
             f"session of {known.agent}",
-            f"it is known after {known.agent} has run a hook or a command of Palaver; 'pal install "
+            f"{known.agent} has not run a hook or a command of Palaver yet; 'pal install "
             f"{known.harness}' sets the hooks up",
         )
     folders = TRANSCRIPTS[known.harness].folders(session, environment)
@@ -243,7 +243,7 @@ def find_transcript(known: KnownSession, environment: Environment) -> Transcript
     looked = ", ".join(map(str, folders)) or "no folder: HOME is not set"
     raise NotFound(
         f"transcript of {known.agent}",
-        f"it is written at the first prompt of a session; looked for {looked}",
+        f"the harness writes it at the first prompt of a session; looked for {looked}",
     )
 
 
@@ -283,7 +283,7 @@ def _open_regular(path: str) -> int:
         raise NotFound(f"readable file {path}", error.strerror or "it cannot be opened") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise NotFound(f"readable file {path}", "it is not a regular file")
+        raise NotFound(f"regular file {path}", "it is a folder, pipe or device; name a file")
     return fd
 
 

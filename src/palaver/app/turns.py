@@ -348,7 +348,9 @@ class Runner:
                 async with asyncio.timeout(_START_S):
                     await open_now.enter_async_context(self._bus)
             except TimeoutError:
-                raise Disconnected(f"the bus has not replied within {_START_S:g} seconds") from None
+                raise Disconnected(
+                    f"the bus has not replied within {_START_S:g} seconds; run 'pal status'"
+                ) from None
             # It is valid once; after a reconnect the secret identifies this runner.
             self._ticket = ""
             on_ready()

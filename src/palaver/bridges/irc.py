@@ -252,7 +252,9 @@ class PositionFile:
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
-            raise BadRequest(f"{self._path} cannot be read ({error}); remove it to begin with now") from error
+            raise BadRequest(
+                f"{self._path} cannot be read ({error}); delete it to start at the newest event"
+            ) from error
 
     def write(self, position: Position) -> None:
         """Store a position durably."""
@@ -688,7 +690,7 @@ class IrcBridge:
 
     async def _pause_for_bus(self, error: Unavailable) -> None:
         if not await asyncio.to_thread(Path(self._home).is_dir):
-            raise Disconnected(f"there is no folder {self._home} any more") from error
+            raise Disconnected(f"the folder of the bus, {self._home}, does not exist any more") from error
         self._say_so(f"the bus does not reply: {error}", {"event": "no_bus", "reason": str(error)})
         await self._sleep(_BUS_PAUSE_S)
 

@@ -431,7 +431,7 @@ async def register(context: Context, caller: Caller, request: Register, key: byt
 async def leave(context: Context, caller: Caller, request: Leave, key: bytes | None) -> Written:
     """Write that the caller leaves; a repeat writes nothing."""
     if caller.kind != INSTANCE:
-        raise WhoAreYou("you have no name to give up; 'pal list' shows the agents")
+        raise WhoAreYou("only an agent can leave, and you have not joined; 'pal list' shows the agents")
     # Only an agent that leaves by request loses its rooms. One whose process ends may come back.
     if request.reason == LEFT:
         await leave_all_rooms(context, caller)

@@ -143,15 +143,18 @@ def _check_transcripts(excerpts: Sequence[Excerpt]) -> int:
     for excerpt in excerpts:
         check_text(excerpt.agent, "the agent of a transcript")
         if excerpt.level not in list(Detail):
-            raise BadRequest(f"the levels of a transcript are {', '.join(Detail)}, not {excerpt.level!r}")
+            raise BadRequest(
+                f"the level of a transcript must be {' or '.join(Detail)}, not {excerpt.level!r}"
+            )
         if not 1 <= excerpt.first <= excerpt.last:
             raise BadRequest(
-                f"{format_range(excerpt.first, excerpt.last)} is not a part of a transcript; "
+                f"{format_range(excerpt.first, excerpt.last)} is not a range of entries; "
                 "write A-B, counted from 1"
             )
-        if len(excerpt.entries) != excerpt.last - excerpt.first + 1:
+        needed = excerpt.last - excerpt.first + 1
+        if len(excerpt.entries) != needed:
             raise BadRequest(
-                f"part {format_range(excerpt.first, excerpt.last)} of a transcript does not have "
-                f"{counted(len(excerpt.entries), 'entry', 'entries')}"
+                f"the range {format_range(excerpt.first, excerpt.last)} of a transcript needs "
+                f"{counted(needed, 'entry', 'entries')}, not {len(excerpt.entries)}"
             )
     return sum(len(msgspec.json.encode(excerpt.entries)) for excerpt in excerpts)

@@ -29,7 +29,7 @@ async def acknowledge(context: Context, caller: Caller, request: Acknowledge, ke
     require_mailbox(caller)
     require_own_mail(caller)
     if request.grade not in GRADES:
-        raise BadRequest(f"the grades of evidence are {', '.join(GRADES)}")
+        raise BadRequest(f"the grade of evidence must be one of {', '.join(GRADES)}")
     mailbox = mailbox_of(caller.name, request.session)
     # Only for a person or agent that names the messages itself: a program may acknowledge a message that has
     # gone another way meanwhile, which is not an error.

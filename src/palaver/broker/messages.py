@@ -203,8 +203,10 @@ def _find(context: Context, caller: Caller, named: str, tokens: Sequence[str]) -
         return find_room(context.log.rows, ids.pop())
     own = list(read_rooms_of(context.log.rows, caller.name))
     if len(own) != 1:
-        which = ", ".join(f"#{room.id}" for room in own) or "none"
-        raise BadRequest(f"name one room as #NAME: you are in {which}; 'pal room list' shows the rooms")
+        which = f"several rooms: {', '.join(f'#{room.id}' for room in own)}" if own else "no room"
+        raise BadRequest(
+            f"choose a room with --room or as #NAME: you are in {which}; 'pal room list' shows the rooms"
+        )
     return own[0]
 
 
@@ -1136,5 +1138,5 @@ def _expires(request: Send, now: int) -> int | None:
     if not request.expires_in_ms:
         return None
     if not 0 < request.expires_in_ms <= LIMIT_EXPIRES_MS:
-        raise BadRequest("a message can expire after 1 millisecond to 1 year")
+        raise BadRequest("the time after which a message expires must be 1 millisecond to 1 year")
     return now + request.expires_in_ms

@@ -196,7 +196,7 @@ def _hello(caller: Caller, envelope: Draft) -> dict[str, object]:
 
 async def _bye(context: Context, caller: Caller, envelope: Draft, key: bytes | None) -> Sent:
     if caller.kind != INSTANCE:
-        raise WhoAreYou("you have no name to give up; 'pal list' shows the agents")
+        raise WhoAreYou("only an agent can leave, and you have not joined; 'pal list' shows the agents")
     reason = _word(_fields(envelope).reason) or LEFT
     # As in `agents.leave`: an agent that only ends may come back to its rooms.
     if reason == LEFT:
@@ -577,7 +577,10 @@ class _Migration:
         def decide(rows: Rows) -> Draft:
             check_text(message.id, "the id", _LIMIT_ID_BYTES)
             if not is_migrated_sender(message.sender):
-                raise BadRequest(f"{cut_name(message.sender)!r} cannot be the sender of an imported message")
+                raise BadRequest(
+                    f"{cut_name(message.sender)!r} cannot be the sender of an imported message: it must be a "
+                    "name or path of up to 128 characters, and not human, pal or system"
+                )
             path = check_path(message.path)
             for mailbox in message.mailboxes:
                 agent, session = split_mailbox(mailbox)
@@ -633,7 +636,7 @@ class _Migration:
 
 def _check_agent(rows: Rows, name: str) -> None:
     if read_agent(rows, name) is None:
-        raise BadRequest(f"{cut_name(name)!r} is not an agent here")
+        raise BadRequest(f"{cut_name(name)!r} is not an agent of this bus")
 
 
 def _is_same(message: MigratedMessage, event: Event) -> bool:

@@ -377,7 +377,7 @@ async def add_note(context: Context, caller: Caller, request: AddNote, key: byte
     """Store a note. Its id is that of its event."""
     text = checked_note(request.text, context.policy.note_bytes)
     if request.turn is not None and request.turn < 0:
-        raise BadRequest("a turn is a number of 0 or more")
+        raise BadRequest("the turn must be a number of 0 or more")
     room = find_room(context.log.rows, request.room)
     id_ = context.ids.next()
     payload = NoteAdded(room=room.id, note=id_, text=text, turn_id=request.turn)

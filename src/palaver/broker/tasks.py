@@ -126,7 +126,8 @@ def _create(
     def check(known: Task | None) -> None:
         if known is not None and known.by != caller.name:
             raise BadRequest(
-                f"the task id {known.id} is taken by #{known.seq} of {known.by}; nothing was stored"
+                f"the task id {known.id} is taken by #{known.seq} of {known.by}; use another id. "
+                "Nothing was stored"
             )
 
     payload: dict[str, object] = {"title": request.title, "description": request.description or None}

@@ -471,7 +471,7 @@ class Plain:
     async def ask_here(self, request: Op) -> msgspec.Raw:
         """Send a request on the present connection only. Raises Disconnected without it or after its loss."""
         if self._wire is None:
-            raise Disconnected("the daemon is not connected")
+            raise Disconnected("there is no connection to the daemon")
         return await self._ask(self._wire, request)
 
     async def _ask(self, wire: Wire, request: Op) -> msgspec.Raw:

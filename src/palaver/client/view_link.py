@@ -149,7 +149,7 @@ class ViewLink:
         # Only the first question connects. Later ones fail at once, because `records` connects again.
         wire = self._wire if self._was_connected else await self._connected()
         if wire is None:
-            raise Disconnected("the bus is away")
+            raise Disconnected("the bus is not reachable; run 'pal status'")
         raw = await self._send(wire, AskOp(ask=question), progress)
         return msgspec.json.decode(raw, type=answer)
 
@@ -159,7 +159,7 @@ class ViewLink:
         for begin in range(0, len(wanted), _LIMIT_ACKED):
             wire = self._wire if self._was_connected else await self._connected()
             if wire is None:
-                raise Disconnected("the bus is away")
+                raise Disconnected("the bus is not reachable; run 'pal status'")
             messages = tuple(wanted[begin : begin + _LIMIT_ACKED])
             await self._send(wire, AckOp(messages=messages, lane="ui"))
 
@@ -170,7 +170,7 @@ class ViewLink:
         """
         wire = self._wire if self._was_connected else await self._connected()
         if wire is None:
-            raise Disconnected("the bus is away")
+            raise Disconnected("the bus is not reachable; run 'pal status'")
         return _decode_notice(await self._send(wire, NoticeOp(key=key, is_in_view=is_in_view)))
 
     async def close(self) -> None:

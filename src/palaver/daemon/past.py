@@ -441,8 +441,8 @@ class PastServer:
                 now_s = self._monotonic_s()
                 if now_s - start_s > LIMIT_FOLD_S:
                     raise TooSlow(
-                        f"the fold has reached #{self._log.folded} of #{at} in {LIMIT_FOLD_S:g} s; "
-                        "ask again to continue there"
+                        f"the replay reached #{self._log.folded} of #{at} in {LIMIT_FOLD_S:g} s; repeat the "
+                        "request to continue there"
                     )
                 if now_s - said_s >= _REPORT_EVERY_S:
                     said_s = now_s

@@ -41,26 +41,28 @@ def check_auto_run(value: object) -> None:
     if value is None or isinstance(value, bool | str | list):
         return
     if not isinstance(value, dict):
-        raise BadRequest('autoRun is true, false, null or an object, such as {"enabled": true}')
+        raise BadRequest('autoRun must be true, false, null or an object such as {"enabled": true}')
     if value.get("enabled") is not None and not isinstance(value["enabled"], bool):
-        raise BadRequest("'enabled' is true or false; nothing was changed")
+        raise BadRequest("'enabled' must be true or false; nothing was changed")
     if value.get("triageModel") is not None and not isinstance(value["triageModel"], str):
-        raise BadRequest("'triageModel' is the name of a model; nothing was changed")
+        raise BadRequest("'triageModel' must be the name of a model; nothing was changed")
     for name in _NUMBERS:
         number = value.get(name, 0)
         # `type` and not `isinstance`: a bool is an int in Python, and `true` is not a number here.
         if type(number) is not int or not 0 <= number <= _LIMIT_NUMBER:
             raise BadRequest(
-                f"{name!r} is a number from 0 (the default) to {_LIMIT_NUMBER}, not {number!r}; nothing was "
-                "changed"
+                f"{name!r} must be a number from 0 (the default) to {_LIMIT_NUMBER}, not {number!r}; nothing "
+                "was changed"
             )
     rules = value.get(_RULES, {})
     if not isinstance(rules, dict):
-        raise BadRequest("'triageRules' is an object with 'alwaysAccept' and 'alwaysReject'")
+        raise BadRequest(
+            "'triageRules' must be an object with 'alwaysAccept' and 'alwaysReject'; nothing was changed"
+        )
     for name in ("accept", "reject"):
         for words in (value.get(name, []), rules.get(f"always{name.capitalize()}", [])):
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-                raise BadRequest(f"{name!r} is a list of commands and sources; nothing was changed")
+                raise BadRequest(f"{name!r} must be a list of commands and sources; nothing was changed")
 
 
 def resolve_auto_run(session_value: object, agent_value: object, defaults: TurnConfig) -> TurnConfig:

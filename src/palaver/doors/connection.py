@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from palaver.broker.context import Joined
-from palaver.errors import BadRequest, NotAllowed, ShuttingDown, WhoAreYou
+from palaver.errors import BadRequest, NotAllowed, RequestError, ShuttingDown, WhoAreYou
 from palaver.protocol.agents import INSTANCE, Agent, Caller, Standing, caller_for, standing_of_role
 from palaver.protocol.lines import JoinOp, LeaveOp, SubBeginOp, SubEndOp
 from palaver.protocol.requests import Join, Leave
@@ -363,11 +363,10 @@ class Names:
     async def begin_subagent(self, op: SubBeginOp) -> dict[str, object]:
         """Register a sub-agent of one of the names and return its name."""
         parent = self._parent(op.name)
-        agent = await self._services.agents.subagents.begun(parent, op.key, op.type)
-        if agent is None:
-            raise BadRequest(
-                f"no sub-agent of {parent} can begin: it has left, its name is too long, or there is no key"
-            )
+        try:
+            agent = await self._services.agents.subagents.begin(parent, op.key, op.type)
+        except RequestError as error:
+            raise BadRequest(f"no sub-agent of {parent} can begin: {error}") from error
         return {"name": agent.name}
 
     async def end_subagent(self, op: SubEndOp) -> str:

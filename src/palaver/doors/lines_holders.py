@@ -307,14 +307,15 @@ def _parse_kind(word: str) -> LaneKind:
         return LaneKind[word.upper()]
     except KeyError:
         kinds = ", ".join(kind.name.lower() for kind in LaneKind)
-        raise BadRequest(f"the kinds of lane are {kinds}, not {word!r}") from None
+        raise BadRequest(f"the kind of a lane must be one of {kinds}, not {word!r}") from None
 
 
 def _parse_answer(word: str) -> OfferOutcome:
     try:
         return OfferOutcome(word)
     except ValueError:
-        raise BadRequest(f"the outcome of an offer is {', '.join(OfferOutcome)}, not {word!r}") from None
+        outcomes = ", ".join(OfferOutcome)
+        raise BadRequest(f"the outcome of an offer must be one of {outcomes}, not {word!r}") from None
 
 
 # --------------------
@@ -348,7 +349,9 @@ class Holding:
         """
         chain = self._see()
         if not chain:
-            raise BadRequest("the calling process is not visible to the daemon, so it cannot hold an agent")
+            raise BadRequest(
+                "the calling process has ended or runs in another container, so it cannot hold an agent"
+            )
         # A holder chooses the secret itself and sends it with its ticket. So it can repeat a request whose
         # reply was lost: the ticket is used up then, but the secret shows that it holds the agent.
         secret = op.secret or secrets.token_hex(16)
@@ -455,7 +458,7 @@ class Holding:
         caller = self._names.caller(name)
         hold = self._holds.get(caller.name)
         if hold is None:
-            raise NotFound(f"hold on {caller.name}", "this connection does not hold it")
+            raise NotFound(f"holder of {caller.name} on this connection", "send 'hold' first")
         return hold
 
     def close(self) -> None:
@@ -498,7 +501,9 @@ class Companions:
         """Register a session under its former name, or a new one. Its later requests carry `by`."""
         chain = self._see()
         if len(chain) < 2:
-            raise BadRequest("the calling process is not visible to the daemon, so it cannot be a companion")
+            raise BadRequest(
+                "the calling process has ended or runs in another container, so it cannot be a companion"
+            )
         _check_own(chain, op)
         # Before the session joins: a second companion is refused, and must change nothing.
         self._services.agents.companions.take(op.harness, op.session, chain[0])
@@ -529,7 +534,9 @@ class Companions:
             anchor.seat.start,
         )
         if anchor.harness != op.harness or not is_parent:
-            raise BadRequest(f"a companion is started by {op.harness} itself, and this process was not")
+            raise BadRequest(
+                f"only {op.harness} itself can start its companion; another program started this process"
+            )
         session = free_session(self._services, op.harness, op.session)
         request = Join(harness=op.harness, seat=anchor.seat, session=session, cwd=op.cwd, version=op.version)
         joined = await self._services.broker.submit(SCRIPT, request)
@@ -603,7 +610,7 @@ class AskedOnLines:
             del self._open[key]  # the next report of it is a new request
             pending.leave()
         else:
-            raise BadRequest(f"a request ends as {TAKEN} or {GONE}, not {outcome!r}")
+            raise BadRequest(f"the outcome of a request must be {TAKEN} or {GONE}, not {outcome!r}")
 
     def close(self) -> None:
         """End all requests of the closed connection; the harness asks at its own terminal."""
@@ -618,7 +625,7 @@ def _check_own(chain: Sequence[Process], op: AccompanyOp) -> None:
     for mark in SESSION_MARKS.get(op.harness, ()):
         if (named := own.get(mark)) not in (None, above.get(mark), op.session):
             raise BadRequest(
-                f"this process belongs to the session {named}, so it cannot be the companion of another"
+                f"this process belongs to the session {named} and can be the companion of that session only"
             )
 
 

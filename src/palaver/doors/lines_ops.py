@@ -347,7 +347,7 @@ class LineSession:
         )
         if op.follow:
             if op.search:
-                raise BadRequest("a search cannot be followed")
+                raise BadRequest("search and follow cannot be used together; choose one")
             self._spawn(self._push_events(op.req, query))
             return {"following": op.req}
         events = await self._services.queries.read(query)
@@ -378,7 +378,9 @@ class LineSession:
             raise BadRequest("this connection has a view already: open another connection for another view")
         me = HUMAN if caller.is_person else caller.name
         if me != HUMAN and live.foreign >= LIMIT_FOREIGN_VIEWS:
-            raise BadRequest(f"agents and scripts have {LIMIT_FOREIGN_VIEWS} views open: close some first")
+            raise BadRequest(
+                f"the limit of {LIMIT_FOREIGN_VIEWS} open views of agents and scripts is reached; close one"
+            )
         view = self._view = live.open(op.after, op.epoch, me=me)
         try:
             first = await anext(view)
@@ -400,7 +402,9 @@ class LineSession:
         except asyncio.CancelledError:
             # Only the inner task was cancelled, so this request still gets a reply.
             if self._past is not task:
-                raise TooSlow("a newer question about the past has replaced this one") from None
+                raise TooSlow(
+                    "a newer question about the past on this connection has replaced this one"
+                ) from None
             task.cancel()
             raise
         finally:
@@ -660,7 +664,7 @@ class LinesConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for line in self._reader.feed(data):
             if line is None:
-                refusal = BadRequest(f"a line is at most {LIMIT_FRAME_BYTES} bytes; it was dropped")
+                refusal = BadRequest(f"a line has at most {LIMIT_FRAME_BYTES} bytes; this one was dropped")
                 self._answer(error_line(0, refusal))
             else:
                 self._take(line)

@@ -525,7 +525,9 @@ class _Doorway(asyncio.Protocol):
         try:
             self._peer.check_user()
             if self._first.startswith(_FAMILY) and not self._first.startswith(_MAGICS):
-                raise BadRequest(f"this daemon speaks {MAGIC.decode()}: install a client that does")
+                raise BadRequest(
+                    f"this daemon uses the protocol {MAGIC.decode()}; install a client of its version"
+                )
             protocol = self._door.welcome(self._peer, self._transport, self._first)
         except PalaverError as error:
             self._refuse(error)

@@ -250,12 +250,14 @@ def parse_user_profile(name: str, content: bytes) -> UserProfile:
             f"{where}: {error}; it may have {', '.join(_ProfileFile.__struct_fields__)}"
         ) from None
     if file.interrupt not in _INTERRUPTS:
-        raise BadRequest(f"{where}: interrupt is {' or '.join(map(repr, _INTERRUPTS))}")
+        raise BadRequest(f"{where}: interrupt must be {' or '.join(map(repr, _INTERRUPTS))}")
     for field, value in (("settle_ms", file.settle_ms), ("idle_after_ms", file.idle_after_ms)):
         if not 0 < value <= _LIMIT_MS:
-            raise BadRequest(f"{where}: {field} is a number from 1 to {_LIMIT_MS}")
+            raise BadRequest(f"{where}: {field} must be a number from 1 to {_LIMIT_MS}")
     if max(len(file.prompts), len(file.dialogs)) > _LIMIT_RULES:
-        raise BadRequest(f"{where}: at most {_LIMIT_RULES} prompts and {_LIMIT_RULES} dialogs")
+        raise BadRequest(
+            f"{where} has too many rules: use at most {_LIMIT_RULES} prompts and {_LIMIT_RULES} dialogs"
+        )
     dialogs = tuple(compile_rule(one, f"{where}: dialog {one!r}") for one in file.dialogs)
     profile = replace(
         GENERIC,

@@ -187,7 +187,7 @@ class HolderConnection:
         # awaited late or never.
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         if self._wire is None:
-            answer.set_exception(Disconnected("the daemon is not connected"))
+            answer.set_exception(Disconnected("there is no connection to the daemon"))
             return answer
         number = next(self._numbers)
         self._calls[number] = answer

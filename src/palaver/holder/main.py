@@ -349,7 +349,7 @@ class Holder:
 
     def _on_terminate(self) -> None:
         if self._agent is None:
-            self._fail(Disconnected("the holder was told to end"))
+            self._fail(Disconnected("the holder was ended by a signal before its agent started"))
         else:
             self._agent.stop()
 

@@ -132,7 +132,7 @@ async def open_websocket(
     except TimeoutError:
         websocket.is_open.add_done_callback(_pass_over)
         websocket.close()
-        raise Disconnected("the process that listens there does not respond") from None
+        raise Disconnected(f"the process that listens at {path} does not respond") from None
     return websocket
 
 

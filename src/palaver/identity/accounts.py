@@ -99,10 +99,10 @@ class Tickets:
         self._forget()
         found = self._open.get(word)
         if found is None:
-            raise NotFound("such ticket", "it was already used or has expired; run 'pal run' again")
+            raise NotFound("valid start ticket", "it was used or has expired; run 'pal run' again")
         # The whole chain is searched, because the holder that shows the ticket is a child of the asker.
         if found[1].asker not in [(process.pid, process.start) for process in chain]:
-            raise NotFound("such ticket", "it belongs to another process; run 'pal run' again")
+            raise NotFound("valid start ticket", "it belongs to another process; run 'pal run' again")
         del self._open[word]
         return found[1]
 
@@ -546,10 +546,12 @@ def check_id_header(name: str) -> str:
     if not name:
         return ""
     if len(name) > _LIMIT_NAME or not _HEADER_NAME.fullmatch(name):
-        raise BadRequest(f"{cut_name(name)!r} cannot be the name of a header")
+        raise BadRequest(
+            f"{cut_name(name)!r} cannot be the name of a header: use letters, digits and -, without spaces"
+        )
     # The id of a delivery is stored in the log, which every agent can read: it must never be a proof.
     if name.lower() in _NOT_IDS:
-        raise BadRequest(f"{name} proves the sender and is not stored: name the header with the delivery id")
+        raise BadRequest(f"{name} proves who sent the request: name the header that has the delivery id")
     return name
 
 
@@ -836,7 +838,7 @@ class Accounts:
             raise NameTaken(name, f"it is registered; 'pal agent rotate {name}' makes a new token for it")
         parts = split_name(name)
         if parts.device:
-            raise BadName(name, "an agent that logs in here has no device suffix")
+            raise BadName(name, "leave out the device suffix: only agents of this machine log in here")
         # The token comes last, because there must never be a token for a name that the broker refuses.
         await self._submit(caller, Join(name=parts.base, tag=parts.tag, role=role, has_link=True))
         # A join makes the agent present, but nothing is connected yet.

@@ -367,7 +367,7 @@ def anchor_for_join(
     unrelated.
     """
     if not chain:
-        raise BadRequest("the calling process is not visible to the daemon, so it cannot join")
+        raise BadRequest("the calling process has ended or runs in another container, so it cannot join")
     below = [dict(found.marks) for found in surroundings]
     # The system shows the environment that a program was started with, and the client sends the current one.
     below[0] |= {name: value for name, value in claim.marks.items() if value}

@@ -143,7 +143,7 @@ def _write_lines(file: BinaryIO, events: Iterable[Event]) -> tuple[int, int] | N
         line = encode_event(event)
         # This line becomes the only copy of the event, so it must contain the same.
         if not _says(line, event):
-            raise StorageFailed(f"event #{event.seq} cannot be archived; nothing was changed")
+            raise StorageFailed(f"event #{event.seq} cannot be archived without a loss; nothing was changed")
         file.write(line + b"\n")
         first = event.seq if first is None else first
         last = event.seq
@@ -476,7 +476,8 @@ def _check_archived(archives: Archives, events: list[Event]) -> None:
         for event, copy in zip_longest(events, islice(copies, len(events))):
             if event != copy:
                 raise StorageFailed(
-                    f"the log and {archives.directory} differ at #{event.seq}; nothing was removed"
+                    f"the archives in {archives.directory} do not match the log at #{event.seq}; nothing was "
+                    "removed. Run 'pal doctor'"
                 )
 
 

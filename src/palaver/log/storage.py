@@ -377,7 +377,9 @@ def migrate(
         if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
             # Only an empty file may become ours.
             if _number(connection, "SELECT count(*) FROM sqlite_schema"):
-                raise StorageFailed("the log's file belongs to another program")
+                raise StorageFailed(
+                    "the file of the log is a database of another program; move it, or use another --home"
+                )
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         if upgrading is not None and 0 < found < len(steps):
             upgrading()

@@ -166,7 +166,9 @@ def parse_address(token: str) -> Address:
         return Glob(prefix=word[:-1])
     if _ROOM.fullmatch(word):
         return RoomAddress(name=word[1:])
-    raise BadRequest(f"{token!r} cannot be an address")
+    raise BadRequest(
+        f"{token!r} cannot be an address: write @NAME, @all, @TAG-, '#room' or a path with a slash"
+    )
 
 
 def format_address(address: Address) -> str:

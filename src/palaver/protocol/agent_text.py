@@ -498,7 +498,7 @@ def format_injection(
 def parse_injection(text: str) -> list[MessageLine]:
     """Parse the messages of a fence; raise `BadRequest` if it is not one of ours."""
     if not (text.startswith("<pal>") and text.endswith("</pal>")):
-        raise BadRequest("there is no fence")
+        raise BadRequest("the text must be inside <pal>...</pal>")
     inner = text[len("<pal>") : -len("</pal>")]
     parts = _SEPARATOR.split(inner)
     counted = _COUNT.fullmatch(parts[0])
@@ -507,11 +507,11 @@ def parse_injection(text: str) -> list[MessageLine]:
     heads = [_HEAD.match(part) for part in parts]
     tail = [part for part, head in zip(parts, heads, strict=True) if head is None]
     lines = [_parse_line(part, head) for part, head in zip(parts, heads, strict=True) if head is not None]
-    # Messages come first, and as many as the count says. Everything after them must be a hint.
-    if len(lines) != (int(counted[1]) if counted else 1) or tail != parts[len(lines) :]:
-        raise BadRequest("the fence does not hold the messages it says")
-    if not all(_TAIL.fullmatch(part) for part in tail):
-        raise BadRequest("the fence holds something that is neither message nor hint")
+    if len(lines) != (int(counted[1]) if counted else 1):
+        raise BadRequest("the number of messages does not match the header")
+    # Messages come first. Everything after them must be a hint.
+    if tail != parts[len(lines) :] or not all(_TAIL.fullmatch(part) for part in tail):
+        raise BadRequest("there is unexpected text inside <pal>...</pal>")
     return lines
 
 

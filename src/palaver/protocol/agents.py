@@ -254,9 +254,9 @@ def check_name(base: str, tag: str = "") -> None:
     if tag and not valid_tag(tag):
         raise BadName(tag, "a tag has lowercase letters, digits, _ and -, and begins with a letter")
     if tag.partition("-")[0] in NOT_FIRST:
-        raise BadName(full_name(base, tag), f"no agent's name begins with {tag.partition('-')[0]}-")
+        raise BadName(full_name(base, tag), f"a name cannot begin with {tag.partition('-')[0]}-")
     if base.startswith("human_"):
-        raise BadName(full_name(base, tag), "no agent's name begins with human_")
+        raise BadName(full_name(base, tag), "a name cannot begin with human_")
     if base.lower() in RESERVED:
         raise BadName(base, "the name is reserved; it has another meaning in an address")
     if not valid_base(base, behind_tag=bool(tag)):

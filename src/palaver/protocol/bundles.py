@@ -58,7 +58,7 @@ def parse_bundle_id(reference: str) -> str:
     """
     key = reference.lower().removeprefix(_PREFIX)
     if not _KEY.fullmatch(key):
-        raise BadRequest(f"{cut_name(reference)!r} is not a bundle; write bundle: and its eight characters")
+        raise BadRequest(f"{cut_name(reference)!r} is not a bundle; write its id, such as bundle:a1b2c3d4")
     return key
 
 

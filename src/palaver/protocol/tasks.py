@@ -188,13 +188,13 @@ def _check_line(text: str, complaint: str) -> None:
 def _needed(given: object, name: str) -> str:
     found = _word(given, name)
     if found is None:
-        raise BadRequest(f"the payload needs `{name}`")
+        raise BadRequest(f"payload.{name} is missing")
     return found
 
 
 def _word(given: object, name: str) -> str | None:
     if given is not None and not isinstance(given, str):
-        raise BadRequest(f"`{name}` in the payload is a text")
+        raise BadRequest(f"payload.{name} must be a string")
     return given
 
 

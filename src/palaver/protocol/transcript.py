@@ -148,7 +148,7 @@ def _parse_level(word: str | None) -> Detail:
     try:
         return Detail.NORMAL if word is None else Detail(word.lower())
     except ValueError:
-        raise BadRequest(f"the levels of a transcript are {', '.join(Detail)}, not {word!r}") from None
+        raise BadRequest(f"the level of a transcript must be {' or '.join(Detail)}, not {word!r}") from None
 
 
 class JsonLines:

@@ -730,7 +730,7 @@ class AutomaticTurns:
         """Return the session of a triage or of a running turn. Raises NotFound."""
         if job:
             if (triage := self._triages.get(job)) is None:
-                raise NotFound(f"triage {job}", "it was begun again")
+                raise NotFound(f"triage {job}", "it was started again")
             return triage.target
         started = self._started_of(turn)
         if read_turn(self._log.rows, started.agent, started.session).active != turn:

@@ -250,19 +250,22 @@ class Subagents:
         return [agent for agent in found if agent is not None]
 
     async def begun(self, parent: str, key: str, type: str = "") -> Agent | None:
+        """Return a sub-agent as `begin` does, or None if it is refused."""
+        try:
+            return await self.begin(parent, key, type)
+        except RequestError:
+            return None
+
+    async def begin(self, parent: str, key: str, type: str = "") -> Agent:
         """Return a sub-agent with its former name or a new one. When this returns, the name is durable.
 
-        For a live sub-agent nothing is stored. Returns None if the parent is not there or no name can be
-        made.
+        For a live sub-agent nothing is stored. Raises RequestError if the parent is not there or no name can
+        be made.
         """
         if (known := self.find(parent, key)) is not None:
             return known
-        try:
-            request = BeginSubagent(parent=parent, key=key, type=type)
-            joined = await self._broker.submit(SYSTEM_CALLER, request)
-        except RequestError:
-            # Not an error here, because each caller reports it in its own way; a hook stays silent.
-            return None
+        request = BeginSubagent(parent=parent, key=key, type=type)
+        joined = await self._broker.submit(SYSTEM_CALLER, request)
         assert isinstance(joined, Joined)
         return joined.agent
 

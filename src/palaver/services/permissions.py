@@ -161,9 +161,9 @@ class PermissionBook:
         pending = self._open.get(id)
         if pending is None:
             hint = self._over.get(id, "'pal pending' shows the requests that can be answered")
-            raise NotFound(f"request {id} for a permission", hint)
+            raise NotFound(f"permission request {id}", hint)
         if pending.is_taken or pending.decided.done():
-            raise BadRequest(f"the request {id} is being answered")
+            raise BadRequest(f"the permission request {id} is being answered; nothing was decided")
         pending.is_taken = True
         return pending
 
@@ -321,7 +321,7 @@ class PermissionService:
 
 def _too_many(limit: int, whose: str = "") -> BadRequest:
     return BadRequest(
-        f"{limit} requests{whose} already wait for a person: this one is asked in its own terminal"
+        f"{limit} requests{whose} already wait for a person: this one is asked in the agent's own terminal"
     )
 
 

@@ -834,7 +834,7 @@ class StickTools(RoomToolBase):
         `max_wait_ms` has no upper limit, and None there waits indefinitely.
         """
         if mode not in (_CLAIM, _PARKED):
-            raise BadRequest(f"the modes are {_CLAIM} and {_PARKED}, not {mode!r}")
+            raise BadRequest(f"the mode must be {_CLAIM} or {_PARKED}, not {mode!r}")
         room = find_room(self.log.rows, room_id)
         request = Claim(room=room.id, is_parked=mode == _PARKED, allows_solo=allow_solo_claim)
         wait_ms = self.wait_ms(max_wait_ms, limit_ms)

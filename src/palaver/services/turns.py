@@ -348,7 +348,9 @@ class TurnService:
     ) -> None:
         """Accept a runner on a connection: a new one with its ticket, a known one with its secret."""
         if not chain:
-            raise BadRequest("the calling process is not visible to the daemon, so it cannot be the runner")
+            raise BadRequest(
+                "the calling process has ended or runs in another container, so it cannot be the runner"
+            )
         async with self._registering:  # Of two new runners, the second must see the first.
             await self._accept(chain, ticket=ticket, secret=secret)
         if self._connection is not None and self._connection is not connection:
@@ -370,7 +372,7 @@ class TurnService:
         if used.harness != RUNNER_TICKET:
             # It was only shown at the wrong place, and its holder still needs it.
             self._tickets.give_back(ticket, used)
-            raise NotFound("such ticket", "it is for an agent, not for the runner; run 'pal turn start'")
+            raise NotFound("ticket for the runner", "this one is for an agent; run 'pal turn start'")
         seat = Seat(pid=process.pid, start=process.start, boot=self._seats.boot)
         await self._runners.put(seat, secret, self._clock.now_ms())
         # No process below the runner is ever the person, also while the daemon does not know its job.

@@ -98,7 +98,7 @@ class LiveFacts:
         if found is None:
             # This daemon has closed it and knows why. The caller reports any other missing request.
             if why := book.ending(id):
-                raise NotFound(f"request {id} for a permission", why)
+                raise NotFound(f"permission request {id}", why)
             return None
         return PermissionPage(
             seq=self._sources.queries.last(),

@@ -224,7 +224,7 @@ class ViewPages:
         """Return an open permission request with its whole input. Raises NotFound."""
         found = self._facts.request(id)
         if found is None:
-            raise NotFound(f"request {id} for a permission", "it was answered, or its session has ended")
+            raise NotFound(f"permission request {id}", "it was answered, or its session has ended")
         return found
 
     # Agents
@@ -480,7 +480,9 @@ class ViewPages:
         """
         event = self._reader.message(asked.message)
         if event.seq > self._reader.last():
-            raise NotFound(f"message {beginning_of(asked.message)}", "it was sent later")
+            raise NotFound(
+                f"message {beginning_of(asked.message)}", f"it was sent after #{self._reader.last()}"
+            )
         # The steps are paged and the receipts are not: steps need a search of the log, receipts only rows.
         copies = self._copies(event)
         page = copies[asked.first : asked.first + LIMIT_LEDGER]

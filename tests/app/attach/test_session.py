@@ -381,7 +381,7 @@ def test_show_names_the_file_of_a_message_to_a_terminal(luna: Pane) -> None:
     assert file.read_text() == f"{text}\n"
 
 
-def test_message_with_line_ends_is_typed_as_its_file_without_bracketed_paste(luna: Pane) -> None:
+def test_message_with_line_ends_is_its_file_without_bracketed_paste(luna: Pane) -> None:
     home = luna.home
     luna.resize(200, 24)
     wait_until(lambda: len(luna.lines[-2]) > 100)

@@ -43,7 +43,7 @@ class FakeLink:
     ) -> T:
         self.asked.append(question)
         if type(question) not in self.answers:
-            raise Unavailable("the bus is away")
+            raise Unavailable("the bus is not reachable")
         if self.past_steps is not None and progress is not None:
             while (seq := await self.past_steps.get()) < question.at:
                 progress(seq)

@@ -98,12 +98,12 @@ async def test_approve_shows_the_whole_request_and_approves_exactly_that_one() -
     assert commands.ran == [["pal", "approve", "aa"]]
 
 
-async def test_question_says_that_its_request_has_ended_and_the_refusal_is_shown() -> None:
+async def test_question_about_an_ended_request_says_so_and_shows_the_refusal() -> None:
     app, link, commands = app_with(entry("permission/aa"))
     commands.result = Result(1, "", "pal: request aa: it was already answered\n")
 
     def over(question: AnyAsk) -> ViewValue:
-        raise NotFound("request aa for a permission", "it was already answered: human denied it on the page")
+        raise NotFound("permission request aa", "it was already answered: human denied it on the page")
 
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot, lambda: app.store.has_snapshot)
@@ -147,7 +147,7 @@ async def test_request_that_has_ended_before_it_was_shown_is_reported() -> None:
         await settle(pilot, lambda: status(app).startswith("error"))
         said = status(app)
 
-    assert said == "error: the bus is away"
+    assert said == "error: the bus is not reachable"
     assert commands.ran == []
 
 
@@ -249,7 +249,7 @@ async def test_hint_is_shown_until_an_agent_has_joined() -> None:
     assert after[0] == "Nothing waits for you."
 
 
-async def test_entry_that_comes_while_a_question_is_open_does_not_move_the_answer() -> None:
+async def test_new_entry_during_an_open_question_does_not_move_the_answer() -> None:
     app, link, commands = app_with(entry("permission/bb", since=5))
 
     async with app.run_test(size=(100, 30)) as pilot:

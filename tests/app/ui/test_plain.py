@@ -83,7 +83,7 @@ def test_away_and_back_are_said_once_and_nothing_is_missed() -> None:
     plain = _lines()
     list(plain.lines(_snapshot(ASKS), 0))
 
-    assert list(plain.lines(BusAway(), 0)) == ["The bus is away; this waits until it is back."]
+    assert list(plain.lines(BusAway(), 0)) == ["The bus is not reachable; reconnecting."]
     assert list(plain.lines(BusAway(), 0)) == []
     upgrading = [plain.lines(BusAway(upgraded=percent), 0) for percent in (3, 9, 40)]
     assert [line for lines in upgrading for line in lines] == [

@@ -131,7 +131,7 @@ def test_keys_that_do_not_fit_are_left_out_whole(width: int, shown: str) -> None
     assert fitting_keys("Enter open  a approve  ? keys  q quit", width) == shown
 
 
-async def test_last_line_has_the_keys_of_the_composer_while_a_message_is_written() -> None:
+async def test_last_line_shows_the_composer_keys_while_a_message_is_written() -> None:
     app, _, _ = app_with("luna")
 
     async with app.run_test(size=(80, 24)) as pilot:

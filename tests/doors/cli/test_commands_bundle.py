@@ -138,7 +138,7 @@ async def test_human_may_name_any_file_and_allow_any_directory(stage: Stage, cal
             "transcript of luna: the harness of the agent is not known",
         ),
         (["--transcript", "kira:1-2"], NotFound, "there is no agent kira"),
-        (["--transcript", "1:loud"], BadRequest, "the levels of a transcript"),
+        (["--transcript", "1:loud"], BadRequest, "the level of a transcript"),
         (["--transcript-file", "talk.jsonl"], UsageError, "requires --transcript A-B"),
         (["--transcript", "1-3", "--transcript-file", "talk.jsonl"], NotFound, "it has 2 entries"),
         (["--transcript", "1", "--transcript-file", "src/app.py"], BadRequest, "is not a JSON object"),
@@ -393,7 +393,7 @@ async def test_excerpts_that_do_not_match_the_request_are_refused(stage: Stage, 
     stage.environment[EXCERPTS] = str(stage.cwd / "taken")
     (stage.cwd / "taken").write_bytes(content)
 
-    with pytest.raises(BadRequest, match="does not contain what --transcript names"):
+    with pytest.raises(BadRequest, match="lacks the entries of --transcript"):
         await stage.run("create", "How", "--transcript", "1")
 
     assert await bundles(stage) == []

@@ -56,6 +56,18 @@ def test_choices_are_named_once() -> None:
     )
 
 
+def test_notes_of_a_command_follow_its_options() -> None:
+    command = parse(TABLE, ["events", "-h"]).command
+
+    text = " ".join(render_help(TABLE, command, 100, False).split())
+    (line,) = render_json(TABLE, command).splitlines()
+
+    assert command.notes
+    for note in command.notes:
+        assert text.index("--consumer NAME") < text.index(note) < text.index("Exit status")
+        assert note in json.loads(line)["description"]
+
+
 def test_group_shows_its_commands_and_a_command_its_aliases() -> None:
     note = Command(path=("note",), summary="Notes.", is_group=True)
     add = Command(path=("note", "add"), summary="Add one.", aliases=("new",))

@@ -8,6 +8,8 @@ from palaver.doors.cli.run import COMMANDS, PROGRAM, TABLE
 from palaver.doors.cli.spec import Command, parse
 
 SHOWN = [one for one in COMMANDS if not one.is_hidden]
+LONG = {"New status: open, in_progress, blocked, cancelled, completed, or another single word."}
+"""Texts of 60 or more characters: they must list the allowed values."""
 EXAMPLES = [line for one in (PROGRAM, *SHOWN) for line, _ in one.examples]
 
 
@@ -30,3 +32,4 @@ def test_every_command_is_explained(command: Command) -> None:
     assert command.examples
     for text in [*(one.help for one in command.options), *(one.help for one in command.positionals)]:
         assert text.endswith((".", "…"))
+        assert len(text) < 60 or text in LONG

@@ -204,7 +204,7 @@ async def test_screen_that_stays_busy_after_the_end_of_the_work_is_stored(screen
     assert (before, await screen.finish()) == ("idle", ("active", ""))
 
 
-async def test_busy_screen_some_time_after_the_end_of_the_work_is_stored_at_once(screen: Screen) -> None:
+async def test_busy_screen_well_after_the_end_of_the_work_is_stored_at_once(screen: Screen) -> None:
     await screen.hook(screen.nova, "UserPromptSubmit", prompt="go")
     await screen.hook(screen.nova, "Stop")
     screen.bus.clock.advance(2.0)

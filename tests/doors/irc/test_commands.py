@@ -651,7 +651,7 @@ async def test_agent_outside_a_room_does_not_set_its_topic(irc: IrcStage, tmp_pa
     assert commands(await bob.ask(f"TOPIC #{seated.room.id} :x")) == ["TOPIC"]
 
 
-async def test_long_topic_is_cut_between_characters_and_has_no_control_characters(irc: IrcStage) -> None:
+async def test_long_topic_is_cut_between_characters_without_control_ones(irc: IrcStage) -> None:
     bob = await irc.guest("bob")
     await bob.ask("JOIN #a")
 

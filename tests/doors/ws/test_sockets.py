@@ -214,7 +214,7 @@ def test_frame_without_a_type_is_refused(luna: Client) -> None:
         }
 
 
-def test_frame_of_one_mebibyte_is_read_and_a_longer_one_ends_the_connection(luna: Client) -> None:
+def test_frame_of_a_mebibyte_is_read_and_a_longer_one_disconnects(luna: Client) -> None:
     luna.send(json.dumps({"type": "ping"}).ljust(1024 * 1024))
     assert luna.next() == {"type": "pong"}
 

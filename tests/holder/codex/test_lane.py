@@ -152,7 +152,7 @@ async def test_text_whose_report_was_missed_is_found_in_its_thread(stage: Stage)
         assert (answer["answer"], answer["grade"]) == ("seen", "context")
 
 
-async def test_text_that_its_ended_turn_does_not_have_is_deferred_although_no_end_was_reported(
+async def test_text_missing_in_its_ended_turn_is_deferred_without_a_report(
     stage: Stage,
 ) -> None:
     async with near(stage, look_s=0.001) as holder:
@@ -343,7 +343,7 @@ async def test_usage_limit_is_reported_and_lifted(stage: Stage) -> None:
         await holder.state(AgentState.IDLE)
 
 
-async def test_usage_limit_of_a_turn_that_ended_before_the_subscription_is_reported(stage: Stage) -> None:
+async def test_usage_limit_of_a_turn_before_the_subscription_is_reported(stage: Stage) -> None:
     async with fake_codex(stage.home) as server, _starting(stage, server) as holder:
         no_file = {"code": -32600, "message": "no rollout found"}
         server.silent.add("thread/resume")
@@ -362,7 +362,7 @@ async def test_usage_limit_of_a_turn_that_ended_before_the_subscription_is_repor
         )
 
 
-async def test_usage_limit_of_a_thread_that_failed_before_it_was_found_is_reported(stage: Stage) -> None:
+async def test_usage_limit_of_a_thread_that_failed_unseen_is_reported(stage: Stage) -> None:
     async with near(stage) as holder:
         server = holder.server
         error = {"codexErrorInfo": "usageLimitExceeded"}

@@ -282,7 +282,7 @@ class BusWatch:
         """Ask the bus whether to tell the person of something here. Raises Disconnected."""
         reply = None if self._ask is None else await self._ask(NoticeOp(key=key, is_in_view=is_in_view))
         if reply is None:
-            raise Disconnected("the bus is away")
+            raise Disconnected("the bus is not reachable; run 'pal status'")
         return _decode_notice(reply)
 
 

@@ -35,7 +35,7 @@ WAITS: Final = {
     "exited": "the program has ended",
     "gone": "no process reads the terminal",
     "shell": "a shell would run it",
-    "foreground": "another program is in front",
+    "foreground": "another program is in the foreground",
     "tool": "a tool that it started reads the terminal",
     "secret": "it asks for a secret",
     "unreadable": "the screen cannot be read",

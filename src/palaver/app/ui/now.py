@@ -338,7 +338,7 @@ class NowScreen(BusScreen):
                 page = await self.ui.link.ask(AskLedger(message=str(entry.seq)), LedgerPage)
                 return ending_text(entry, page)
         except PalaverError as error:
-            return str(error).removeprefix(f"there is no request {entry.id} for a permission: ")
+            return str(error).removeprefix(f"there is no permission request {entry.id}: ")
         return "this entry has ended meanwhile"
 
     @work(group="warn")

@@ -53,7 +53,7 @@ class PlainLines:
                 self._upgraded = record.upgraded // 10
                 yield f"The bus is upgrading its log ({record.upgraded} %)."
             elif not self._is_away:
-                yield "The bus is away; this waits until it is back."
+                yield "The bus is not reachable; reconnecting."
             self._is_away = True
         elif isinstance(record, Snapshot):
             yield from self._snapshot(record, now_ms)

@@ -46,11 +46,15 @@ AGENT_COMMANDS: Final = (
             "name. At a person's terminal the command asks first, because the shell does not become a person "
             "again; to start an agent, use 'pal claude' or 'pal run' instead."
         ),
+        notes=(
+            "A name has lower-case letters, digits and _, and begins with a letter. --remote takes a name "
+            "such as luna:BOXE.",
+        ),
         options=(
             Option(
                 name="--name",
                 metavar="NAME",
-                help="Name: a lower-case letter, then such letters, digits and _ (default: a free name).",
+                help="Agent name, such as luna_2 (default: a free name).",
             ),
             TAG,
             ROLE,
@@ -66,7 +70,7 @@ AGENT_COMMANDS: Final = (
             Option(
                 name="--remote",
                 metavar="NAME:DEVICE",
-                help="Register an agent of another machine, such as luna:BOXE. For a person only.",
+                help="Register an agent of another machine. For a person only.",
             ),
             Option(name="--yes", help="Do not ask."),
         ),
@@ -109,24 +113,22 @@ AGENT_COMMANDS: Final = (
             "ended sub-agents are shown for an hour. A column without any content is left out, and in a "
             "narrow terminal the last columns that do not fit."
         ),
+        notes=(
+            "-v shows the seat of each agent, and who has read its newest three messages of the last day.",
+            "--format replaces {name}, {unread} and the other fields of --json; \\t is a tab.",
+        ),
         options=(
             Option(
                 name="--verbose",
                 short="-v",
-                help=(
-                    "Include agents that left, and show the seat of each agent and who has read its newest "
-                    "three messages of the last day."
-                ),
+                help="Include agents that left; show seats and recent readers.",
             ),
             Option(name="--stopped", help="Only agents that have left, the latest first."),
             Option(name="--names", help="Print only the names, one per line."),
             Option(
                 name="--format",
                 metavar="TEXT",
-                help=(
-                    "Print this text for each agent. {name}, {unread} and the other fields of --json are "
-                    "replaced; \\t is a tab."
-                ),
+                help="Print this text for each agent, with fields in braces.",
             ),
         ),
         exclusive=(("--verbose", "--names", "--format"), ("--verbose", "--stopped")),
@@ -195,7 +197,7 @@ AGENT_COMMANDS: Final = (
             Option(
                 name="--file",
                 metavar="PATH",
-                help="The file you are editing (see 'pal events sub --collision').",
+                help="The file you are editing, for 'pal events sub --collision'.",
                 completes="files",
             ),
         ),

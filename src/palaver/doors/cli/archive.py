@@ -55,7 +55,7 @@ ARCHIVE_COMMANDS: Final = (
             Option(
                 name="--before",
                 metavar="WHEN",
-                help="Archive events before this number (4200), time (2026-03-01) or age (90d). Required.",
+                help="A number, time or age: 4200, 2026-03-01 or 90d. Required.",
             ),
         ),
         examples=(

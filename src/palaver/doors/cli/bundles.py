@@ -58,7 +58,7 @@ _GROUP: Final = "Bundles"
 
 _BUNDLE_ID: Final = Positional(
     name="ID",
-    help="The bundle: its eight characters, with or without bundle: before them.",
+    help="Bundle id, such as bundle:a1b2c3d4 or a1b2c3d4.",
     completes="bundles",
 )
 
@@ -67,26 +67,20 @@ CONTENT_OPTIONS: Final = (
     Option(
         name="--files",
         metavar="FILE,..",
-        help=(
-            "Store these files as they are now, from the working directory or below; a person can name "
-            "others by their absolute path. Separate them with commas. May be repeated."
-        ),
+        help="Store these files (A,B). May be repeated.",
         many=True,
         completes="files",
     ),
     Option(
         name="--events",
         metavar="A-B",
-        help="Refer to these events of the log: 100-120 or 100. May be repeated.",
+        help="Events of the log: 100-120 or 100. May be repeated.",
         many=True,
     ),
     Option(
         name="--transcript",
         metavar="PART",
-        help=(
-            "Store this part of a transcript: '[NAME:]A-B[:LEVEL]'. NAME is an agent (default: you); LEVEL "
-            "is normal (text), detailed (also tools) or full (default: normal). May be repeated."
-        ),
+        help="Transcript: '[NAME:]A-B[:LEVEL]'. May be repeated.",
         many=True,
     ),
     Option(
@@ -99,7 +93,7 @@ CONTENT_OPTIONS: Final = (
     Option(
         name="--root",
         metavar="DIR",
-        help="Allow files from this directory too. For a person only. May be repeated.",
+        help="Also allow this folder. For a person. May be repeated.",
         many=True,
         completes="directories",
     ),
@@ -111,7 +105,7 @@ SEND_OPTIONS: Final = (
     Option(
         name="--title",
         metavar="TITLE",
-        help="Create a bundle with this title from the options below, and attach it.",
+        help="Create a bundle with this title, and attach it.",
     ),
     *CONTENT_OPTIONS,
 )
@@ -135,6 +129,16 @@ BUNDLE_COMMANDS: Final = (
             "The contents are stored as they are now and never change. Prints the id of the bundle, for "
             "'pal bundle show' and 'pal send --bundle'. A file has at most 1 MiB, a bundle 4 MiB and 200 "
             "files. If a limit is exceeded, or a file is outside the allowed folders, nothing is stored."
+        ),
+        notes=(
+            (
+                "Files are in the working directory or below; a person can also name others by their "
+                "absolute path, or allow a folder with --root."
+            ),
+            (
+                "In --transcript, NAME is an agent (default: you), and LEVEL is normal (text), detailed "
+                "(also tools) or full (default: normal)."
+            ),
         ),
         positionals=(Positional(name="TITLE", help="The title, in one line."),),
         options=CONTENT_OPTIONS,
@@ -184,7 +188,7 @@ BUNDLE_COMMANDS: Final = (
             _BUNDLE_ID,
             Positional(
                 name="PATH",
-                help="The file, as 'pal bundle show' lists it (default: all files).",
+                help="A file of 'pal bundle show' (default: all files).",
                 optional=True,
             ),
         ),
@@ -463,7 +467,7 @@ async def read_excerpts(call: Call) -> tuple[Excerpt, ...]:
         for stretch in map(parse_stretch, call.parsed.values("--transcript"))
     ]
     if [(one.agent, one.first, one.last, one.level) for one in found] != wanted:
-        raise BadRequest(f"the file that {EXCERPTS} names does not contain what --transcript names")
+        raise BadRequest(f"the file in ${EXCERPTS} lacks the entries of --transcript; unset {EXCERPTS}")
     return found
 
 

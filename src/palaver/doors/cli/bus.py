@@ -51,44 +51,41 @@ BUS_COMMANDS: Final = (
             "Other commands start the bus automatically. 'pal status', 'pal list', 'pal events' and "
             "'pal doctor' only show it: they neither create a bus nor start it after 'pal down'."
         ),
+        notes=(
+            (
+                "Options about HTTP and IRC are stored in the settings. --irc-remote requires the settings "
+                "irc_tls_cert and irc_tls_key."
+            ),
+        ),
         options=(
             Option(name="--foreground", help="Run in the foreground until Ctrl-C, for service managers."),
             Option(
                 name="--http",
                 metavar="HOST:PORT",
                 default=HTTP.default,
-                help=(
-                    f"Enable HTTP access (default: {HTTP.default}) and store this in the settings. For a "
-                    "person only."
-                ),
+                help=f"Enable HTTP (default: {HTTP.default}). For a person only.",
             ),
             Option(
                 name="--http-remote",
-                help="With --http: allow connections from other machines. They are not encrypted.",
+                help="With --http: allow other machines, without encryption.",
             ),
             Option(
                 name="--no-http",
-                help="Disable HTTP access and store this in the settings. For a person only.",
+                help="Disable HTTP. For a person only.",
             ),
             Option(
                 name="--irc",
                 metavar="HOST:PORT",
                 default=IRC.default,
-                help=(
-                    f"Enable IRC access (default: {IRC.default}) and store this in the settings. For a "
-                    "person only."
-                ),
+                help=f"Enable IRC (default: {IRC.default}). For a person only.",
             ),
             Option(
                 name="--irc-remote",
-                help=(
-                    "With --irc: allow connections from other machines, with TLS. Set irc_tls_cert and "
-                    "irc_tls_key first."
-                ),
+                help="With --irc: allow other machines, with TLS.",
             ),
             Option(
                 name="--no-irc",
-                help="Disable IRC access and store this in the settings. For a person only.",
+                help="Disable IRC. For a person only.",
             ),
         ),
         exclusive=(
@@ -135,9 +132,7 @@ BUS_COMMANDS: Final = (
                 name="NAME", help="The agent to show (default: the bus).", optional=True, completes="agents"
             ),
         ),
-        options=(
-            Option(name="--stats", help="Show numbers about messages, agents, turns and the log instead."),
-        ),
+        options=(Option(name="--stats", help="Show numbers about messages, agents, turns and the log."),),
         examples=(
             ("pal status", "is the bus running, and where?"),
             ("pal status --stats", "how many messages, and how fast were they read?"),

@@ -231,7 +231,7 @@ def no_agent(directory: Directory, name: str, otherwise: str) -> NotFound:
     """Return the error for an unknown agent, with the most similar names, or else with the given hint."""
     plain = name.removeprefix("@")
     near = directory.nearest(plain.lower())
-    return NotFound(f"agent {cut_name(plain)}", f"nearest: {', '.join(near)}" if near else otherwise)
+    return NotFound(f"agent {cut_name(plain)}", f"did you mean {', '.join(near)}?" if near else otherwise)
 
 
 def check_utf8(parsed: Parsed) -> None:

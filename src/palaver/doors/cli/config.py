@@ -137,7 +137,7 @@ CONFIG_COMMANDS: Final = (
     ),
     Command(
         path=("config", "reload"),
-        summary="Use the settings file as it is now; run by 'pal config edit'.",
+        summary="Use the settings file; run by 'pal config edit'.",
         is_hidden=True,
     ),
 )

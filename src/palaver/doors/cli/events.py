@@ -73,20 +73,38 @@ LOG_COMMANDS: Final = (
             "Everything that happens is an event: messages, joins, states, deliveries. Events have a number, "
             "the seq. A filter that is repeated accepts any of its values; different filters must all match. "
             "Reading does not mark messages as seen. Every user of this machine can read all events. An "
-            "unknown name or type in a filter causes a hint on standard error. With --follow, SIGTERM and "
-            "SIGHUP end the command cleanly."
+            "unknown name or type in a filter causes a hint on standard error. With --follow, "
+            "SIGTERM and SIGHUP end the command cleanly."
+        ),
+        notes=(
+            (
+                "--target takes a name, self (you; with --room everything that concerns you there) or any "
+                "(every agent). --from also finds what the bus sent on behalf of a room's member that was "
+                "offline. --room takes the id of an open or closed room, or its short name; that of a closed "
+                "room works if no other room has had it. In --file, '*' matches any characters, also "
+                "slashes, and '?' any one. In --status, 'listening' is an alias of idle, 'inactive' of "
+                "exited."
+            ),
+            (
+                "--sql can only read, and is stopped after the time in the setting sql_timeout_ms (default: "
+                "2 s)."
+            ),
+            (
+                "--consumer requires --follow or --wait. With it, --last is the number of missed events to "
+                f"print in full (default: {DEFAULT_BEHIND})."
+            ),
         ),
         options=(
             _filter(
                 "--type",
                 "TYPE",
-                "Event type: message, status, life, delivery, agent.hello, … Or several: message,status.",
+                "Event type, or several: message,status,agent.hello.",
             ),
             _filter("--agent", "NAME", "From, to or about this agent.", "agents"),
             _filter(
                 "--from",
                 "NAME",
-                "Sent by this agent, or by the bus on behalf of a room's member that was offline.",
+                "Sent by this agent.",
                 "agents",
             ),
             _filter("--to", "NAME", "Sent to this agent.", "agents"),
@@ -95,18 +113,14 @@ LOG_COMMANDS: Final = (
             _filter(
                 "--target",
                 "NAME",
-                "Delivered to this agent, self (you; with --room: everything that concerns you there) or any "
-                "(every agent).",
+                "Delivered to this agent, to self or to any.",
                 "agents",
             ),
             _filter("--thread", "NAME", "In this thread.", "threads"),
             _filter(
                 "--room",
                 "NAME",
-                (
-                    "In this room, open or closed: its id or short name. The short name of a closed room "
-                    "works if no other room has had it."
-                ),
+                "In this room, open or closed.",
             ),
             _filter("--intent", "INTENT", "With this intent: request, inform or ack.", choices=INTENTS),
             _filter("--reply-to", "ID", "A reply to this message.", "ids"),
@@ -114,16 +128,13 @@ LOG_COMMANDS: Final = (
             _filter(
                 "--file",
                 "GLOB",
-                "About this file. '*' matches any characters, also slashes, and '?' any one: '*.py'.",
+                "About this file: 'src/app.py' or '*.py'.",
                 "files",
             ),
             _filter(
                 "--status",
                 "STATE",
-                (
-                    "The state of an agent or message changed to this one. 'listening' is an alias of idle, "
-                    "'inactive' of exited."
-                ),
+                "The state of an agent or message changed to this one.",
                 choices=tuple(map(str, _STATES)),
             ),
             Option(
@@ -138,18 +149,12 @@ LOG_COMMANDS: Final = (
             Option(
                 name="--sql",
                 metavar="WHERE",
-                help=(
-                    "This SQL condition is true. It can only read, and is stopped after the time in the "
-                    "setting sql_timeout_ms (default: 2 s)."
-                ),
+                help="This SQL condition is true.",
             ),
             Option(
                 name="--last",
                 metavar="N",
-                help=(
-                    f"The newest N events (default: {DEFAULT_EVENTS}). With --consumer: the number of missed "
-                    f"events to print in full (default: {DEFAULT_BEHIND})."
-                ),
+                help=f"The newest N events (default: {DEFAULT_EVENTS}).",
             ),
             Option(name="--all", help="All events, from the first."),
             Option(name="--archived", help="All events, including archived ones. Not with --sql."),
@@ -162,10 +167,7 @@ LOG_COMMANDS: Final = (
             Option(
                 name="--consumer",
                 metavar="NAME",
-                help=(
-                    "Continue where the consumer of this name stopped, and store its seq. With --follow or "
-                    "--wait."
-                ),
+                help="Continue where this consumer stopped, and store the seq.",
             ),
         ),
         exclusive=(("--wait", "--follow", "--archived"), ("--last", "--all", "--archived")),
@@ -726,8 +728,8 @@ SUBSCRIPTION_COMMANDS: Final = (
             "events'. Events of the bus itself do not match. Your own actions match only if --agent, "
             "--from or --participant names you. Only one of --idle, --stopped, --blocked and --collision is "
             "possible, without --type and --status; the first three also without --agent. The same "
-            "subscription twice is one. --send sends a message in your name, with your rights; it causes no "
-            "other subscription to match."
+            "subscription twice is one. A person can name any agent with --for. --send sends a message in "
+            "your name, with your rights; it causes no other subscription to match."
         ),
         options=(
             *FILTERS,
@@ -739,7 +741,7 @@ SUBSCRIPTION_COMMANDS: Final = (
             Option(
                 name="--for",
                 metavar="NAME",
-                help="Notify this agent, which you started; a person can name any (default: you).",
+                help="Notify this agent, which you started (default: you).",
                 completes="agents",
             ),
             Option(
@@ -751,7 +753,7 @@ SUBSCRIPTION_COMMANDS: Final = (
             Option(
                 name="--send",
                 metavar="TEXT",
-                help="Send this text to the agents that it mentions; without a mention, to you.",
+                help="Send this text to the agents it mentions (default: you).",
             ),
         ),
         exclusive=(

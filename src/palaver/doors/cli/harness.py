@@ -181,7 +181,7 @@ HARNESS_COMMANDS: Final = (
         positionals=(
             Positional(
                 name="HARNESS[:N]",
-                help="A harness, and how many agents of it (default: 1). At most 20 agents in all.",
+                help="Harness and number (default: 1), at most 20 in all.",
                 many=True,
                 completes="launchable",
             ),
@@ -214,12 +214,13 @@ HARNESS_COMMANDS: Final = (
     ),
     Command(
         path=("monitor",),
-        summary="Print a line for each message as it arrives; run by a harness.",
+        summary="Print messages as they arrive; run by a harness.",
         is_hidden=True,
     ),
     Command(
         path=("rewake",),
-        summary="Wait for messages, print them and exit with 2; run by a harness.",
+        summary="Wait for messages and print them; run by a harness.",
+        description="Exits with status 2 after it has printed messages.",
         is_hidden=True,
         positionals=(Positional(name="EVENT", help="The hook that started this command, such as Stop."),),
         options=(
@@ -242,7 +243,7 @@ _WHAT: Final = Positional(
 _YES: Final = Option(name="--yes", help="Do not ask for confirmation.")
 _DIR: Final = Positional(
     name="DIR",
-    help="Folder for the skill (default: the skill folders of all harnesses).",
+    help="Folder for the skill (default: those of all harnesses).",
     optional=True,
     completes="directories",
 )

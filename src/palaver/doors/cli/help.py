@@ -116,6 +116,7 @@ class _Page:
             parts.append(self._section("Arguments", self._pairs(arguments, names)))
         if options:
             parts.append(self._section("Options", self._pairs(options, names)))
+        parts += map(self._prose, command.notes)
         if command.statuses:
             rows = [(str(status), meaning) for status, meaning in command.statuses]
             parts.append(self._section("Exit status", self._pairs(rows)))
@@ -209,7 +210,7 @@ def command_view(command: Command) -> dict[str, object]:
         "command": " ".join(command.path),
         "usage": usage_line(command),
         "summary": command.summary,
-        "description": command.description,
+        "description": " ".join(filter(None, (command.description, *command.notes))),
         "group": command.group,
         "is_group": command.is_group,
         "arguments": [
@@ -336,6 +337,7 @@ def _section_of(table: Table, command: Command) -> Iterator[str]:
     if arguments or options:
         kinds = [kind for kind, rows in (("argument", arguments), ("option", options)) if rows]
         yield _table(" or ".join(kinds), arguments + options)
+    yield from (_paragraph(_marked(note)) for note in command.notes)
     if command.statuses:
         yield _table("exit status", [(str(one), _marked(meaning)) for one, meaning in command.statuses])
     if command.json:
@@ -436,6 +438,9 @@ def _roff_section(command: Command) -> Iterator[str]:
     yield _roff(" ".join(filter(None, (command.summary, command.description))))
     rows = [(positional_usage(one), _explained(one)) for one in command.positionals]
     yield from _roff_pairs(rows + _option_rows(command.options))
+    for note in command.notes:
+        yield ".PP"
+        yield _roff(note)
     if command.json:
         yield ".PP"
         yield _roff(f"With --json: {command.json}")

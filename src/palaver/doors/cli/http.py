@@ -36,16 +36,14 @@ DOOR_COMMANDS: Final = (
         description=(
             "A harness starts this command and communicates over standard input and output. Tool calls are "
             "made by the same agent as 'pal' in that session, so no further setup is needed. The session "
-            "continues when the bus restarts."
+            "continues when the bus restarts. The groups of tools are rooms, stick, messages, notes, agents "
+            "and hooks."
         ),
         options=(
             Option(
                 name="--tools",
                 metavar="GROUPS",
-                help=(
-                    "Tool groups, separated by commas: rooms, stick, messages, notes, agents, hooks "
-                    "(default: all but hooks)."
-                ),
+                help="Tool groups, with commas (default: all but hooks).",
             ),
         ),
         examples=(
@@ -108,7 +106,7 @@ DOOR_COMMANDS: Final = (
         positionals=(
             Positional(
                 name="ID",
-                help="An id from 'pal token list', or an agent for all its tokens.",
+                help="An id of 'pal token list', or an agent for all its tokens.",
                 completes="tokens",
             ),
         ),

@@ -131,7 +131,7 @@ IRC_COMMANDS: Final = (
     Command(
         path=("irc", "verbosity"),
         group=_GROUP,
-        summary="Show or set how much the notices of a channel show.",
+        summary="Show or set the notice level of a channel.",
         description=(
             "Each level adds to the one before: 'minimal' shows joins, leaves and blocked agents, 'actions' "
             "also tools, 'full' also deliveries, 'debug' also heartbeats. For a person or an operator."
@@ -178,7 +178,7 @@ BRIDGE_COMMANDS: Final = (
             Option(
                 name="--sasl-file",
                 metavar="FILE",
-                help="Log in: a file with the mode 0600 and one line, ACCOUNT:PASSWORD.",
+                help="Log in: a file, mode 0600, with ACCOUNT:PASSWORD.",
                 completes="files",
             ),
             Option(name="--network", metavar="NAME", help="The network's name in paths (default: the host)."),
@@ -408,13 +408,15 @@ def _order(call: Call) -> BridgeOrder:
         irc_path(network, channel)
     nick = parsed.value("--nick") or "palaver"
     if not _NICK.fullmatch(nick):
-        raise UsageError(f"{shown(nick)} cannot be a nick")
+        raise UsageError(
+            f"{shown(nick)} cannot be a nick: use letters, digits, _ and -, and begin with a letter"
+        )
     sasl_file = parsed.value("--sasl-file") or ""
     if sasl_file and not has_tls and not _is_loopback(host):
         raise BadRequest("--sasl-file needs --tls: without it the password can be read on its way")
     rate = parsed.number("--rate", 1)
     if rate is not None and rate > _LIMIT_RATE:
-        raise UsageError(f"--rate is at most {_LIMIT_RATE}")
+        raise UsageError(f"--rate must be at most {_LIMIT_RATE}")
     return BridgeOrder(
         host=host,
         port=port,
@@ -436,7 +438,7 @@ def _server(written: str | None, *, has_tls: bool) -> tuple[str, int]:
         raise UsageError("add the server: --server HOST:PORT")
     port = int(found[2]) if found[2] else _TLS_PORT if has_tls else _PORT
     if not 0 < port <= 65_535:
-        raise UsageError(f"{port} is not a port")
+        raise UsageError(f"{port} is not a port; use 1 to 65535")
     return found[1].strip("[]").lower(), port
 
 

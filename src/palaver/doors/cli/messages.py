@@ -79,13 +79,13 @@ DEFAULT_RECV: Final = 50
 _GROUP: Final = "Messages"
 
 _MESSAGE_ID: Final = Positional(
-    name="ID", help="The message: its number (42 or #42) or the end of its long id.", completes="ids"
+    name="ID", help="Message number (42 or #42), or the end of its long id.", completes="ids"
 )
 
 _SESSION: Final = Option(
     name="--session",
     metavar="ID",
-    help="The messages of this session of yours, which has its own mailbox.",
+    help="Use the mailbox of this session (default: your own).",
     completes="sessions",
 )
 
@@ -104,13 +104,37 @@ MESSAGE_COMMANDS: Final = (
             "read from standard input. If a name is unknown, nothing is sent. Routing is not privacy: every "
             "agent on this bus can read every message, in rooms and elsewhere."
         ),
+        notes=(
+            (
+                "A target is a name (@luna, @api-luna), a group (@api- for all with this tag, @workers, "
+                "'@claude-*', @all), @human, room (your room here), '#name' (that room) or a path with a "
+                "slash. --room takes a room as 'pal room list' shows it, or a path in its workspace; targets "
+                "are then members of the room."
+            ),
+            (
+                "A request wants an answer: you are notified if its recipient goes idle or stops without "
+                "one. An ack answers a request. Participants of a thread are all that wrote in it or "
+                "received a message in it."
+            ),
+            (
+                "An interrupt is delivered at once, idle-first when the agent is idle and before other "
+                "messages, idle when the agent is idle."
+            ),
+            (
+                "With --file or --stdin all arguments are targets. Under a harness, the file must be in the "
+                "working directory. A message with the --id of an earlier one is not sent: the earlier one "
+                "is returned."
+            ),
+            (
+                "--raw types exactly these keys, without a header and Enter, even into an open dialog. It "
+                "waits until they are typed, and exits with status 1 if they were not."
+            ),
+            "Options about the contents of a bundle are explained at 'pal bundle create'.",
+        ),
         positionals=(
             Positional(
                 name="TARGET",
-                help=(
-                    "A recipient: @luna, @api-luna, @api- (all with this tag), @workers, '@claude-*', @all, "
-                    "@human, room (your room here), '#name' (that room), or a path with a slash."
-                ),
+                help="Recipient: @luna, @api-, @all, room, '#name' or a path.",
                 many=True,
                 optional=True,
                 completes="targets",
@@ -121,19 +145,13 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--intent",
                 metavar="INTENT",
-                help=(
-                    "Purpose: request (wants an answer; you are notified if the agent goes idle or stops "
-                    "without one), inform, or ack (answers a request) (default: none)."
-                ),
+                help="Purpose: request, inform or ack (default: none).",
                 choices=("request", "inform", "ack"),
             ),
             Option(
                 name="--thread",
                 metavar="NAME",
-                help=(
-                    "The thread of the message, at most 64 characters. Without recipients, the message goes "
-                    "to all that wrote in the thread or received a message in it."
-                ),
+                help="Thread of the message, at most 64 characters.",
                 completes="threads",
             ),
             Option(
@@ -142,23 +160,17 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--priority",
                 metavar="PRIORITY",
-                help=(
-                    "When to deliver: interrupt (at once), normal, idle-first (when the agent is idle, "
-                    "before other messages) or idle (default: normal)."
-                ),
+                help="interrupt, normal, idle-first or idle (default: normal).",
                 choices=("interrupt", "normal", "idle-first", "idle"),
             ),
             Option(name="--interrupt", help="Same as --priority interrupt."),
             Option(
                 name="--raw",
-                help=(
-                    "Type exactly these keys into the agent's terminal, even into an open dialog: no header, "
-                    "no Enter. Waits until they are typed; exit status 1 if they were not. For a person only."
-                ),
+                help="Type these keys into the terminal. For a person only.",
             ),
             Option(
                 name="--expects-reply",
-                help="Remind a recipient that goes idle without answering, up to three times.",
+                help="Remind an idle recipient to answer, up to three times.",
             ),
             Option(
                 name="--expires",
@@ -168,34 +180,25 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--id",
                 metavar="ULID",
-                help=(
-                    "Your own id for the message. The same id again sends nothing and returns the first "
-                    "message."
-                ),
+                help="Your own id; a repeat returns the first message.",
             ),
             Option(
                 name="--file",
                 metavar="FILE",
-                help=(
-                    "Read the text from this file; all arguments are recipients then. Under a harness, it "
-                    "must be in the working directory."
-                ),
+                help="Read the text from this file.",
                 completes="files",
             ),
             Option(
                 name="--stdin",
-                help="Read the text from standard input, as the text '-' does; all arguments are recipients.",
+                help="Read the text from standard input, as the text '-' does.",
             ),
             Option(
                 name="--room",
                 metavar="ROOM",
-                help=(
-                    "Send it in this room, as 'pal room list' shows it, or a path in its workspace. Targets "
-                    "are members of the room (default: all)."
-                ),
+                help="Send it in this room (default: to all its members).",
                 completes="rooms",
             ),
-            Option(name="--yes", help="Confirm a broadcast to more than five (required for agents)."),
+            Option(name="--yes", help="Confirm a broadcast to over five (required for agents)."),
             Option(name="--dry-run", help="Show the recipients and send nothing."),
             *SEND_OPTIONS,
         ),
@@ -247,7 +250,7 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--timeout",
                 metavar="TIME",
-                help="Wait at most this long: 30 (seconds), 5m (default: no limit).",
+                help="Longest wait: 30 (seconds) or 5m (default: no limit).",
             ),
             Option(
                 name="--from",
@@ -266,7 +269,7 @@ MESSAGE_COMMANDS: Final = (
             Option(
                 name="--after",
                 metavar="SEQ",
-                help="Only messages after this seq, including seen ones. Implies --peek.",
+                help="Messages after this seq, also seen ones. Implies --peek.",
             ),
             Option(name="--peek", help="Do not mark messages as seen."),
             Option(name="--limit", metavar="N", help=f"At most N messages (default: {DEFAULT_RECV})."),

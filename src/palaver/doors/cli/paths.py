@@ -43,15 +43,13 @@ from palaver.services.views import sent_view
 _GROUP: Final = "Paths"
 _SEE: Final = (("paths", "paths.md"),)
 
-_PATTERN: Final = Positional(
-    name="PATTERN", help="A path, in which '*' is one segment and '**' any number: 'slack/team/*'."
-)
+_PATTERN: Final = Positional(name="PATTERN", help="Path; '*' is a segment, '**' any number: 'slack/team/*'.")
 _AGENT: Final = Positional(name="AGENT", help="The agent: its full name.", completes="agents")
 _SESSION_ID: Final = Positional(name="ID", help="The id of the session.", completes="sessions")
 _LIMIT: Final = Option(
     name="--limit",
     metavar="N",
-    help=f"At most N messages, the newest (default: {DEFAULT_MESSAGES}, at most {LIMIT_MESSAGES}).",
+    help=f"Newest N messages (default: {DEFAULT_MESSAGES}, at most {LIMIT_MESSAGES}).",
 )
 _SINCE: Final = Option(
     name="--since", metavar="TIME", help="Not before this time: 10m (ago) or 2026-03-01T09:00."
@@ -76,6 +74,12 @@ PUT_COMMANDS: Final = (
             "for every present agent. The types message, task.create, task.update, task.complete, "
             "agent.hello and agent.bye have their usual effect; other types of the bus are refused."
         ),
+        notes=(
+            (
+                "An envelope with the --id of an earlier one is not sent: the earlier one is returned. "
+                "Under a harness, the file of --file must be in the working directory."
+            ),
+        ),
         positionals=(Positional(name="TYPE", help="What it is: task.create, myorg.deploy, …"),),
         options=(
             Option(
@@ -88,24 +92,19 @@ PUT_COMMANDS: Final = (
             Option(
                 name="--payload",
                 metavar="JSON",
-                help="An object: '{\"title\": \"tests\"}'. '-' reads it from standard input.",
+                help='JSON object: \'{"title": "tests"}\', or - for standard input.',
             ),
             Option(
                 name="--file",
                 metavar="FILE",
-                help=(
-                    "Read the payload from this file. Under a harness, it must be in the working directory."
-                ),
+                help="Read the payload from this file.",
                 completes="files",
             ),
             Option(name="--stdin", help="Read the payload from standard input."),
             Option(
                 name="--id",
                 metavar="ULID",
-                help=(
-                    "Your own id for the envelope. The same envelope again sends nothing and returns the "
-                    "first one."
-                ),
+                help="Your own id; a repeat returns the first envelope.",
             ),
         ),
         exclusive=(("--payload", "--file", "--stdin"),),
@@ -132,22 +131,24 @@ PATH_COMMANDS: Final = (
             "kept as a dead letter, which is not an error. '*' and '**' in the path reach all subscriptions "
             "that they match. Without --payload, the payload is an empty object."
         ),
-        positionals=(
-            Positional(name="PATH", help="The path: agent/luna, slack/team/#general, webhook/github/push, …"),
+        notes=(
+            (
+                "A message with the --id of an earlier one is not sent: the earlier one is returned. Under a "
+                "harness, the file of --file must be in the working directory."
+            ),
         ),
+        positionals=(Positional(name="PATH", help="The path: agent/luna, slack/team/#general, …"),),
         options=(
             Option(name="--command", metavar="WORD", help=f"What to do (default: {DEFAULT_COMMAND})."),
             Option(
                 name="--payload",
                 metavar="JSON",
-                help="Any JSON value: '{\"topic\": \"tests\"}'. '-' reads it from standard input.",
+                help='JSON value: \'{"topic": "tests"}\', or - for standard input.',
             ),
             Option(
                 name="--file",
                 metavar="FILE",
-                help=(
-                    "Read the payload from this file. Under a harness, it must be in the working directory."
-                ),
+                help="Read the payload from this file.",
                 completes="files",
             ),
             Option(name="--stdin", help="Read the payload from standard input."),
@@ -160,14 +161,11 @@ PATH_COMMANDS: Final = (
             Option(
                 name="--id",
                 metavar="ULID",
-                help=(
-                    "Your own id for the message. The same id again sends nothing and returns the first "
-                    "message."
-                ),
+                help="Your own id; a repeat returns the first message.",
             ),
             Option(
                 name="--yes",
-                help="Confirm a path with wildcards to more than five agents (required for agents).",
+                help="Confirm wildcards to over five (required for agents).",
             ),
         ),
         exclusive=(("--payload", "--file", "--stdin"),),
@@ -208,7 +206,7 @@ PATH_COMMANDS: Final = (
             "one subscription. A missing session is created."
         ),
         positionals=(_PATTERN,),
-        options=(_session("Subscribe this session of yours, which then has its own copy."),),
+        options=(_session("Subscribe this session, which then has its own copy."),),
         examples=(
             ("pal sub add 'slack/team/*'", "all channels of a team"),
             ("pal sub add 'webhook/github/**' --session ci", "for one of your sessions"),
@@ -306,7 +304,7 @@ PATH_COMMANDS: Final = (
             _AGENT,
             Positional(
                 name="ID",
-                help="The id of the session: letters, digits and _ . : @ # -, at most 64.",
+                help="Session id: letters, digits and _ . : @ # -, at most 64.",
                 completes="sessions",
             ),
         ),
@@ -652,7 +650,9 @@ def _turn_object(event: Event) -> dict[str, object]:
 def _range(call: Call) -> Range:
     limit = call.parsed.number("--limit", least=1)
     if limit is not None and limit > LIMIT_MESSAGES:
-        raise UsageError(f"--limit is at most {LIMIT_MESSAGES}; narrow the time with --since and --until")
+        raise UsageError(
+            f"--limit must be at most {LIMIT_MESSAGES}; narrow the time with --since and --until"
+        )
     return Range(
         limit=DEFAULT_MESSAGES if limit is None else limit,
         since=time_from(call, "--since"),

@@ -138,7 +138,7 @@ def _check_answerable(call: Call, asked: str, verb: str) -> None:
     ids = [one.id for one in call.services.agents.permissions.all() if one.agent == agent.name]
     if ids:
         ways = " | ".join(f"pal {verb} {id}" for id in ids)
-        raise BadRequest(f"{agent.name} asks {', '.join(ids)}: {ways}")
+        raise BadRequest(f"{agent.name} has open requests; choose one: {ways}")
     if _is_asking(call, agent, set()):
         raise BadRequest(
             f"{agent.name} asks in its own terminal and cannot be answered from here: {_where(call, agent)}"

@@ -50,19 +50,19 @@ _NOTES: Final = "Notes"
 ROOM: Final = Option(
     name="--room",
     metavar="ROOM",
-    help="Room, as 'pal room list' shows it, or a path in its workspace (default: your room here).",
+    help="Room of 'pal room list', or a path (default: yours here).",
     completes="rooms",
 )
 """The room of a command, if it is not the one of the working directory."""
 
 _PATH: Final = Positional(
     name="PATH",
-    help="Folder or file in the workspace (default: working directory).",
+    help="Folder or file in the workspace (default: here).",
     optional=True,
     completes="directories",
 )
 _NOTE_ID: Final = Positional(
-    name="NOTE", help="The note, as 'pal note list' shows it, or the end of its long id.", completes="notes"
+    name="NOTE", help="Note of 'pal note list', or the end of its long id.", completes="notes"
 )
 
 ROOM_COMMANDS: Final = (
@@ -92,7 +92,7 @@ ROOM_COMMANDS: Final = (
             "exactly this folder, and agents that work below it belong to it from then on."
         ),
         positionals=(_PATH,),
-        options=(Option(name="--new", help="Open a room at exactly this folder, even inside another room."),),
+        options=(Option(name="--new", help="Open a room at this folder, even inside another room."),),
         examples=(
             ("pal room join", "join the room of the working directory"),
             ("pal room join services/api --new", "open a separate room for a subfolder"),
@@ -118,7 +118,7 @@ ROOM_COMMANDS: Final = (
         positionals=(
             Positional(
                 name="PATH",
-                help="Only rooms of this path and its parents (default: all rooms).",
+                help="Rooms of this path and its parents (default: all rooms).",
                 optional=True,
                 completes="directories",
             ),
@@ -256,7 +256,7 @@ CHAT_COMMANDS: Final = (
         positionals=(
             Positional(
                 name="PATH",
-                help="Folder or file in the workspace (default: working directory).",
+                help="Folder or file in the workspace (default: here).",
                 optional=True,
                 completes="directories",
             ),
@@ -718,7 +718,7 @@ _HANDOFF: Final = (
     Option(
         name="--artifact",
         metavar="FILE",
-        help="Handoff: a file to look at: FILE, FILE:3 or FILE:10-80. May be repeated.",
+        help="Handoff: FILE, FILE:3 or FILE:10-80. May be repeated.",
         many=True,
         completes="files",
     ),
@@ -737,7 +737,7 @@ _HANDOFF: Final = (
     Option(
         name="--handoff",
         metavar="JSON",
-        help="The whole handoff as one JSON object, or - for standard input.",
+        help="The whole handoff as JSON, or - for standard input.",
     ),
 )
 _EXCLUSIVE: Final = tuple(("--handoff", option.name) for option in _HANDOFF if option.name != "--handoff")
@@ -772,14 +772,14 @@ STICK_COMMANDS: Final = (
             Option(
                 name="--timeout",
                 metavar="TIME",
-                help="Wait at most this long: 30 (seconds), 250ms, 5m (default: no limit).",
+                help="Longest wait: 30 (seconds), 250ms, 5m (default: no limit).",
             ),
             Option(name="--park", help="Take it only if it is passed to you or reserved for you."),
             Option(name="--events", help="Also show messages and events for you in the meantime."),
             Option(
                 name="--after",
                 metavar="SEQ",
-                help="With --events: only events after this seq (default: all unread ones).",
+                help="With --events: after this seq (default: all unread ones).",
             ),
             *_WAITING,
         ),

@@ -92,6 +92,8 @@ class Command:
     summary: str
     group: str = ""
     description: str = ""
+    notes: tuple[str, ...] = ()
+    """Paragraphs about arguments and options that need more than one short sentence. Shown after them."""
     options: tuple[Option, ...] = ()
     positionals: tuple[Positional, ...] = ()
     exclusive: tuple[tuple[str, ...], ...] = ()
@@ -125,7 +127,7 @@ GLOBAL_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         name="--as",
         metavar="NAME",
-        help="Act as this agent, if you may. The log records the real caller.",
+        help="Act as this agent, if allowed. The log has the real caller.",
         completes="agents",
     ),
     Option(name="--json", help="Print JSON, one object per line."),
@@ -257,18 +259,18 @@ NAME: Final = Option(name="--name", metavar="NAME", help="Name of the agent (def
 TAG: Final = Option(
     name="--tag",
     metavar="TAG",
-    help="Add it to a group: with tag api, luna is api-luna, and @api- is the group.",
+    help="Group tag: with api, luna becomes api-luna, part of @api-.",
 )
 ROLE: Final = Option(
     name="--role",
     metavar="ROLE",
-    help="Role of the agent (default: worker). Only a person can give a higher role.",
+    help="Role (default: worker). A higher one: for a person only.",
     choices=ROLES,
 )
 COUNT: Final = Option(
     name="--count",
     metavar="N",
-    help="Start N agents in the background, at most 20, and print their names.",
+    help="Start N (at most 20) in the background, print their names.",
 )
 DETACH: Final = Option(name="--detach", help="Start it in the background and print its name.")
 WINDOW: Final = Option(name="--window", help="Show it in a new window of your terminal.")

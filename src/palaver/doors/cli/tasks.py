@@ -39,11 +39,11 @@ _TASK_ID: Final = Positional(
 _TO: Final = Option(
     name="--to",
     metavar="TARGET",
-    help="Notify these instead of the default recipients. May be repeated.",
+    help="Notify these, not the default ones. May be repeated.",
     many=True,
     completes="targets",
 )
-_ASSIGNEE_HELP: Final = "Assignee: @luna, @api-, @workers or any other address"
+_ASSIGNEE_HELP: Final = "Assignee: @luna, @api-, @workers or another address"
 
 TASK_COMMANDS: Final = (
     Command(
@@ -98,7 +98,7 @@ TASK_COMMANDS: Final = (
             Option(
                 name="--assignee",
                 metavar="WHO",
-                help=f"{_ASSIGNEE_HELP}; '' removes the assignee.",
+                help="New assignee, such as @luna or @workers; '' for none.",
                 completes="targets",
             ),
             _TO,

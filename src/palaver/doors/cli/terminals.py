@@ -55,14 +55,14 @@ _NAMES: Final = Positional(
 )
 _GROUP_OPTIONS: Final = (
     Option(name="--tag", metavar="TAG", help="Every agent with this tag.", many=True, completes="tags"),
-    Option(name="--all", help="Every agent except yourself. It asks first at a person's terminal."),
+    Option(name="--all", help="All agents except yourself. Asks at a person's terminal."),
     Option(name="--yes", help="Do not ask."),
 )
 
 _PROMPT: Final = Option(
     name="--prompt",
     metavar="REGEX",
-    help="The prompt (a regular expression) at which an unknown program accepts a message.",
+    help="Prompt of an unknown program, as a regular expression.",
 )
 
 TERMINAL_COMMANDS: Final = (
@@ -120,7 +120,7 @@ TERMINAL_COMMANDS: Final = (
         options=(
             Option(
                 name="--plain",
-                help="Show only the terminal; all keys go to it. Ctrl-\\ d detaches.",
+                help="Only the terminal, which gets all keys. Ctrl-\\ d detaches.",
             ),
             WINDOW,
         ),
@@ -135,13 +135,13 @@ TERMINAL_COMMANDS: Final = (
         path=("peek",),
         group=_GROUP,
         summary="Print the current screen of an agent's terminal.",
-        description="Prints the screen as text. It changes nothing.",
+        description="Prints the screen as text, with --lines also the scrollback. It changes nothing.",
         positionals=(_NAME,),
         options=(
             Option(
                 name="--lines",
                 metavar="N",
-                help="The last N lines, including scrollback, at most 10,000 (default: the screen).",
+                help="Last N lines, at most 10,000 (default: the screen).",
             ),
         ),
         examples=(
@@ -153,7 +153,7 @@ TERMINAL_COMMANDS: Final = (
     Command(
         path=("pause",),
         group=_GROUP,
-        summary="Deliver only interrupts to an agent.",
+        summary="Pause delivery to an agent, except interrupts.",
         description=(
             "Other messages wait until 'pal unpause', or until the agent reads them with 'pal recv'. This "
             "holds on every path: terminals, programs on the SDK, 'pal recv --follow'. For an operator "
@@ -169,7 +169,7 @@ TERMINAL_COMMANDS: Final = (
     Command(
         path=("unpause",),
         group=_GROUP,
-        summary="Deliver all messages to a paused agent again.",
+        summary="Resume delivery to a paused agent.",
         description="Waiting messages are delivered now. For an operator or a person.",
         positionals=(_NAMES,),
         options=_GROUP_OPTIONS,
@@ -446,7 +446,7 @@ def _asker(call: Call) -> tuple[int, int]:
     chain = call.connection.peer.chain(lambda process: True)
     if not chain:
         raise WhoAreYou(
-            "the calling process is not visible to the daemon or has ended, so it cannot run an agent"
+            "the calling process has ended or runs in another container, so it cannot run an agent"
         )
     # With the start time, because the system gives the pid of an ended process to another one.
     return chain[0].pid, chain[0].start
@@ -496,7 +496,7 @@ def _count(call: Call) -> int:
     """Return how many agents to start."""
     count = call.parsed.number("--count", 1) or 1
     if count > _LIMIT_COUNT:
-        raise UsageError(f"--count is at most {_LIMIT_COUNT}")
+        raise UsageError(f"--count must be at most {_LIMIT_COUNT}")
     if count > 1 and call.parsed.has("--name"):
         raise UsageError("--count gives each agent a free name; use --tag to name the group")
     return count
@@ -542,7 +542,7 @@ def _check_command(argv: tuple[str, ...], cwd: str) -> None:
     if size > _LIMIT_ARGV_BYTES:
         raise MessageTooLarge("the command", size, _LIMIT_ARGV_BYTES)
     if not argv[0]:
-        raise UsageError("the command has no name")
+        raise UsageError("the command is empty: pal run [OPTIONS] -- COMMAND...")
 
 
 def _check_role(call: Call, role: str) -> None:
@@ -582,7 +582,7 @@ async def peek(call: Call) -> int:
     """Print the screen of an agent's terminal."""
     lines = call.parsed.number("--lines") or 0
     if not 0 <= lines <= _LIMIT_LINES:
-        raise UsageError(f"--lines is at most {_LIMIT_LINES}")
+        raise UsageError(f"--lines must be at most {_LIMIT_LINES}")
     agent = await _in_terminal(call, call.parsed.positionals[0])
     reply = await call.services.agents.holds.ask_once(agent.name, PEEK, limit_s=_PEEK_S, lines=lines)
     if reply.error:

@@ -73,6 +73,14 @@ TRANSCRIPT_COMMANDS: Final = (
             "Reads the transcript that the agent's harness stores (Claude Code, Codex, Gemini CLI, "
             "OpenCode), with your own rights."
         ),
+        notes=(
+            (
+                "Entries are counted from 1; 10- is all from there on, and the default with --search is all. "
+                "--detail normal shows text, detailed also tools, full everything. --search looks in the "
+                "shown parts; case matters only if the expression has a capital letter. --all includes "
+                "agents that left."
+            ),
+        ),
         positionals=(
             Positional(
                 name="NAME",
@@ -82,10 +90,7 @@ TRANSCRIPT_COMMANDS: Final = (
             ),
             Positional(
                 name="RANGE",
-                help=(
-                    "Entries, counted from 1: 10-15, 10, or 10- for all from there on "
-                    f"(default: the last {DEFAULT_ENTRIES}; all with --search)."
-                ),
+                help=f"Entries: 10-15, 10 or 10- (default: the last {DEFAULT_ENTRIES}).",
                 optional=True,
             ),
         ),
@@ -93,21 +98,18 @@ TRANSCRIPT_COMMANDS: Final = (
             Option(
                 name="--detail",
                 metavar="LEVEL",
-                help="Detail: normal (text), detailed (also tools) or full (default: normal).",
+                help="Detail: normal, detailed or full (default: normal).",
                 choices=tuple(Detail),
             ),
             Option(
                 name="--search",
                 metavar="RE",
-                help=(
-                    "Only entries that match this regular expression, in the shown parts. Case matters only "
-                    "if it has a capital letter."
-                ),
+                help="Only entries that match this regular expression.",
             ),
             Option(name="--last", metavar="N", help="Only the last N of these entries."),
             Option(
                 name="--all",
-                help="Search the transcripts of all agents, also of those that left. With --search.",
+                help="With --search: the transcripts of all agents.",
             ),
         ),
         examples=(
@@ -170,7 +172,7 @@ async def show_thread(call: Call) -> int:
     name = call.parsed.positionals[0]
     if read_thread(call.services.queries.rows, name) is None:
         near = nearest(name, [one.name for one in read_threads(call.services.queries.rows, _LOOKED_AT)], n=3)
-        hint = f"nearest: {', '.join(near)}" if near else "'pal thread list' shows them"
+        hint = f"did you mean {', '.join(near)}?" if near else "'pal thread list' shows them"
         raise NotFound(f"thread {cut_name(name)}", hint)
     last = call.parsed.number("--last", least=1)
     query = Query(types=("message",), threads=(name,), last=last, limit=_PAGE, with_imported=True)

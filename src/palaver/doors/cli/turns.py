@@ -175,7 +175,9 @@ async def start(call: Call) -> int:
     _check_person(call, "start")
     chain = call.connection.peer.chain(lambda process: True)  # the client: it or its child claims the ticket
     if not chain:
-        raise WhoAreYou("the calling process is not visible to the daemon, so it cannot start the runner")
+        raise WhoAreYou(
+            "the calling process has ended or runs in another container, so it cannot start the runner"
+        )
     try:
         ticket = call.services.turns.mint_ticket(call.caller, (chain[0].pid, chain[0].start))
     except AlreadyRunning as error:  # Not a failure: the caller has the runner that it wants.

@@ -503,7 +503,7 @@ class IrcSession:
         except (binascii.Error, ValueError):
             raise WhoAreYou(f"the response is not SASL PLAIN: {HOW_TO_LOG_IN}") from None
         if authzid and fold(authzid) != fold(name):
-            raise WhoAreYou("one account cannot act as another: leave the authorization name empty")
+            raise WhoAreYou("one account cannot act as another: leave the authorization name (authzid) empty")
         return self._accounts.log_in(name_of(name), secret)
 
     # Life of the connection

@@ -184,7 +184,9 @@ class PumpCaller:
         if tool.name == _JOINS and (is_other or caller.kind == EXTERNAL):
             return await self._join_session(caller, session, key)
         if is_other:
-            raise WhoAreYou(f"this session is not {caller.name}, and has not joined: call join_path first")
+            raise WhoAreYou(
+                f"this session has not joined, and cannot act as {caller.name}: call join_path first"
+            )
         if tool.name == _WRITES and session and caller.kind == EXTERNAL:
             raise WhoAreYou(
                 "this session has no name on the bus, so it could get no answer: call join_path first. "
@@ -196,7 +198,7 @@ class PumpCaller:
         chain = self._chain(is_whole=False)
         claim = CallerClaim(marks=self._marks, key=session)
         if self._identifier.is_forged(chain, claim):
-            raise WhoAreYou("this call names another session than the one that started this server")
+            raise WhoAreYou("this server belongs to the session that started it; this call names another one")
         caller = self._identifier.who(chain, claim)
         if not self._as_name or self._as_name.removeprefix("@").lower() == caller.name:
             return caller

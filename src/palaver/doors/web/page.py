@@ -272,7 +272,7 @@ class Page:
         try:
             return (await anext(view)).data
         except StopAsyncIteration:
-            raise ShuttingDown("the bus stops") from None
+            raise ShuttingDown("the bus is stopping") from None
         finally:
             view.close()
 
@@ -319,7 +319,7 @@ class Page:
         try:
             await asyncio.wait(tasks, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             if closing.done() and not working.done():
-                raise ShuttingDown("the bus stops")
+                raise ShuttingDown("the bus is stopping")
             return working.result() if working.done() else None
         finally:
             for task in tasks:

@@ -29,7 +29,7 @@ async function call(path, body, signal) {
       ? { headers: headers(), cache: "no-store" }
       : { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal });
   } catch {
-    throw new Away("the bus is away");
+    throw new Away("the bus is not reachable");
   }
   const value = await response.json().catch(() => ({}));
   if (!response.ok) throw new Refusal(response.status, value.error ?? "", value.message ?? `the bus answered ${response.status}`);

@@ -189,7 +189,7 @@ class App {
 
   drawBanner() {
     const parts = [];
-    if (this.awaySince) parts.push(el("p", { class: "old" }, `The bus is away since ${clock(this.awaySince)}. What you see is old. The page reconnects by itself.`));
+    if (this.awaySince) parts.push(el("p", { class: "old" }, `The bus is not reachable since ${clock(this.awaySince)}. What you see is old. The page reconnects by itself.`));
     if (this.newVersion) parts.push(el("p", {}, "The bus has a new version. ", button("Reload the page", () => location.reload(), { class: "small" })));
     if (this.past) {
       parts.push(el("p", {}, `The bus as it was at #${this.past.seq}${this.pastTime ? `, ${clock(this.pastTime)}` : ""}. Nothing can be sent. `,
@@ -328,7 +328,7 @@ async function start() {
   } catch (error) {
     if (error instanceof api.Refusal && error.status === 401) signIn("");
     else if (error instanceof api.Away) {
-      fill(document.body, el("main", { class: "sign-in" }, el("h1", {}, "Palaver"), el("p", {}, "The bus is away. The page tries again by itself.")));
+      fill(document.body, el("main", { class: "sign-in" }, el("h1", {}, "Palaver"), el("p", {}, "The bus is not reachable. The page tries again by itself.")));
       setTimeout(start, 2000);
     } else {
       signIn(error.message);

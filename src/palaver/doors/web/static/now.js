@@ -186,7 +186,7 @@ async function ending(app, entry) {
       if (row) return `${entry.who} ${row.has_left ? "has left" : `is ${row.state} now`}`;
     }
   } catch (error) {
-    return error.message.replace(`there is no request ${entry.id} for a permission: `, "");
+    return error.message.replace(`there is no permission request ${entry.id}: `, "");
   }
   return "it was settled meanwhile";
 }
