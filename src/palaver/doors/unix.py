@@ -52,10 +52,12 @@ from palaver.services.services import Services
 
 _READ_BYTES: Final = 256 * 1024
 _HIGH_WATER_BYTES: Final = 64 * 1024
-_TURNS_BEFORE_READ: Final = 1
-"""Turns of the loop from `begin`, which has the reason, to the first read, in addition to its own turn."""
+_TURNS_BEFORE_WATCH: Final = 1
+"""Turns of the loop from the first read until the selector watches the connection, in addition to the next."""
 _MOST_AT_ONCE: Final = 64
 """Connections that are accepted in one turn of the loop. Other callers wait for about a millisecond then."""
+_FLOOD_S: Final = 0.005
+"""Two clients within this time may be the beginning of many."""
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of `accept` when the process or the system has no more descriptors or memory."""
 _SHORT_PAUSE_S: Final = 1.0
@@ -80,6 +82,7 @@ class SocketListener:
         self._loop = asyncio.get_running_loop()
         self._resuming: asyncio.TimerHandle | None = None
         self._at_once = 1
+        self._accepted_s = 0.0
         listener.listen(backlog)
         listener.setblocking(False)
         self._resume()
@@ -98,6 +101,10 @@ class SocketListener:
     def _accept(self) -> None:
         # Mostly one client waits, and a second try would find nothing. But a turn of a busy loop takes long,
         # so while all tries find a client, each turn has twice as many.
+        now_s = self._loop.time()
+        if now_s - self._accepted_s > _FLOOD_S:
+            self._at_once = 1
+        self._accepted_s = now_s
         for number in range(self._at_once):
             connection = self._accept_one()
             if connection is None:
@@ -149,24 +156,33 @@ class SocketTransport(asyncio.Transport):
     def begin(self) -> None:
         """Tell the protocol about the connection, and read from it soon.
 
-        A client that has exited is noticed and cleaned up within two turns of the loop. A request that was
-        sent after its exit must find that done: messages that it had claimed are open again.
+        A client that has exited is noticed in this turn of the loop, and cleaned up in the next one. A request
+        that was sent after its exit must find that done: messages that it had claimed are open again. So this
+        request is read in the next turn, and the task that serves it begins in the turn after that.
         """
         try:
             self._protocol.connection_made(self)
         except Exception as error:
             self._fail(error)
             return
-        self._loop.call_soon(self._begin_reading, _TURNS_BEFORE_READ)
+        self._loop.call_soon(self._begin_reading)
 
-    def _begin_reading(self, turns: int) -> None:
-        if turns:
-            self._loop.call_soon(self._begin_reading, turns - 1)
-        elif not (self._is_paused or self._is_closing):
+    def _begin_reading(self) -> None:
+        if not (self._is_paused or self._is_closing):
             self._read()  # Mostly the request is there already; then the selector need not report it.
-            # After the first step of the task that serves the request: most commands end in that step, and
+            # After the first two steps of the task that serves the request: most commands end in them, and
             # then the selector never needs to know the connection.
-            self._loop.call_soon(self._read_or_not)
+            self._loop.call_soon(self._begin_watching, _TURNS_BEFORE_WATCH)
+
+    def _begin_watching(self, turns: int) -> None:
+        if turns:
+            self._loop.call_soon(self._begin_watching, turns - 1)
+        else:
+            self._read_or_not()
+            # The selector reports only in the next turn that the client has exited meanwhile, and by then the
+            # request of another client may be served: see `begin`.
+            if self._is_reading:
+                self._read()
 
     # Reading
 
@@ -176,7 +192,7 @@ class SocketTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._lose(error)
+            self._lose(error, at_once=True)
             return
         try:
             if data:
@@ -185,8 +201,10 @@ class SocketTransport(asyncio.Transport):
                 # The protocol still writes. A socket at its end stays readable, so the loop would spin.
                 self._has_ended = True
                 self._read_or_not()
-            else:
+            elif self._unwritten:
                 self.close()
+            else:
+                self._lose(None, at_once=True)
         except Exception as error:
             self._fail(error)
 
@@ -289,7 +307,8 @@ class SocketTransport(asyncio.Transport):
         self._loop.call_exception_handler(context)
         self._lose(error)
 
-    def _lose(self, error: Exception | None) -> None:
+    def _lose(self, error: Exception | None, *, at_once: bool = False) -> None:
+        """End the connection. `at_once` is for callers that the loop itself has called: see `begin`."""
         if self._is_lost:
             return
         self._is_lost = self._is_closing = True
@@ -297,8 +316,11 @@ class SocketTransport(asyncio.Transport):
         if self._unwritten:
             self._loop.remove_writer(self._descriptor)
             self._unwritten.clear()
-        # Later, because the protocol may be in the middle of a call to this transport.
-        self._loop.call_soon(self._end, error)
+        if at_once:
+            self._end(error)
+        else:
+            # Later, because the protocol may be in the middle of a call to this transport.
+            self._loop.call_soon(self._end, error)
 
     def _end(self, error: Exception | None) -> None:
         try:
