@@ -53,7 +53,7 @@ from palaver.services.services import Services
 _READ_BYTES: Final = 256 * 1024
 _HIGH_WATER_BYTES: Final = 64 * 1024
 _TURNS_BEFORE_WATCH: Final = 1
-"""Turns of the loop from the first read until the selector watches the connection, in addition to the next."""
+"""Turns of the loop after the one that follows the first read, until the selector watches a connection."""
 _MOST_AT_ONCE: Final = 64
 """Connections that are accepted in one turn of the loop. Other callers wait for about a millisecond then."""
 _FLOOD_S: Final = 0.005
@@ -156,9 +156,9 @@ class SocketTransport(asyncio.Transport):
     def begin(self) -> None:
         """Tell the protocol about the connection, and read from it soon.
 
-        A client that has exited is noticed in this turn of the loop, and cleaned up in the next one. A request
-        that was sent after its exit must find that done: messages that it had claimed are open again. So this
-        request is read in the next turn, and the task that serves it begins in the turn after that.
+        A client that has exited is noticed in this turn of the loop, and cleaned up in the next one. A
+        request that was sent after its exit must find that done: messages that it had claimed are open again.
+        So this request is read in the next turn, and its task begins in the turn after that.
         """
         try:
             self._protocol.connection_made(self)
