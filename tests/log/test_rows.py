@@ -1,6 +1,7 @@
 """The writer sees its batch on top of the file."""
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from palaver.log.records import (
     in_pieces,
     prefix_end,
 )
-from palaver.log.storage import connect_writer, migrate
+from palaver.log.storage import connect_reader, connect_writer, migrate
 
 
 @pytest.fixture
@@ -26,6 +27,11 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     migrate(made)
     yield made
     made.close()
+
+
+def cached(connection: sqlite3.Connection, versions: TableVersions) -> CachedRows:
+    """Return the cached rows of a log with one connection."""
+    return CachedRows(connection, versions, connection, threading.Lock())
 
 
 def test_changes_are_visible_before_they_are_written(connection: sqlite3.Connection) -> None:
@@ -95,7 +101,7 @@ def test_row_that_was_read_and_changed_is_read_again(connection: sqlite3.Connect
 
 def test_scan_is_cached_until_its_table_changes(connection: sqlite3.Connection) -> None:
     versions = TableVersions()
-    rows, written = CachedRows(connection, versions), BatchRows(connection)
+    rows, written = cached(connection, versions), BatchRows(connection)
     assert rows.scan("t", "") == []
     written.change([("t", "a", b"1"), ("other", "a", b"1")])
     written.flush()
@@ -107,9 +113,29 @@ def test_scan_is_cached_until_its_table_changes(connection: sqlite3.Connection) 
     assert rows.scan("t", "") == [("a", b"1")]
 
 
+def test_open_transaction_is_not_visible_to_other_readers(
+    connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    reading, in_use = connect_reader(tmp_path / "file"), threading.Lock()
+    rows, written = CachedRows(reading, TableVersions(), connection, in_use), BatchRows(connection)
+    with in_use:
+        connection.execute("BEGIN IMMEDIATE")
+        written.change([("t", "a", b"1")])
+        written.flush()
+
+        assert rows.get("t", "a") is None
+        assert rows.scan("t", "a") == []
+
+        connection.execute("COMMIT")
+
+    assert rows.get("t", "a") == b"1"
+    assert rows.scan("t", "") == [("a", b"1")]
+    reading.close()
+
+
 def test_every_cached_scan_ends_when_all_rows_are_made_again(connection: sqlite3.Connection) -> None:
     versions = TableVersions()
-    rows, written = CachedRows(connection, versions), BatchRows(connection)
+    rows, written = cached(connection, versions), BatchRows(connection)
     assert rows.scan("t", "") == []
     written.change([("t", "a", b"1")])
     written.flush()
@@ -120,7 +146,7 @@ def test_every_cached_scan_ends_when_all_rows_are_made_again(connection: sqlite3
 
 
 def test_caller_may_change_a_cached_result(connection: sqlite3.Connection) -> None:
-    rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
+    rows, written = cached(connection, TableVersions()), BatchRows(connection)
     written.change([("t", "a", b"1")])
     written.flush()
 
@@ -131,7 +157,7 @@ def test_caller_may_change_a_cached_result(connection: sqlite3.Connection) -> No
 
 
 def test_long_results_are_not_cached(connection: sqlite3.Connection) -> None:
-    rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
+    rows, written = cached(connection, TableVersions()), BatchRows(connection)
     written.change(("t", f"{number:03d}", b"1") for number in range(100))
     written.flush()
     assert len(rows.scan("t", "")) == 100
@@ -143,7 +169,7 @@ def test_long_results_are_not_cached(connection: sqlite3.Connection) -> None:
 
 
 def test_large_results_are_not_cached(connection: sqlite3.Connection) -> None:
-    rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
+    rows, written = cached(connection, TableVersions()), BatchRows(connection)
     written.change([("t", "large", b"x" * 5000)])
     written.flush()
     assert len(rows.scan("t", "")) == 1
@@ -155,7 +181,7 @@ def test_large_results_are_not_cached(connection: sqlite3.Connection) -> None:
 
 
 def test_cached_scans_are_dropped_in_time(connection: sqlite3.Connection) -> None:
-    rows, written = CachedRows(connection, TableVersions()), BatchRows(connection)
+    rows, written = cached(connection, TableVersions()), BatchRows(connection)
     assert rows.scan("t", "first") == []
     written.change([("t", "first", b"1")])
     written.flush()

@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -402,16 +403,35 @@ class TableVersions:
 
 
 class CachedRows(SqliteRows):
-    """The rows of another thread's writer. Short results of scans are cached until their table changes.
+    """The committed rows. Short results of scans are cached until their table changes.
 
-    A query costs many times as much as one dictionary: after every commit the connection reads its pages
-    again. Most messages do not change the tables that a send looks at.
+    A query costs many times as much as one dictionary, and most messages do not change the tables that a send
+    looks at. Other queries use the writer's connection while it is free: it still has the pages of its last
+    commit, which another connection would have to read again.
     """
 
-    def __init__(self, connection: sqlite3.Connection, versions: TableVersions) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        versions: TableVersions,
+        writing: sqlite3.Connection,
+        in_use: threading.Lock,
+    ) -> None:
+        """`writing` is the writer's connection. Its user holds the lock `in_use`, for a whole transaction."""
         super().__init__(connection)
         self._versions = versions
+        self._written = SqliteRows(writing)
+        self._in_use = in_use
         self._scans: dict[tuple[object, ...], tuple[tuple[int, int], list[tuple[str, bytes]]]] = {}
+
+    def get(self, table: str, key: str) -> bytes | None:
+        # Without waiting, here and below: a commit may take long, and the event loop must not wait for it.
+        if not self._in_use.acquire(blocking=False):
+            return super().get(table, key)
+        try:
+            return self._written.get(table, key)
+        finally:
+            self._in_use.release()
 
     def scan(
         self, table: str, prefix: str, *, after: str = "", limit: int = 1000, reverse: bool = False
@@ -423,7 +443,13 @@ class CachedRows(SqliteRows):
         if cached is not None and cached[0] == version:
             # Copied, here and below, because a caller may change the list that it receives.
             return cached[1].copy()
-        found = super().scan(table, prefix, after=after, limit=limit, reverse=reverse)
+        if self._in_use.acquire(blocking=False):
+            try:
+                found = self._written.scan(table, prefix, after=after, limit=limit, reverse=reverse)
+            finally:
+                self._in_use.release()
+        else:
+            found = super().scan(table, prefix, after=after, limit=limit, reverse=reverse)
         if len(found) <= _LIMIT_CACHED_ROWS and sum(len(value) for _, value in found) <= _LIMIT_CACHED_BYTES:
             if len(self._scans) >= _LIMIT_REMEMBERED:
                 self._scans.clear()

@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
+import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -46,7 +47,6 @@ from palaver.log.records import (
     COLUMNS,
     Blobs,
     CachedRows,
-    TableVersions,
     count_blobs,
     count_unreadable,
     read_indexed,
@@ -277,7 +277,7 @@ class SqliteLog:
         writer: Writer,
         reader: Reader,
         point: sqlite3.Connection,
-        versions: TableVersions,
+        rows: CachedRows,
         blobs: Blobs,
         newest: Newest,
         archives: Archives,
@@ -301,7 +301,7 @@ class SqliteLog:
         self._writer = writer
         self._reader = reader
         self._point = point
-        self._rows = CachedRows(point, versions)
+        self._rows = rows
         self._blobs = blobs
         self._newest = newest
         self._archives = archives
@@ -357,14 +357,15 @@ class SqliteLog:
             # SQLite cannot decode a name that it reads from a damaged file.
             raise (damaged(error) if isinstance(error, UnicodeError) else failure_from(error)) from error
         upkeep = Upkeep(connection, batches.words, lambda: lay_out_wal(path, WAL_BYTES))
-        writer = Writer(connection, batches, newest, upkeep, pace or CommitPace())
+        in_use = threading.Lock()
+        writer = Writer(connection, in_use, batches, newest, upkeep, pace or CommitPace())
         return cls(
             device=kept_device,
             path=path,
             writer=writer,
             reader=reader,
             point=point,
-            versions=batches.versions,
+            rows=CachedRows(point, batches.versions, connection, in_use),
             blobs=blobs,
             newest=newest,
             archives=archives,

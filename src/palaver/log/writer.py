@@ -639,12 +639,16 @@ class Writer:
     def __init__(
         self,
         connection: sqlite3.Connection,
+        in_use: threading.Lock,
         batches: Batches,
         newest: Newest,
         upkeep: Upkeep,
         pace: CommitPace,
     ) -> None:
-        """Take over the connection, on the running event loop, and start the thread."""
+        """Take over the connection, on the running event loop, and start the thread.
+
+        Others may read with the connection while they hold `in_use`.
+        """
         self._connection = connection
         self._batches = batches
         self._newest = newest
@@ -658,7 +662,7 @@ class Writer:
         self._nudge: asyncio.TimerHandle | None = None
         self._is_patient = True
         # Protects the connection and all state about it: the thread and the event loop both write.
-        self._in_use = threading.Lock()
+        self._in_use = in_use
         # A daemon thread: a process that ends without `close` must not hang on it.
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._thread.start()
