@@ -41,8 +41,14 @@ class ScreenPerson(Person):
             self._screen.resize(rows, cols)
 
     def sees(self, *texts: str) -> str:
-        """Read until the screen shows all these texts, and return it."""
-        return self.sees_that(lambda: all(text in self.text for text in texts), f"{texts}")
+        """Read until the screen shows all these texts, and return it. A text may go on in the next line."""
+
+        def are_shown() -> bool:
+            # pyte has no second screen: the cursor of the shell may be near the end of a line of the program.
+            unwrapped = "".join(self._screen.display)
+            return all(text in self.text or text in unwrapped for text in texts)
+
+        return self.sees_that(are_shown, f"{texts}")
 
     def sees_that(self, is_so: Callable[[], bool], what: str) -> str:
         """Read until something is so on the screen, and return it."""
