@@ -413,6 +413,15 @@ async def test_commit_waits_for_commits_that_are_already_queued(at_once: SqliteL
     assert [(await first).seq, second.seq] == [1, 2]
 
 
+async def test_rows_are_read_after_the_writer_has_closed_its_connection(at_once: SqliteLog) -> None:
+    await put(at_once)
+
+    await at_once._writer.close()
+
+    assert at_once.rows.get("count", "message") == b"1"
+    assert at_once.rows.scan("count", "") == [("message", b"1")]
+
+
 async def test_pending_events_are_published_before_those_of_an_immediate_commit(at_once: SqliteLog) -> None:
     places: list[int] = []
     at_once.subscribe(lambda events: places.extend(event.seq for event in events))

@@ -838,17 +838,26 @@ class Writer:
             if job is not None and job.result.set_running_or_notify_cancel():
                 is_running = not job.is_last
                 try:
-                    with self._in_use:
-                        self._be_patient(True)
-                        done = job.run()
-                        # So that the next commit on the event loop needs no statement for it. The last job
-                        # has closed the connection.
-                        if is_running:
-                            self._be_patient(False)
-                    job.result.set_result(done)
+                    done = self._do(job)
                 # The thread must not end: every later commit would wait indefinitely.
                 except BaseException as error:
                     job.result.set_exception(failure_from(error))
+                else:
+                    job.result.set_result(done)
+
+    def _do(self, job: _Job) -> int:
+        self._in_use.acquire()
+        try:
+            self._be_patient(True)
+            done = job.run()
+            # So that the next commit on the event loop needs no statement for it.
+            if not job.is_last:
+                self._be_patient(False)
+        finally:
+            # The last job has closed the connection: readers must not find it free again.
+            if not job.is_last:
+                self._in_use.release()
+        return done
 
     def _drain(self) -> tuple[list[_Waiting], _Job | None]:
         """Wait for the first queued item; return all commits up to the first job."""
