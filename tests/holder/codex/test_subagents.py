@@ -1,7 +1,10 @@
 """Sub-agents of Codex: child threads, each with its own name, state and messages."""
 
+import asyncio
+
 from tests.holder.codex_near import Near, near
 from tests.holder.stage import Stage
+from tests.limits import LIMIT_S
 
 
 def add_below(holder: Near, name: str, parent: str = "one", role: str | None = "explorer") -> None:
@@ -88,6 +91,41 @@ async def test_subagent_that_cannot_be_read_yet_is_read_later(stage: Stage) -> N
         holder.server.refusals.clear()
 
         await end_silently(holder, stage)
+
+
+async def test_unreadable_answer_does_not_end_the_repeated_reads(stage: Stage) -> None:
+    async with near(stage, look_s=0.001) as holder:
+        await work_below(holder, stage)
+        holder.server.turns["sub"]["items"] = "none"
+        read = holder.server.count("thread/resume")
+        await holder.server.heard("thread/resume", count=read + 3)
+
+        holder.server.turns["sub"]["items"] = []
+
+        await end_silently(holder, stage)
+
+
+async def settle(holder: Near) -> None:
+    """Wait until the client has processed all messages of the server."""
+    read = holder.server.count("thread/read")
+    holder.server.add_thread("side", ephemeral=True)
+    holder.server.tell("thread/closed", threadId="side")
+    holder.server.tell("thread/started", thread={"id": "side"})
+    await holder.server.heard("thread/read", count=read + 1)
+
+
+async def test_closed_subagent_is_not_read_again(stage: Stage) -> None:
+    async with near(stage, look_s=0.05) as holder:
+        await work_below(holder, stage)
+
+        holder.server.tell("thread/closed", threadId="sub")
+        await settle(holder)
+        read = holder.server.count("thread/resume")
+        async with asyncio.timeout(LIMIT_S):
+            while holder.tasks:
+                await asyncio.wait(holder.tasks)
+
+        assert holder.server.count("thread/resume") == read
 
 
 async def test_nested_subagent_begins_below_its_parent(stage: Stage) -> None:

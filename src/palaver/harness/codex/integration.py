@@ -627,36 +627,41 @@ class CodexIntegration:
 
     async def _catch_up(self, thread: str) -> None:
         """Read a sub-agent, and again while it works: the end of its first turn is not always reported."""
-        if not await self._read_below(thread) or thread in self._read_again:
-            return
+        await self._read_below(thread)
         # One loop for each thread: it is mentioned often, and each mention leads here.
+        if thread in self._read_again:
+            return
         self._read_again.add(thread)
         pause_s = self._look_s
-        is_working = True
-        while is_working and not self.is_over:
-            # A pause that ends early when the integration ends.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._ended.wait()
-            is_working = await self._read_below(thread)
-            pause_s = min(2 * pause_s, _LIMIT_LOOK_S)
-        self._read_again.discard(thread)
+        try:
+            while self._is_working(thread):
+                # A pause that ends early when the integration ends.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._ended.wait()
+                # Not if it was closed during the pause: the server would load it again.
+                if self._is_working(thread):
+                    await self._read_below(thread)
+                pause_s = min(2 * pause_s, _LIMIT_LOOK_S)
+        finally:
+            self._read_again.discard(thread)
 
-    async def _read_below(self, thread: str) -> bool:
-        """Subscribe to a sub-agent and apply its state and newest turn. Return whether it works now."""
+    def _is_working(self, thread: str) -> bool:
+        return self._threads.is_active(thread) and not self.is_over
+
+    async def _read_below(self, thread: str) -> None:
+        """Subscribe to a sub-agent and apply its state and newest turn."""
         turn = self._threads.turn_in(thread)
         try:
             answer = await self._client.ask(*wire.subscribe(thread))
             subscribed = wire.result_as(answer, wire.Subscribed)
-        except Refused as refusal:  # A new thread accepts this only after its file exists.
-            _logger.info("the work of a sub-agent is not known: %s", refusal)
-            return self._threads.is_active(thread)
-        except PalaverError as error:
+        # A new thread accepts this only after its file exists. A later answer may be readable.
+        except (PalaverError, Refused) as error:
             _logger.info("the work of a sub-agent is not known: %s", error)
-            return False
+            return
         # It was closed while the request was on its way.
         if not self._threads.has(thread):
-            return False
+            return
         page = subscribed.initial_turns_page
         turns = page.data if page is not None else []
         is_outdated = turn != self._threads.turn_in(thread) or any(map(self._threads.has_ended, turns))
@@ -665,7 +670,6 @@ class CodexIntegration:
         for one in turns:
             self._texts.take(self._threads.begun(one, thread))
         self._update()
-        return self._threads.is_active(thread)
 
     async def _subscribe(self, thread: str) -> None:
         """Subscribe to a thread and unsubscribe from all others.
