@@ -408,6 +408,45 @@ def test_turn_from_a_reply_is_processed() -> None:
     assert found.turn == "t1"
 
 
+def test_running_turn_from_a_result_ends_the_items_that_have_ended() -> None:
+    found = threads()
+    begin(found)
+    for name in ("a", "b"):
+        item = {"id": name, "type": "fileChange", "status": "inProgress", "changes": [{"path": f"/{name}"}]}
+        say(found, "item/started", item=item)
+
+    items: list[dict[str, object]] = [{"id": "b", "type": "fileChange", "status": "completed"}]
+    found.begun(CodexTurn(id="turn-1", status="inProgress", items=items))
+    say(found, "thread/status/changed", status=ASKING)
+    for number, name in enumerate(("a", "b")):
+        say(found, "item/fileChange/requestApproval", number=number, itemId=name)
+
+    assert [asked.text for asked in found.questions().values()] == ["/a"]
+    say(found, "thread/status/changed", status=ACTIVE)
+    assert found.word.file == "/a"
+
+
+def test_compaction_continues_although_a_result_does_not_show_it() -> None:
+    found = threads()
+    begin(found)
+    say(found, "item/started", item={"id": "c", "type": "contextCompaction"})
+    say(found, "item/started", item={"id": "w", "type": "webSearch"})
+
+    found.begun(CodexTurn(id="turn-1", status="inProgress", items=[{"id": "w", "type": "webSearch"}]))
+
+    assert (found.word.tool, found.level.gate.reason) == ("web_search", "compacting")
+
+
+def test_new_turn_from_a_result_ends_the_items_of_the_earlier_one() -> None:
+    found = threads()
+    begin(found)
+    say(found, "item/started", item={"id": "a", "type": "commandExecution", "command": "make"})
+
+    found.begun(CodexTurn(id="turn-2", status="inProgress"))
+
+    assert (found.turn, found.word.detail) == ("turn-2", "thinking")
+
+
 @given(st.lists(st.tuples(METHODS, PARAMS, st.none() | st.integers()), max_size=12))
 def test_any_sequence_of_notifications_is_safe(said: list[tuple[str, dict[str, Any], int | None]]) -> None:
     found = threads("two", "one")

@@ -467,6 +467,21 @@ class ThreadState:
         """Begin a turn."""
         self.turn, self.limit, self.has_begun = turn, "", True
 
+    def apply_running(self, turn: CodexTurn) -> None:
+        """Apply a running turn from a result: it also shows changes that were not reported."""
+        if self.turn not in ("", turn.id):
+            self.works.clear()
+            self.changes.clear()
+        self.is_active = True
+        self.begin_turn(turn.id)
+        for item in turn.items:
+            if item.get("status") == "inProgress":
+                self.begin_item(item)
+            # Only reports show the end of an item without a status. An item that is missing may be running
+            # too: Codex does not include a compaction before its end.
+            elif item.get("status"):
+                self.end_item(item)
+
     def end_turn(self, turn: Mapping[str, object], resets_at: int | None) -> None:
         """End a turn; `resets_at` is the end of the usage limit, if the server reported it separately."""
         # A late report about an earlier turn must not end the current one.
@@ -629,11 +644,7 @@ class Threads:
             return ThreadNews(thread=thread, seen=keys_of(turn), ended=turn.id)
         state = self._states.setdefault(thread, ThreadState())
         if turn.status == "inProgress":
-            state.is_active = True
-            state.begin_turn(turn.id)
-            for item in turn.items:
-                if item.get("status") == "inProgress":
-                    state.begin_item(item)
+            state.apply_running(turn)
         else:
             state.end_turn({"id": turn.id, "error": turn.error}, self._resets_at)
         ended = "" if turn.status == "inProgress" else turn.id
