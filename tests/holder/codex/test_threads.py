@@ -447,6 +447,61 @@ def test_new_turn_from_a_result_ends_the_items_of_the_earlier_one() -> None:
     assert (found.turn, found.word.detail) == ("turn-2", "thinking")
 
 
+def test_outdated_result_changes_nothing_except_seen_texts() -> None:
+    found = threads()
+    begin(found)
+    say(found, "thread/status/changed", status=ASKING)
+    say(found, "item/commandExecution/requestApproval", number=7, command="ls")
+    items: list[dict[str, object]] = [
+        {"type": "userMessage", "clientId": "key"},
+        {"id": "a", "type": "sleep"},
+    ]
+
+    assert found.found(CodexThread(id="one", status=ACTIVE), is_outdated=True) is False
+    heard = found.begun(CodexTurn(id="turn-0", status="inProgress", items=items), is_outdated=True)
+
+    assert heard == ThreadNews(thread="one", seen=frozenset({"key"}))
+    assert (found.turn, list(found.questions())) == ("turn-1", ["7"])
+
+
+def test_limit_from_an_outdated_result_does_not_block_the_next_turn() -> None:
+    found = threads()
+    begin(found, turn="turn-2")
+    failed = CodexTurn(id="turn-1", status="failed", error={"codexErrorInfo": "usageLimitExceeded"})
+
+    found.begun(failed, is_outdated=True)
+
+    assert found.level.gate.is_open
+    say(found, "turn/completed", turn={"id": "turn-2"})
+    found.begun(failed, is_outdated=True)
+    assert found.level.gate.reason == "usage_limit"
+
+
+def test_outdated_result_does_not_add_a_closed_thread() -> None:
+    found = threads()
+    found.found(below("sub"))
+    say(found, "thread/closed", "sub")
+
+    found.found(below("sub"), is_outdated=True)
+
+    assert not found.has("sub")
+
+
+def test_version_of_a_thread_changes_with_its_state_only() -> None:
+    found = threads()
+    found.found(below("sub"))
+    before = found.version_of("sub")
+
+    say(found, "item/agentMessage/delta", "sub")
+    begin(found, "one")
+    assert found.version_of("sub") == before
+
+    say(found, "thread/status/changed", "sub", status=ACTIVE)
+    reported = found.version_of("sub")
+    found.begun(CodexTurn(id="turn-2", status="inProgress"), "sub")
+    assert len({before, reported, found.version_of("sub")}) == 3
+
+
 @given(st.lists(st.tuples(METHODS, PARAMS, st.none() | st.integers()), max_size=12))
 def test_any_sequence_of_notifications_is_safe(said: list[tuple[str, dict[str, Any], int | None]]) -> None:
     found = threads("two", "one")
