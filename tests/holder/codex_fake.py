@@ -163,12 +163,21 @@ class FakeCodex:
 
     async def heard(self, method: str, count: int = 1) -> Fields:
         """Wait for the `count`th message of a method and return its parameters."""
-        async with asyncio.timeout(LIMIT_S):
-            while len(found := [one for one in self.said if one.get("method") == method]) < count:
-                self._news.clear()
-                await self._news.wait()
+        await self.until(lambda: self.count(method) >= count)
+        found = [one for one in self.said if one.get("method") == method]
         params: Fields = found[count - 1].get("params", {})
         return params
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        """Wait until a condition is true; check it whenever a client sends something."""
+        async with asyncio.timeout(LIMIT_S):
+            while not is_so():
+                self._news.clear()
+                await self._news.wait()
+
+    def count(self, method: str) -> int:
+        """Return how many messages of a method were received."""
+        return sum(one.get("method") == method for one in self.said)
 
     @property
     def answers(self) -> list[Fields]:

@@ -49,6 +49,25 @@ async def test_first_decision_is_passed_on_and_reported_as_taken(stage: Stage) -
         assert "tool" not in told
 
 
+async def test_older_answer_to_a_subscription_does_not_remove_a_request(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.silent.add("thread/resume")
+        holder.server.add_thread("two")
+        older = {"thread": dict(holder.server.threads["two"])}
+        holder.server.tell("thread/started", thread={"id": "two"})
+        await holder.server.heard("thread/resume", count=2)
+        holder.server.set_status("two", "active", "waitingOnApproval")
+        holder.server.ask(3, COMMAND, threadId="two", command="rm -r x")
+        await stage.daemon.heard("permission", request="3")
+
+        holder.server.silent.clear()
+        holder.server.release("thread/resume", **older)
+        await holder.server.heard("thread/resume", count=3)
+
+        assert list(holder.codex.questions()) == ["3"]
+        assert (holder.codex.session, holder.codex.gate_of("").gate.reason) == ("two", "dialog")
+
+
 async def test_denial_is_passed_on(stage: Stage) -> None:
     async with near(stage) as holder:
         holder.server.add_thread("two")

@@ -1,7 +1,10 @@
 """Sub-agents of Codex: child threads, each with its own name, state and messages."""
 
+import asyncio
+
 from tests.holder.codex_near import Near, near
 from tests.holder.stage import Stage
+from tests.limits import LIMIT_S
 
 
 def add_below(holder: Near, name: str, parent: str = "one", role: str | None = "explorer") -> None:
@@ -88,6 +91,105 @@ async def test_subagent_that_cannot_be_read_yet_is_read_later(stage: Stage) -> N
         holder.server.refusals.clear()
 
         await end_silently(holder, stage)
+
+
+async def test_unreadable_answer_does_not_end_the_repeated_reads(stage: Stage) -> None:
+    async with near(stage, look_s=0.001) as holder:
+        await work_below(holder, stage)
+        holder.server.turns["sub"]["items"] = "none"
+        read = holder.server.count("thread/resume")
+        await holder.server.heard("thread/resume", count=read + 3)
+
+        holder.server.turns["sub"]["items"] = []
+
+        await end_silently(holder, stage)
+
+
+async def settle(holder: Near) -> None:
+    """Wait until the client has processed all messages of the server."""
+    read = holder.server.count("thread/read")
+    holder.server.add_thread("side", ephemeral=True)
+    holder.server.tell("thread/closed", threadId="side")
+    holder.server.tell("thread/started", thread={"id": "side"})
+    await holder.server.heard("thread/read", count=read + 1)
+
+
+async def test_answer_older_than_a_permission_request_does_not_remove_it(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.silent.add("thread/resume")
+        await work_below(holder, stage)
+        await holder.server.heard("thread/resume", count=2)
+        older = {"thread": dict(holder.server.threads["sub"]), "initialTurnsPage": None}
+        holder.server.set_status("sub", "active", "waitingOnApproval")
+        holder.server.ask(7, "item/commandExecution/requestApproval", threadId="sub", command="rm x")
+        await stage.daemon.heard("permission", request="7")
+        question = holder.codex.questions()["7"]
+        reply = asyncio.create_task(holder.codex.decide(question, is_allowed=True))
+        await holder.server.until(lambda: holder.server.answers)
+
+        holder.server.release("thread/resume", **older)
+        await settle(holder)
+
+        assert not reply.done()
+        assert holder.codex.questions() == {"7": question}
+        assert holder.codex.status_of("sub").detail == "permission: rm x"
+        holder.server.tell("serverRequest/resolved", threadId="sub", requestId=7)
+        async with asyncio.timeout(LIMIT_S):
+            assert await reply
+
+
+async def test_answer_older_than_the_end_of_a_tool_does_not_start_it_again(stage: Stage) -> None:
+    async with near(stage) as holder:
+        holder.server.silent.add("thread/resume")
+        await work_below(holder, stage)
+        await holder.server.heard("thread/resume", count=2)
+        item = {"id": "a", "type": "commandExecution", "command": "make", "status": "inProgress"}
+        turn = {"id": "turn-5", "status": "inProgress", "items": [item]}
+        older = {"thread": dict(holder.server.threads["sub"]), "initialTurnsPage": {"data": [turn]}}
+        holder.server.tell("item/started", threadId="sub", item=item)
+        holder.server.tell("item/completed", threadId="sub", item={**item, "status": "completed"})
+        await settle(holder)
+
+        holder.server.silent.clear()
+        holder.server.release("thread/resume", **older)
+        await holder.server.heard("thread/resume", count=3)
+        await settle(holder)
+
+        assert holder.codex.status_of("sub").detail == "thinking"
+        assert holder.codex.session == "one"
+
+
+async def test_older_status_of_a_known_thread_does_not_remove_a_request(stage: Stage) -> None:
+    async with near(stage) as holder:
+        await work_below(holder, stage)
+        holder.server.silent.add("thread/read")
+        read = holder.server.count("thread/read")
+        older = dict(holder.server.threads["sub"])
+        holder.server.tell("thread/started", thread={"id": "sub"})
+        await holder.server.heard("thread/read", count=read + 1)
+        holder.server.set_status("sub", "active", "waitingOnApproval")
+        holder.server.ask(7, "item/commandExecution/requestApproval", threadId="sub", command="rm x")
+        await stage.daemon.heard("permission", request="7")
+
+        holder.server.silent.clear()
+        holder.server.release("thread/read", thread=older)
+        await settle(holder)
+
+        assert list(holder.codex.questions()) == ["7"]
+
+
+async def test_closed_subagent_is_not_read_again(stage: Stage) -> None:
+    async with near(stage, look_s=0.05) as holder:
+        await work_below(holder, stage)
+
+        holder.server.tell("thread/closed", threadId="sub")
+        await settle(holder)
+        read = holder.server.count("thread/resume")
+        async with asyncio.timeout(LIMIT_S):
+            while holder.tasks:
+                await asyncio.wait(holder.tasks)
+
+        assert holder.server.count("thread/resume") == read
 
 
 async def test_nested_subagent_begins_below_its_parent(stage: Stage) -> None:

@@ -408,6 +408,100 @@ def test_turn_from_a_reply_is_processed() -> None:
     assert found.turn == "t1"
 
 
+def test_running_turn_from_a_result_ends_the_items_that_have_ended() -> None:
+    found = threads()
+    begin(found)
+    for name in ("a", "b"):
+        item = {"id": name, "type": "fileChange", "status": "inProgress", "changes": [{"path": f"/{name}"}]}
+        say(found, "item/started", item=item)
+
+    items: list[dict[str, object]] = [{"id": "b", "type": "fileChange", "status": "completed"}]
+    found.begun(CodexTurn(id="turn-1", status="inProgress", items=items))
+    say(found, "thread/status/changed", status=ASKING)
+    for number, name in enumerate(("a", "b")):
+        say(found, "item/fileChange/requestApproval", number=number, itemId=name)
+
+    assert [asked.text for asked in found.questions().values()] == ["/a"]
+    say(found, "thread/status/changed", status=ACTIVE)
+    assert found.word.file == "/a"
+
+
+def test_compaction_continues_although_a_result_does_not_show_it() -> None:
+    found = threads()
+    begin(found)
+    say(found, "item/started", item={"id": "c", "type": "contextCompaction"})
+    say(found, "item/started", item={"id": "w", "type": "webSearch"})
+
+    found.begun(CodexTurn(id="turn-1", status="inProgress", items=[{"id": "w", "type": "webSearch"}]))
+
+    assert (found.word.tool, found.level.gate.reason) == ("web_search", "compacting")
+
+
+def test_new_turn_from_a_result_ends_the_items_of_the_earlier_one() -> None:
+    found = threads()
+    begin(found)
+    say(found, "item/started", item={"id": "a", "type": "commandExecution", "command": "make"})
+
+    found.begun(CodexTurn(id="turn-2", status="inProgress"))
+
+    assert (found.turn, found.word.detail) == ("turn-2", "thinking")
+
+
+def test_outdated_result_changes_nothing_except_seen_texts() -> None:
+    found = threads()
+    begin(found)
+    say(found, "thread/status/changed", status=ASKING)
+    say(found, "item/commandExecution/requestApproval", number=7, command="ls")
+    items: list[dict[str, object]] = [
+        {"type": "userMessage", "clientId": "key"},
+        {"id": "a", "type": "sleep"},
+    ]
+
+    assert found.found(CodexThread(id="one", status=ACTIVE), is_outdated=True) is False
+    heard = found.begun(CodexTurn(id="turn-0", status="inProgress", items=items), is_outdated=True)
+
+    assert heard == ThreadNews(thread="one", seen=frozenset({"key"}))
+    assert (found.turn, list(found.questions())) == ("turn-1", ["7"])
+
+
+def test_limit_from_an_outdated_result_does_not_block_the_next_turn() -> None:
+    found = threads()
+    begin(found, turn="turn-2")
+    failed = CodexTurn(id="turn-1", status="failed", error={"codexErrorInfo": "usageLimitExceeded"})
+
+    found.begun(failed, is_outdated=True)
+
+    assert found.level.gate.is_open
+    say(found, "turn/completed", turn={"id": "turn-2"})
+    found.begun(failed, is_outdated=True)
+    assert found.level.gate.reason == "usage_limit"
+
+
+def test_outdated_result_does_not_add_a_closed_thread() -> None:
+    found = threads()
+    found.found(below("sub"))
+    say(found, "thread/closed", "sub")
+
+    found.found(below("sub"), is_outdated=True)
+
+    assert not found.has("sub")
+
+
+def test_version_of_a_thread_changes_with_its_state_only() -> None:
+    found = threads()
+    found.found(below("sub"))
+    before = found.version_of("sub")
+
+    say(found, "item/agentMessage/delta", "sub")
+    begin(found, "one")
+    assert found.version_of("sub") == before
+
+    say(found, "thread/status/changed", "sub", status=ACTIVE)
+    reported = found.version_of("sub")
+    found.begun(CodexTurn(id="turn-2", status="inProgress"), "sub")
+    assert len({before, reported, found.version_of("sub")}) == 3
+
+
 @given(st.lists(st.tuples(METHODS, PARAMS, st.none() | st.integers()), max_size=12))
 def test_any_sequence_of_notifications_is_safe(said: list[tuple[str, dict[str, Any], int | None]]) -> None:
     found = threads("two", "one")

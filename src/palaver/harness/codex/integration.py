@@ -433,6 +433,8 @@ _SUBSCRIBE_PAUSES_S: Final = (0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _LOADING_PAUSES_S: Final = (*_SUBSCRIBE_PAUSES_S, *[2.0] * 30)
 _TOOLS_LIMIT_S: Final = 60.0
 """Longest wait for our tools to start. Codex itself gives an MCP server less time by default."""
+_RESUMES: Final = 3
+"""Attempts to subscribe to a thread and receive its state. Reports can overtake each of them."""
 _LIMIT_TROUBLE: Final = 200
 _LIMIT_S: Final = 300.0
 """Seconds for which a usage limit is assumed if its end is unknown."""
@@ -571,11 +573,12 @@ class CodexIntegration:
 
     async def _look_at(self, thread: str) -> None:
         """Read a thread that is new to us."""
+        before = self._threads.version_of(thread)
         found = await self._read(thread)
         if found is None:
             self._threads.refused(thread)
             return
-        if self._threads.found(found):
+        if self._threads.found(found, is_outdated=self._threads.version_of(thread) != before):
             self._follow(found.id)
             self._spawn(self._wait_until_loaded())
         elif self._threads.has(found.id):
@@ -627,45 +630,65 @@ class CodexIntegration:
 
     async def _catch_up(self, thread: str) -> None:
         """Read a sub-agent, and again while it works: the end of its first turn is not always reported."""
-        if not await self._read_below(thread) or thread in self._read_again:
-            return
+        await self._read_below(thread)
         # One loop for each thread: it is mentioned often, and each mention leads here.
+        if thread in self._read_again:
+            return
         self._read_again.add(thread)
         pause_s = self._look_s
-        is_working = True
-        while is_working and not self.is_over:
-            # A pause that ends early when the integration ends.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._ended.wait()
-            is_working = await self._read_below(thread)
-            pause_s = min(2 * pause_s, _LIMIT_LOOK_S)
-        self._read_again.discard(thread)
-
-    async def _read_below(self, thread: str) -> bool:
-        """Subscribe to a sub-agent and apply its state and newest turn. Return whether it works now."""
-        turn = self._threads.turn_in(thread)
         try:
+            while self._is_working(thread):
+                # A pause that ends early when the integration ends.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._ended.wait()
+                # Not if it was closed during the pause: the server would load it again.
+                if self._is_working(thread):
+                    await self._read_below(thread)
+                pause_s = min(2 * pause_s, _LIMIT_LOOK_S)
+        finally:
+            self._read_again.discard(thread)
+
+    def _is_working(self, thread: str) -> bool:
+        return self._threads.is_active(thread) and not self.is_over
+
+    async def _read_below(self, thread: str) -> None:
+        """Subscribe to a sub-agent and apply its state and newest turn."""
+        try:
+            subscribed, is_outdated = await self._resume(thread)
+        # A new thread accepts this only after its file exists. A later answer may be readable.
+        except (PalaverError, Refused) as error:
+            _logger.info("the work of a sub-agent is not known: %s", error)
+            return
+        # Otherwise it was closed while the request was on its way.
+        if self._threads.has(thread):
+            self._apply(thread, subscribed, is_outdated=is_outdated)
+
+    async def _resume(self, thread: str) -> tuple[wire.Subscribed, bool]:
+        """Subscribe to a thread. Return its state, and whether a received report is newer.
+
+        Raises Refused, or PalaverError if there is no readable result.
+        """
+        tries_left = _RESUMES
+        while True:
+            before = self._threads.version_of(thread)
             answer = await self._client.ask(*wire.subscribe(thread))
             subscribed = wire.result_as(answer, wire.Subscribed)
-        except Refused as refusal:  # A new thread accepts this only after its file exists.
-            _logger.info("the work of a sub-agent is not known: %s", refusal)
-            return self._threads.is_active(thread)
-        except PalaverError as error:
-            _logger.info("the work of a sub-agent is not known: %s", error)
-            return False
-        # It was closed while the request was on its way.
-        if not self._threads.has(thread):
-            return False
+            is_outdated = self._threads.version_of(thread) != before
+            tries_left -= 1
+            # Not if it was closed meanwhile: the server would load it again.
+            if not (is_outdated and tries_left and self._threads.is_loaded(thread)):
+                return subscribed, is_outdated
+
+    def _apply(self, thread: str, subscribed: wire.Subscribed, *, is_outdated: bool) -> None:
+        """Apply the state of a thread and its newest turn."""
         page = subscribed.initial_turns_page
         turns = page.data if page is not None else []
-        is_outdated = turn != self._threads.turn_in(thread) or any(map(self._threads.has_ended, turns))
-        if not is_outdated:  # Otherwise the received news are newer.
-            self._threads.found(subscribed.thread)
-        for one in turns:
-            self._texts.take(self._threads.begun(one, thread))
+        is_outdated = is_outdated or any(map(self._threads.has_ended, turns))
+        self._threads.found(subscribed.thread, is_outdated=is_outdated)
+        for turn in turns:
+            self._texts.take(self._threads.begun(turn, thread, is_outdated=is_outdated))
         self._update()
-        return self._threads.is_active(thread)
 
     async def _subscribe(self, thread: str) -> None:
         """Subscribe to a thread and unsubscribe from all others.
@@ -675,8 +698,7 @@ class CodexIntegration:
         self._heard.add(thread)
         for pause_s in (*_SUBSCRIBE_PAUSES_S, 0.0):
             try:
-                answer = await self._client.ask(*wire.subscribe(thread))
-                subscribed = wire.result_as(answer, wire.Subscribed)
+                subscribed, is_outdated = await self._resume(thread)
                 break
             except Refused as refusal:
                 # A turn may have ended meanwhile. Only the subscription shows whether it failed.
@@ -689,13 +711,7 @@ class CodexIntegration:
                 _logger.info("no events of thread %s: %s", thread, error)
                 return
         if thread == self._threads.current:
-            page = subscribed.initial_turns_page
-            turns = page.data if page is not None else []
-            if not any(map(self._threads.has_ended, turns)):  # Otherwise the received news are newer.
-                self._threads.found(subscribed.thread)
-            for turn in turns:
-                self._texts.take(self._threads.begun(turn, thread))
-            self._update()
+            self._apply(thread, subscribed, is_outdated=is_outdated)
         # A subscribed thread stays in the memory of the server.
         for other in self._heard - {thread, self._threads.current}:
             self._heard.discard(other)

@@ -5,6 +5,7 @@ import shlex
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, TypeVar
 
 import msgspec
@@ -442,6 +443,8 @@ class ThreadState:
     """Why our tools are missing."""
     limit: str = ""
     """Set while the last turn ended because of a usage limit; includes its end, if known."""
+    report: int = 0
+    """The number of the last report about it."""
 
     # Updates
 
@@ -466,6 +469,21 @@ class ThreadState:
     def begin_turn(self, turn: str) -> None:
         """Begin a turn."""
         self.turn, self.limit, self.has_begun = turn, "", True
+
+    def apply_running(self, turn: CodexTurn) -> None:
+        """Apply a running turn from a result: it also shows changes that were not reported."""
+        if self.turn not in ("", turn.id):
+            self.works.clear()
+            self.changes.clear()
+        self.is_active = True
+        self.begin_turn(turn.id)
+        for item in turn.items:
+            if item.get("status") == "inProgress":
+                self.begin_item(item)
+            # Only reports show the end of an item without a status. An item that is missing may be running
+            # too: Codex does not include a compaction before its end.
+            elif item.get("status"):
+                self.end_item(item)
 
     def end_turn(self, turn: Mapping[str, object], resets_at: int | None) -> None:
         """End a turn; `resets_at` is the end of the usage limit, if the server reported it separately."""
@@ -562,6 +580,13 @@ class ThreadNews:
 _NOTHING: Final = ThreadNews()
 _CLOSED: Final = frozenset({"thread/closed", "thread/deleted"})
 _BEGINNINGS: Final = frozenset({"thread/started", "thread/status/changed", "turn/started"})
+_REPORTS: Final = frozenset(
+    {
+        *("thread/status/changed", "turn/started", "turn/completed"),
+        *("item/started", "item/completed", "serverRequest/resolved"),
+    }
+)
+"""Messages about the state of a thread. Others are frequent, such as those with parts of a text."""
 _ENDED: Final = 50
 """Ended turns to remember: an older result can arrive after the report of the end."""
 _NO_THREAD: Final = ThreadState(is_loaded=False)
@@ -581,6 +606,7 @@ class Threads:
         """Threads that the server refused to show; they are read again only when something begins in them."""
         self._resets_at: int | None = None
         self._ended: deque[str] = deque(maxlen=_ENDED)
+        self._numbers = count(1)
         self.current = ""
 
     @property
@@ -604,15 +630,21 @@ class Threads:
         """Record that the server does not show a thread: it has ended, or has not begun yet."""
         self._refused.add(thread)
 
-    def found(self, thread: CodexThread) -> bool:
-        """Add or update a thread; return True if it has just become the agent's."""
+    def found(self, thread: CodexThread, *, is_outdated: bool = False) -> bool:
+        """Add or update a thread; return True if it has just become the agent's.
+
+        `is_outdated` is set if the thread has changed since it was read: its state is kept then.
+        """
         self._refused.discard(thread.id)
         is_below = thread.is_subagent and (thread.parent_thread_id or "") in self._states
         if not is_below and (not thread.is_ours or self._only not in ("", thread.id)):
             self._others.add(thread.id)
             return False
+        if is_outdated and thread.id not in self._states:
+            return False  # It was closed since.
         state = self._states.setdefault(thread.id, ThreadState())
-        state.set_status(thread.status)
+        if not is_outdated:
+            state.set_status(thread.status)
         if is_below:
             state.parent, state.role = thread.parent_thread_id or "", thread.agent_role or ""
             return False
@@ -621,21 +653,22 @@ class Threads:
         self.current = thread.id
         return is_new
 
-    def begun(self, turn: CodexTurn, thread: str = "") -> ThreadNews:
-        """Apply a turn from a result, with its items, to a thread or by default to the agent's thread."""
+    def begun(self, turn: CodexTurn, thread: str = "", *, is_outdated: bool = False) -> ThreadNews:
+        """Apply a turn from a result, with its items, to a thread or by default to the agent's thread.
+
+        `is_outdated` is set if the thread has changed since it was read: then the turn does not
+        begin, and it ends only if no other turn is running.
+        """
         thread = thread or self.current
         # The result is older than the report of the end: applied as it is, it would begin the turn again.
         if self.has_ended(turn):
             return ThreadNews(thread=thread, seen=keys_of(turn), ended=turn.id)
         state = self._states.setdefault(thread, ThreadState())
-        if turn.status == "inProgress":
-            state.is_active = True
-            state.begin_turn(turn.id)
-            for item in turn.items:
-                if item.get("status") == "inProgress":
-                    state.begin_item(item)
-        else:
-            state.end_turn({"id": turn.id, "error": turn.error}, self._resets_at)
+        if turn.status != "inProgress":
+            if not is_outdated or state.turn in ("", turn.id):
+                state.end_turn({"id": turn.id, "error": turn.error}, self._resets_at)
+        elif not is_outdated:
+            state.apply_running(turn)
         ended = "" if turn.status == "inProgress" else turn.id
         return ThreadNews(thread=thread, seen=keys_of(turn), ended=ended)
 
@@ -675,6 +708,8 @@ class Threads:
         state = self._states.get(thread)
         if state is None:
             return self._hear_unknown(message.method, thread)
+        if message.is_question or message.method in _REPORTS:
+            state.report = next(self._numbers)
         if message.is_question:
             item = state.changes.get(text_in(params, "itemId"), {})
             asked = question_of(message, item)
@@ -763,6 +798,16 @@ class Threads:
     def has(self, thread: str) -> bool:
         """Return whether a thread is known as the agent's or a sub-agent's."""
         return thread in self._states
+
+    def version_of(self, thread: str) -> tuple[int, str]:
+        """Return a value that changes with the state of a thread: a result from before that is outdated."""
+        state = self._state_of(thread)
+        # The turn changes also without a report: by the result of the request that starts it.
+        return state.report, state.turn
+
+    def is_loaded(self, thread: str) -> bool:
+        """Return whether a thread is known and in the memory of the server."""
+        return self._state_of(thread).is_loaded
 
     def is_active(self, thread: str) -> bool:
         """Return whether a thread works, or waits for its user."""
