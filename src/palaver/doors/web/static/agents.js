@@ -11,7 +11,13 @@ const PAGE = 500;
 export function open(app) {
   const detail = el("section", { class: "detail", "aria-label": "Agent", tabindex: 0 });
   const filter = el("input", { type: "search", autocomplete: "off", spellcheck: "false", oninput: () => draw() });
-  const sort = select([["name", "name"], ["state", "state"], ["since", "longest in its state"], ["unread", "unread"], ["harness", "harness"]], { onchange: () => draw() });
+  const sort = select([
+    ["name", "name"],
+    ["state", "state"],
+    ["since", "longest in its state"],
+    ["unread", "unread"],
+    ["harness", "harness"],
+  ], { onchange: () => draw() });
   const hasSub = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
   const hasLeft = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
   const count = el("p", { class: "hint" });
@@ -36,16 +42,34 @@ export function open(app) {
     onMove: () => drawBar(),
     row: (row) => [
       el("span", { class: "pick", "aria-hidden": "true" }, list.chosen.has(row.name) ? "☑" : "☐"),
-      el("p", { class: "head" }, row.parent ? "└ " : "", el("b", {}, name(row.name)), " ", el("span", { class: `chip state-${row.state}` }, state(row)),
-        row.harness ? el("span", { class: "quiet" }, row.harness) : null, el("span", { class: "side" }, row.unread ? el("span", { class: "chip new" }, `${row.unread} unread`) : null, since(row.since))),
-      el("p", { class: "cut" }, [row.doing, row.waits_for ? `waits for ${row.waits_for}` : "", row.rooms?.length ? `#${row.rooms.join(" #")}` : "", row.folder, row.last].filter(Boolean).map(oneLine).join(" · ") || "–"),
+      el("p", { class: "head" }, row.parent ? "└ " : "", el("b", {}, name(row.name)), " ",
+        el("span", { class: `chip state-${row.state}` }, state(row)),
+        row.harness ? el("span", { class: "quiet" }, row.harness) : null,
+        el("span", { class: "side" },
+          row.unread ? el("span", { class: "chip new" }, `${row.unread} unread`) : null,
+          since(row.since))),
+      el("p", { class: "cut" }, [
+        row.doing,
+        row.waits_for ? `waits for ${row.waits_for}` : "",
+        row.rooms?.length ? `#${row.rooms.join(" #")}` : "",
+        row.folder,
+        row.last,
+      ].filter(Boolean).map(oneLine).join(" · ") || "–"),
     ],
   });
 
   function rows() {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = [...app.store.agents.values()].filter((row) => (hasLeft.checked || !row.has_left) && (hasSub.checked || !row.parent || words.length > 0)
-      && words.every((word) => `${row.name} ${row.harness ?? ""} ${row.state} ${row.tag ?? ""} ${row.doing ?? ""} ${row.folder ?? ""} ${row.rooms?.join(" ") ?? ""}`.toLowerCase().includes(word)));
+    const matches = (row) => {
+      const fields = [row.name, row.harness, row.state, row.tag, row.doing, row.folder, ...(row.rooms ?? [])];
+      const text = fields.join(" ").toLowerCase();
+      return words.every((word) => text.includes(word));
+    };
+    const found = [...app.store.agents.values()].filter((row) => (
+      (hasLeft.checked || !row.has_left)
+      && (hasSub.checked || !row.parent || words.length > 0)
+      && matches(row)
+    ));
     const by = {
       name: () => 0,
       state: (one, two) => (ORDER[one.state] ?? 9) - (ORDER[two.state] ?? 9),
@@ -101,14 +125,21 @@ export function open(app) {
   function drawBar() {
     const names = selected();
     if (!app.canAct || names.length === 0) {
-      fill(bar, app.canAct ? el("span", { class: "hint" }, "Space selects agents; actions apply to all that are selected.") : null);
+      fill(bar, app.canAct
+        ? el("span", { class: "hint" }, "Space selects agents; actions apply to all that are selected.")
+        : null);
       return;
     }
     const label = names.length === 1 ? names[0] : `${names.length} agents`;
     fill(bar, el("span", {}, `${oneLine(label)}:`),
-      button("Message", () => compose(names)), button("Pause", () => group("pause", names)), button("Unpause", () => group("unpause", names)),
-      button("Tag", () => tag(names)), button("Stop", () => group("stop", names), { class: "danger" }),
-      list.chosen.size ? button("Select none", () => { list.chosen.clear(); list.draw(); drawBar(); }, { class: "small" }) : null);
+      button("Message", () => compose(names)),
+      button("Pause", () => group("pause", names)),
+      button("Unpause", () => group("unpause", names)),
+      button("Tag", () => tag(names)),
+      button("Stop", () => group("stop", names), { class: "danger" }),
+      list.chosen.size
+        ? button("Select none", () => { list.chosen.clear(); list.draw(); drawBar(); }, { class: "small" })
+        : null);
   }
 
   const named = (names) => el("ul", { class: "names" }, names.map((one) => el("li", {}, name(one))));
@@ -156,18 +187,36 @@ export function open(app) {
       const page = await app.ask({ what: "agent", name: key });
       if (opened !== key) return;
       const { row } = page;
-      fill(head, el("h2", {}, name(row.name), " ", el("span", { class: `chip state-${row.state}` }, state(row))),
-        facts([["Harness", row.harness], ["Doing", row.doing], ["Since", clock(row.since)], ["Waits for", row.waits_for], ["Role", row.role], ["Tag", row.tag], ["Sub-agent of", row.parent],
-          ["Rooms", row.rooms?.join(", ")], ["Folder", row.folder]]),
+      fill(head,
+        el("h2", {}, name(row.name), " ", el("span", { class: `chip state-${row.state}` }, state(row))),
+        facts([
+          ["Harness", row.harness],
+          ["Doing", row.doing],
+          ["Since", clock(row.since)],
+          ["Waits for", row.waits_for],
+          ["Role", row.role],
+          ["Tag", row.tag],
+          ["Sub-agent of", row.parent],
+          ["Rooms", row.rooms?.join(", ")],
+          ["Folder", row.folder],
+        ]),
         row.has_terminal ? el("p", {}, "Its terminal: ", commandLine(["pal", "attach", row.name])) : null);
       screen.follow(row.has_terminal && !app.past ? row.name : "");
       fill(rest,
         el("h3", {}, `Waiting messages (${page.queue_total ?? page.queue?.length ?? 0})`),
-        page.queue?.length ? el("ul", { class: "cards" }, page.queue.map((one) => el("li", {},
-          el("p", { class: "head" }, `#${one.seq} `, name(one.sender), " ", el("span", { class: "chip" }, one.state), el("span", { class: "side" }, clock(one.ts))),
-          el("p", { class: "cut" }, oneLine(one.text)), el("p", { class: "why" }, one.reason.text), el("p", { class: "hint" }, one.reason.moves)))) : el("p", { class: "quiet" }, "None."),
+        page.queue?.length
+          ? el("ul", { class: "cards" }, page.queue.map((one) => el("li", {},
+            el("p", { class: "head" }, `#${one.seq} `, name(one.sender), " ",
+              el("span", { class: "chip" }, one.state),
+              el("span", { class: "side" }, clock(one.ts))),
+            el("p", { class: "cut" }, oneLine(one.text)),
+            el("p", { class: "why" }, one.reason.text),
+            el("p", { class: "hint" }, one.reason.moves))))
+          : el("p", { class: "quiet" }, "None."),
         el("h3", {}, "Newest messages"),
-        page.messages?.length ? el("ul", { class: "cards" }, page.messages.slice(-50).map((one) => el("li", { class: "message" }, message(one)))) : el("p", { class: "quiet" }, "None."));
+        page.messages?.length
+          ? el("ul", { class: "cards" }, page.messages.slice(-50).map((one) => el("li", { class: "message" }, message(one))))
+          : el("p", { class: "quiet" }, "None."));
     } catch (error) {
       if (opened === key) fill(head, el("h2", {}, name(key)), el("p", { class: "bad" }, oneLine(error.message)));
     }
@@ -176,7 +225,9 @@ export function open(app) {
   const root = el("div", { class: "split" },
     el("div", { class: "master" }, el("h2", {}, "Agents"),
       el("div", { class: "line" }, labelled("Filter", filter), labelled("Sort by", sort),
-        el("label", { class: "check" }, hasSub, "sub-agents"), el("label", { class: "check" }, hasLeft, "left")), count, list.root, bar, result), detail);
+        el("label", { class: "check" }, hasSub, "sub-agents"),
+        el("label", { class: "check" }, hasLeft, "left")),
+      count, list.root, bar, result), detail);
   draw();
   load();
   return {
@@ -195,10 +246,17 @@ export function open(app) {
 }
 
 function state(row) {
-  return [row.has_left ? "left" : row.state, row.is_paused ? "paused" : "", row.is_stale ? "silent" : "", !row.is_present && !row.has_left ? "away" : ""].filter(Boolean).join(", ");
+  return [
+    row.has_left ? "left" : row.state,
+    row.is_paused ? "paused" : "",
+    row.is_stale ? "silent" : "",
+    !row.is_present && !row.has_left ? "away" : "",
+  ].filter(Boolean).join(", ");
 }
 
 function launching() {
   return el("div", { class: "boxed" }, el("p", {}, "Agents are started at a terminal, in the folder they work in:"),
-    el("ul", { class: "commands" }, el("li", {}, code("pal claude --name luna --tag api")), el("li", {}, code("pal codex --name nova"))));
+    el("ul", { class: "commands" },
+      el("li", {}, code("pal claude --name luna --tag api")),
+      el("li", {}, code("pal codex --name nova"))));
 }

@@ -41,7 +41,10 @@ export class Completion {
     const word = this.current();
     const all = word && (word.text || this.field.value[word.start] === "@") ? this.names() : [];
     const isWhole = all.includes(word?.text); // A complete name comes first: Tab must not choose a longer one.
-    this.found = [...(isWhole ? [word.text] : []), ...all.filter((one) => one !== word.text && one.startsWith(word.text))].slice(0, LIMIT);
+    this.found = [
+      ...(isWhole ? [word.text] : []),
+      ...all.filter((one) => one !== word.text && one.startsWith(word.text)),
+    ].slice(0, LIMIT);
     if (this.found.length === 1 && this.found[0] === word.text) this.found = [];
     this.at = 0;
     this.draw();
@@ -50,7 +53,12 @@ export class Completion {
   draw() {
     const isOpen = this.found.length > 0;
     this.list.hidden = !isOpen;
-    fill(this.list, this.found.map((one, place) => el("li", { role: "option", id: `${this.list.id}-${place}`, "aria-selected": String(place === this.at), "data-at": place }, name(`@${one}`))));
+    fill(this.list, this.found.map((one, place) => el("li", {
+      role: "option",
+      id: `${this.list.id}-${place}`,
+      "aria-selected": String(place === this.at),
+      "data-at": place,
+    }, name(`@${one}`))));
     if (this.field.getAttribute("role") === "combobox") this.field.setAttribute("aria-expanded", String(isOpen));
     if (isOpen) this.field.setAttribute("aria-activedescendant", `${this.list.id}-${this.at}`);
     else this.field.removeAttribute("aria-activedescendant");

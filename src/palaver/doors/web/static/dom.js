@@ -1,7 +1,13 @@
 // Build elements. Every text becomes a text node: nothing here parses markup.
 
 // Characters that could hide, or change the reading direction. They become visible.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]|(?<!\p{Extended_Pictographic}\ufe0f?)\u200d/gu;
+const HIDDEN = new RegExp([
+  String.raw`[\u0000-\u0008\u000b-\u001f\u007f-\u009f]`, // controls, without tab and newline
+  String.raw`[\u00ad\u115f\u1160\u180e\u200b\u200c\u2060-\u206f\u3164\ufeff\uffa0]`, // without a width, or blank
+  String.raw`[\u061c\u200e\u200f\u2028-\u202e\ufff9-\ufffb]`, // direction, lines and annotations
+  String.raw`[\u{e0000}-\u{e007f}]`, // tags
+  String.raw`(?<!\p{Extended_Pictographic}\ufe0f?)\u200d`, // joiners, except in an emoji
+].join("|"), "gu");
 
 const number = (char) => `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}`;
 const visible = (char) => (char < " " ? String.fromCodePoint(0x2400 + char.charCodeAt(0)) : number(char));
@@ -12,7 +18,9 @@ export function plain(text) {
 
 // For a text that a person decides about: also blanks, variants and combining marks become visible.
 export function exact(text) {
-  return plain(text).replace(/[^\n\t\u0020-\u007e]/gu, (char) => (/(?!\u2800)[\p{L}\p{N}\p{P}\p{S}]/u.test(char) ? char : number(char)));
+  return plain(text).replace(/[^\n\t\u0020-\u007e]/gu, (char) => (
+    /(?!\u2800)[\p{L}\p{N}\p{P}\p{S}]/u.test(char) ? char : number(char)
+  ));
 }
 
 export const oneLine = (text) => plain(String(text ?? "").replace(/\s+/g, " "));

@@ -115,11 +115,17 @@ export class FixedList extends KeyedList {
     const count = Math.min(LIMIT_ROWS, Math.ceil(this.root.clientHeight / height) + 2 * EXTRA_ROWS);
     const shown = this.items.slice(first, first + count);
     this.body.style.height = `${this.items.length * height}px`;
-    fill(this.body, shown.map((item, place) => {
-      const row = el("div", this.rowProps(item, first + place, this.items.length), this.options.row(item));
-      row.style.top = `${(first + place) * height}px`;
-      return row;
-    }), this.items.length === 0 && this.options.empty ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty) : null);
+    fill(
+      this.body,
+      shown.map((item, place) => {
+        const row = el("div", this.rowProps(item, first + place, this.items.length), this.options.row(item));
+        row.style.top = `${(first + place) * height}px`;
+        return row;
+      }),
+      this.items.length === 0 && this.options.empty
+        ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty)
+        : null,
+    );
     this.markCursor();
   }
 
@@ -146,7 +152,9 @@ export class FixedList extends KeyedList {
     this.cursor = this.options.key(this.items[index]);
     const top = index * height;
     if (top < this.root.scrollTop) this.root.scrollTop = top;
-    else if (top + height > this.root.scrollTop + this.root.clientHeight) this.root.scrollTop = top + height - this.root.clientHeight;
+    else if (top + height > this.root.scrollTop + this.root.clientHeight) {
+      this.root.scrollTop = top + height - this.root.clientHeight;
+    }
     this.draw();
     this.options.onMove?.(this.cursor);
   }
@@ -185,7 +193,13 @@ export class PagedList extends KeyedList {
     this.rows = page.rows;
     this.hasOlder = page.has_more ?? false;
     this.hasNewer = hasNewer;
-    fill(this.body, this.rows.map((row) => this.node(row)), this.rows.length === 0 ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty ?? "Nothing here.") : null);
+    fill(
+      this.body,
+      this.rows.map((row) => this.node(row)),
+      this.rows.length === 0
+        ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty ?? "Nothing here.")
+        : null,
+    );
     if (at !== null) this.select(String(at));
     else this.toEnd();
     this.follows = at === null;

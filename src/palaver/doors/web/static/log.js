@@ -4,10 +4,21 @@ import { el, fill, button, name, time, marked, oneLine } from "./dom.js";
 import { PagedList } from "./lists.js";
 import { labelled, ledger, tell, facts } from "./parts.js";
 
-const FILTERS = [["types", "Type"], ["agents", "Agent"], ["senders", "From"], ["to", "To"], ["threads", "Thread"], ["rooms", "Room"], ["intents", "Intent"]];
+const FILTERS = [
+  ["types", "Type"],
+  ["agents", "Agent"],
+  ["senders", "From"],
+  ["to", "To"],
+  ["threads", "Thread"],
+  ["rooms", "Room"],
+  ["intents", "Intent"],
+];
 
 export function open(app) {
-  const inputs = Object.fromEntries(FILTERS.map(([key]) => [key, el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none" })]));
+  const inputs = Object.fromEntries(FILTERS.map(([key]) => [
+    key,
+    el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none" }),
+  ]));
   const search = el("input", { type: "search", autocomplete: "off" });
   const since = el("input", { type: "datetime-local", step: 1 });
   const until = el("input", { type: "datetime-local", step: 1 });
@@ -51,7 +62,9 @@ export function open(app) {
       const got = await page({ limit: 100 });
       if (mine !== turn) return;
       list.begin(got);
-      fill(status, isFiltered ? `${got.rows.length}${got.has_more ? " or more" : ""} events match; new ones are added.` : `Up to #${got.seq}. New events are added.`);
+      fill(status, isFiltered
+        ? `${got.rows.length}${got.has_more ? " or more" : ""} events match; new ones are added.`
+        : `Up to #${got.seq}. New events are added.`);
     } catch (error) {
       fill(status, oneLine(error.message));
     }
@@ -69,7 +82,10 @@ export function open(app) {
         return;
       }
       const seq = isSeq ? Number(wanted) : (await app.ask({ what: "seq", ts })).found;
-      const [above, below] = await Promise.all([page({ before: seq, limit: 50 }), page({ after: Math.max(0, seq - 1), limit: 50 })]);
+      const [above, below] = await Promise.all([
+        page({ before: seq, limit: 50 }),
+        page({ after: Math.max(0, seq - 1), limit: 50 }),
+      ]);
       if (mine !== turn) return;
       const rows = [...above.rows, ...below.rows];
       const at = below.rows[0]?.seq ?? above.rows.at(-1)?.seq ?? null;
@@ -84,8 +100,21 @@ export function open(app) {
   function show(key) {
     const row = list.row(key);
     if (!row) return;
-    if (row.type === "message" || row.type.startsWith("task.")) ledger(app, row.seq);
-    else tell(`Event #${row.seq}`, [facts([["Type", row.type], ["From", row.sender], ["To", row.to?.join(" ")], ["Time", time(row.ts)], ["Room", row.room], ["Thread", row.thread]]), el("div", { class: "text boxed" }, row.text ?? "")]);
+    if (row.type === "message" || row.type.startsWith("task.")) {
+      ledger(app, row.seq);
+    } else {
+      tell(`Event #${row.seq}`, [
+        facts([
+          ["Type", row.type],
+          ["From", row.sender],
+          ["To", row.to?.join(" ")],
+          ["Time", time(row.ts)],
+          ["Room", row.room],
+          ["Thread", row.thread],
+        ]),
+        el("div", { class: "text boxed" }, row.text ?? ""),
+      ]);
+    }
   }
 
   function changed(change) {
@@ -117,14 +146,24 @@ export function open(app) {
   const root = el("div", { class: "single" }, el("h2", {}, "Log"),
     el("form", { class: "filters", onsubmit: (event) => { event.preventDefault(); load(); } },
       el("div", { class: "line" }, labelled("Search", search), el("button", { type: "submit", class: "primary" }, "Show"),
-        labelled("Go to seq or time", jump), button("Go", () => goTo(jump.value)), button("Newest", () => { jump.value = ""; load(); })),
-      el("details", {}, el("summary", {}, "Filters"), el("div", { class: "line" }, FILTERS.map(([key, label]) => labelled(label, inputs[key])), labelled("Since", since), labelled("Until", until)))),
+        labelled("Go to seq or time", jump),
+        button("Go", () => goTo(jump.value)),
+        button("Newest", () => { jump.value = ""; load(); })),
+      el("details", {}, el("summary", {}, "Filters"),
+        el("div", { class: "line" },
+          FILTERS.map(([key, label]) => labelled(label, inputs[key])),
+          labelled("Since", since),
+          labelled("Until", until)))),
     status, list.root);
   jump.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); goTo(jump.value); } });
   load();
   return {
     root, list, changed, filter: search,
     show: () => app.detail(false),
-    keys: [["Enter", "show the event", null], ["/", "search", () => search.focus()], ["g", "go to a seq or a time", () => jump.focus()]],
+    keys: [
+      ["Enter", "show the event", null],
+      ["/", "search", () => search.focus()],
+      ["g", "go to a seq or a time", () => jump.focus()],
+    ],
   };
 }

@@ -12,7 +12,14 @@ import * as rooms from "./rooms.js";
 import * as log from "./log.js";
 import * as past from "./past.js";
 
-const SCREENS = [["now", "Now", now], ["agents", "Agents", agents], ["talk", "Talk", talk], ["rooms", "Rooms", rooms], ["log", "Log", log], ["past", "Past", past]];
+const SCREENS = [
+  ["now", "Now", now],
+  ["agents", "Agents", agents],
+  ["talk", "Talk", talk],
+  ["rooms", "Rooms", rooms],
+  ["log", "Log", log],
+  ["past", "Past", past],
+];
 const NOTIFY = "palaver-notify";
 const NOTICE_MS = 5000;
 const TOLD = { permission: "asks for permission", request: "asks you", blocked: "is blocked" };
@@ -40,7 +47,10 @@ class App {
   ask(question) { return this.askNow(this.past ? { ...question, at: this.past.seq } : question); }
 
   act(what) {
-    if (!this.canAct) return Promise.reject(new Error(this.past ? "this is the past: nothing can be sent" : "this browser can only read"));
+    if (!this.canAct) {
+      const reason = this.past ? "this is the past: nothing can be sent" : "this browser can only read";
+      return Promise.reject(new Error(reason));
+    }
     return api.act(what).catch((error) => this.refused(error));
   }
 
@@ -53,12 +63,20 @@ class App {
 
   build() {
     this.top = el("p", { class: "top" });
-    this.nav = el("nav", { "aria-label": "Screens" }, SCREENS.map(([key, label], index) => el("a", { href: `#/${key}`, "data-screen": key, "aria-keyshortcuts": String(index + 1) }, label, el("span", { class: "count", hidden: true }))));
+    this.nav = el("nav", { "aria-label": "Screens" }, SCREENS.map(([key, label], index) => (
+      el("a", { href: `#/${key}`, "data-screen": key, "aria-keyshortcuts": String(index + 1) },
+        label, el("span", { class: "count", hidden: true }))
+    )));
     this.banner = el("div", { class: "banner", hidden: true, role: "region", "aria-label": "State of the bus" });
     this.main = el("main", { id: "main", tabindex: -1 });
     this.heading = el("h1", { class: "unseen" });
-    this.menu = el("p", { class: "menu" }, this.noticeButton(), button("Keys ?", () => this.help(), { "aria-keyshortcuts": "?" }), button("Sign out", async () => { await api.signOut(); location.reload(); }));
-    fill(document.body, el("a", { class: "skip", href: "#main", onclick: (event) => { event.preventDefault(); this.main.focus(); } }, "Skip to content"),
+    this.menu = el("p", { class: "menu" },
+      this.noticeButton(),
+      button("Keys ?", () => this.help(), { "aria-keyshortcuts": "?" }),
+      button("Sign out", async () => { await api.signOut(); location.reload(); }));
+    fill(document.body,
+      el("a", { class: "skip", href: "#main", onclick: (event) => { event.preventDefault(); this.main.focus(); } },
+        "Skip to content"),
       el("header", {}, this.top, this.menu, this.nav), this.banner, this.main);
     this.live.on((change) => this.changed(change));
     addEventListener("hashchange", () => this.route());
@@ -150,7 +168,9 @@ class App {
 
   drawTop() {
     const { counts, attention } = this.store;
-    const states = Object.entries(counts.agents ?? {}).filter(([, count]) => count).map(([state, count]) => `${count} ${state}`);
+    const states = Object.entries(counts.agents ?? {})
+      .filter(([, count]) => count)
+      .map(([state, count]) => `${count} ${state}`);
     const waiting = this.past ? attention.size : Math.max(counts.attention ?? 0, attention.size);
     fill(this.top, el("b", {}, "Palaver"), el("span", {}, states.length ? states.join(" · ") : "no agents"),
       el("span", {}, `${waiting} waiting for you`), el("span", {}, `${counts.unread ?? 0} unread`),
@@ -189,11 +209,19 @@ class App {
 
   drawBanner() {
     const parts = [];
-    if (this.awaySince) parts.push(el("p", { class: "old" }, `The bus is not reachable since ${clock(this.awaySince)}. What you see is old. The page reconnects by itself.`));
-    if (this.newVersion) parts.push(el("p", {}, "The bus has a new version. ", button("Reload the page", () => location.reload(), { class: "small" })));
+    if (this.awaySince) {
+      parts.push(el("p", { class: "old" },
+        `The bus is not reachable since ${clock(this.awaySince)}. What you see is old. The page reconnects by itself.`));
+    }
+    if (this.newVersion) {
+      parts.push(el("p", {}, "The bus has a new version. ",
+        button("Reload the page", () => location.reload(), { class: "small" })));
+    }
     if (this.past) {
-      parts.push(el("p", {}, `The bus as it was at #${this.past.seq}${this.pastTime ? `, ${clock(this.pastTime)}` : ""}. Nothing can be sent. `,
-        button("← one event", () => this.step(-1), { class: "small" }), " ", button("one event →", () => this.step(1), { class: "small" }), " ",
+      parts.push(el("p", {},
+        `The bus as it was at #${this.past.seq}${this.pastTime ? `, ${clock(this.pastTime)}` : ""}. Nothing can be sent. `,
+        button("← one event", () => this.step(-1), { class: "small" }), " ",
+        button("one event →", () => this.step(1), { class: "small" }), " ",
         button("Return to now", () => this.leavePast(), { class: "small" })));
     }
     fill(this.banner, parts);
@@ -245,7 +273,8 @@ class App {
   // Keys
 
   pressed(event) {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("dialog[open]")) return;
     const isTyping = event.target.closest?.("input, textarea, select");
     if (event.key === "Escape") {
       if (isTyping) event.target.blur();
@@ -255,17 +284,26 @@ class App {
     if (isTyping) return;
     const screen = SCREENS[Number(event.key) - 1];
     const own = this.screen.keys.find(([key, , run]) => key === event.key && run);
+    const isArrow = event.key === "ArrowLeft" || event.key === "ArrowRight";
     if (screen) this.go(screen[0]);
     else if (event.key === "?") this.help();
     else if (own) own[2]();
-    else if (this.past && (event.key === "ArrowLeft" || event.key === "ArrowRight")) this.step(event.key === "ArrowLeft" ? -1 : 1);
+    else if (this.past && isArrow) this.step(event.key === "ArrowLeft" ? -1 : 1);
     else return;
     event.preventDefault();
   }
 
   help() {
-    const shared = [["1 to 6", "choose a screen"], ["↑ ↓ j k", "move in a list"], ["Enter", "open"], ["Esc", "back to the list, or leave a field"], ["Tab", "next part of the page"], ["?", "this help"]];
-    tell(`Keys: ${this.label}`, table(["Key", "What it does"], [...shared, ...this.screen.keys.map(([key, what]) => [key, what])].map(([key, what]) => [code(key), what])));
+    const shared = [
+      ["1 to 6", "choose a screen"],
+      ["↑ ↓ j k", "move in a list"],
+      ["Enter", "open"],
+      ["Esc", "back to the list, or leave a field"],
+      ["Tab", "next part of the page"],
+      ["?", "this help"],
+    ];
+    const rows = [...shared, ...this.screen.keys].map(([key, what]) => [code(key), what]);
+    tell(`Keys: ${this.label}`, table(["Key", "What it does"], rows));
   }
 
   // Notices of the browser: off until the person allows them. They contain names, and no text.
@@ -273,11 +311,17 @@ class App {
   noticeButton() {
     const isOn = () => localStorage.getItem(NOTIFY) === "1" && globalThis.Notification?.permission === "granted";
     const made = button("", async () => {
-      if (isOn()) localStorage.removeItem(NOTIFY);
-      else if (globalThis.Notification && await Notification.requestPermission() === "granted") localStorage.setItem(NOTIFY, "1");
+      if (isOn()) {
+        localStorage.removeItem(NOTIFY);
+      } else if (globalThis.Notification && await Notification.requestPermission() === "granted") {
+        localStorage.setItem(NOTIFY, "1");
+      }
       draw();
     });
-    const draw = () => { fill(made, isOn() ? "Notices on" : "Notices off"); made.setAttribute("aria-pressed", String(isOn())); };
+    const draw = () => {
+      fill(made, isOn() ? "Notices on" : "Notices off");
+      made.setAttribute("aria-pressed", String(isOn()));
+    };
     draw();
     return made;
   }
@@ -285,10 +329,12 @@ class App {
   notify(news) {
     const told = news.filter((entry) => entry.kind in TOLD);
     const mayTell = localStorage.getItem(NOTIFY) === "1" && globalThis.Notification?.permission === "granted";
-    if (!told.length || !mayTell || !this.stream.isLeader || document.visibilityState === "visible" || Date.now() - this.noticed < NOTICE_MS) return;
+    if (!told.length || !mayTell || !this.stream.isLeader) return;
+    if (document.visibilityState === "visible" || Date.now() - this.noticed < NOTICE_MS) return;
     this.noticed = Date.now();
     const more = told.length > 1 ? ` and ${told.length - 1} more` : "";
-    const notice = new Notification("Palaver", { body: `${oneLine(told[0].who)} ${TOLD[told[0].kind]}${more}`, tag: "palaver", icon: "/icon.svg" });
+    const body = `${oneLine(told[0].who)} ${TOLD[told[0].kind]}${more}`;
+    const notice = new Notification("Palaver", { body, tag: "palaver", icon: "/icon.svg" });
     notice.onclick = () => { focus(); this.go("now", told[0].key); };
   }
 }
@@ -296,7 +342,17 @@ class App {
 // Sign-in
 
 function signIn(reason) {
-  const field = el("input", { type: "text", id: "code", autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: 12, required: true, autofocus: true, "aria-describedby": "sign-in-status" });
+  const field = el("input", {
+    type: "text",
+    id: "code",
+    autocomplete: "off",
+    autocapitalize: "none",
+    spellcheck: "false",
+    maxlength: 12,
+    required: true,
+    autofocus: true,
+    "aria-describedby": "sign-in-status",
+  });
   const status = el("p", { class: "outcome", id: "sign-in-status" });
   const form = el("form", { class: "composer", onsubmit: async (event) => {
     event.preventDefault();
@@ -328,7 +384,9 @@ async function start() {
   } catch (error) {
     if (error instanceof api.Refusal && error.status === 401) signIn("");
     else if (error instanceof api.Away) {
-      fill(document.body, el("main", { class: "sign-in" }, el("h1", {}, "Palaver"), el("p", {}, "The bus is not reachable. The page tries again by itself.")));
+      fill(document.body, el("main", { class: "sign-in" },
+        el("h1", {}, "Palaver"),
+        el("p", {}, "The bus is not reachable. The page tries again by itself.")));
       setTimeout(start, 2000);
     } else {
       signIn(error.message);

@@ -5,13 +5,24 @@ import { FixedList } from "./lists.js";
 import { Composer, attempt, outcome, facts, commandLine, question, since, ledger } from "./parts.js";
 
 const KINDS = {
-  permission: "asks permission", request: "asks you", held: "held message", unconfirmed: "unconfirmed message",
-  dead: "dead letter", stick: "stick", blocked: "blocked", stale: "silent",
+  permission: "asks permission",
+  request: "asks you",
+  held: "held message",
+  unconfirmed: "unconfirmed message",
+  dead: "dead letter",
+  stick: "stick",
+  blocked: "blocked",
+  stale: "silent",
 };
 
 const TITLES = {
-  ...KINDS, held: "wrote a message that is held", unconfirmed: "may not have got a message", dead: "wrote to a path that nobody reads",
-  stick: "has the stick", blocked: "is blocked", stale: "has not reported for long",
+  ...KINDS,
+  held: "wrote a message that is held",
+  unconfirmed: "may not have got a message",
+  dead: "wrote to a path that nobody reads",
+  stick: "has the stick",
+  blocked: "is blocked",
+  stale: "has not reported for long",
 };
 
 export function open(app) {
@@ -30,15 +41,17 @@ export function open(app) {
     empty: "New entries appear here by themselves.",
     onOpen: (key) => app.go("now", key),
     row: (entry) => [
-      el("p", { class: "head" }, el("span", { class: `chip kind-${entry.kind}` }, KINDS[entry.kind] ?? entry.kind), " ",
-        el("b", {}, name(entry.who)), el("span", { class: "side" }, since(entry.since))),
+      el("p", { class: "head" },
+        el("span", { class: `chip kind-${entry.kind}` }, KINDS[entry.kind] ?? entry.kind), " ",
+        el("b", {}, name(entry.who)),
+        el("span", { class: "side" }, since(entry.since))),
       el("p", { class: "cut" }, oneLine(entry.what)),
     ],
   });
 
   function draw(change) {
     const entries = app.store.attentionList();
-    fill(heading, entries.length === 0 ? "Nothing waits for you" : entries.length === 1 ? "1 thing waits for you" : `${entries.length} things wait for you`);
+    fill(heading, headingOf(entries.length));
     list.set(entries);
     const hasAgents = app.store.agents.size > 0;
     fill(hint, hasAgents || app.past ? null : firstSteps());
@@ -74,7 +87,9 @@ export function open(app) {
     app.detail(entry !== undefined || key !== "");
     if (!entry) {
       shown = null;
-      fill(detail, key ? el("p", {}, "This has ended, or was never here.") : el("p", { class: "quiet" }, "Choose an entry to see it here."));
+      fill(detail, key
+        ? el("p", {}, "This has ended, or was never here.")
+        : el("p", { class: "quiet" }, "Choose an entry to see it here."));
       return;
     }
     shown = entry;
@@ -90,15 +105,29 @@ export function open(app) {
     fill(detail,
       el("h2", {}, name(entry.who), ` ${TITLES[entry.kind] ?? entry.kind}`),
       el("p", { class: "why" }, entry.why),
-      facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", isAboutMessage(entry) ? `#${entry.seq}` : ""]]),
+      facts([
+        ["Since", clock(entry.since)],
+        ["Until", entry.until ? clock(entry.until) : ""],
+        ["To", entry.to?.join(", ")],
+        ["Room", entry.room],
+        ["Message", isAboutMessage(entry) ? `#${entry.seq}` : ""],
+      ]),
       el("div", { class: "text boxed" }, entry.kind === "permission" ? exact(entry.what) : entry.what), permission,
       el("p", { class: "buttons" }, actions(entry, result, permission)), result, composer?.root,
-      entry.actions?.length ? el("div", { class: "terminal" }, el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command, action.word === "reply" ? " -- TEXT" : ""))))) : null);
+      entry.actions?.length
+        ? el("div", { class: "terminal" },
+          el("h3", {}, "At a terminal"),
+          el("ul", { class: "commands" }, entry.actions.map((action) => (
+            el("li", {}, commandLine(action.command, action.word === "reply" ? " -- TEXT" : ""))
+          ))))
+        : null);
   }
 
   // A message to the person counts as seen once it is opened in a visible tab.
   function read(entry) {
-    if (entry.kind === "request" && app.canAct && document.visibilityState === "visible") app.act({ do: "seen", messages: [entry.seq] }).catch(() => {});
+    if (entry.kind === "request" && app.canAct && document.visibilityState === "visible") {
+      app.act({ do: "seen", messages: [entry.seq] }).catch(() => {});
+    }
   }
 
   // Buttons for an entry. A permission is answered only after its whole input was shown.
@@ -108,10 +137,15 @@ export function open(app) {
     if (entry.kind === "permission") {
       loadPermission(entry, result, permission);
     } else if (entry.kind === "held") {
-      made.push(button("Release", () => run({ do: "release", message: String(entry.seq) }), { class: "act primary", "aria-keyshortcuts": "l", disabled: !app.canAct }));
+      made.push(button("Release", () => run({ do: "release", message: String(entry.seq) }), {
+        class: "act primary",
+        "aria-keyshortcuts": "l",
+        disabled: !app.canAct,
+      }));
     } else if (entry.kind === "unconfirmed") {
       made.push(button("Deliver again", async () => {
-        const isSure = await question("Deliver again?", el("p", {}, `The agent may have read #${entry.seq} already. It then gets it twice.`), "Deliver again");
+        const text = `The agent may have read #${entry.seq} already. It then gets it twice.`;
+        const isSure = await question("Deliver again?", el("p", {}, text), "Deliver again");
         if (isSure) run({ do: "redeliver", message: String(entry.seq) });
       }, { class: "act", disabled: !app.canAct }));
     } else if (entry.kind === "blocked" || entry.kind === "stale") {
@@ -128,12 +162,18 @@ export function open(app) {
     try {
       const page = await app.ask({ what: "permission", id: entry.id });
       if (shownKey !== entry.key) return;
-      const answer = (isAllowed) => attempt(result, () => app.act({ do: "answer", id: page.id, digest: page.digest, is_allowed: isAllowed }));
+      const answer = (isAllowed) => attempt(result, () => (
+        app.act({ do: "answer", id: page.id, digest: page.digest, is_allowed: isAllowed })
+      ));
       fill(place, facts([["Tool", page.tool]]),
         el("pre", { class: "boxed", tabindex: 0, role: "region", "aria-label": "The whole request" }, exact(page.input)),
         app.session.approvals && !app.past
-          ? el("p", { class: "buttons" }, button("Approve", () => answer(true), { class: "act primary", "aria-keyshortcuts": "a" }), button("Deny", () => answer(false), { class: "act", "aria-keyshortcuts": "x" }))
-          : el("p", { class: "hint" }, "Answers from the page are off. Answer at a terminal, or allow it there with ", code("pal config set web_approvals 1"), "."));
+          ? el("p", { class: "buttons" },
+            button("Approve", () => answer(true), { class: "act primary", "aria-keyshortcuts": "a" }),
+            button("Deny", () => answer(false), { class: "act", "aria-keyshortcuts": "x" }))
+          : el("p", { class: "hint" },
+            "Answers from the page are off. Answer at a terminal, or allow it there with ",
+            code("pal config set web_approvals 1"), "."));
     } catch (error) {
       fill(place, el("p", { class: "bad" }, oneLine(error.message)));
     }
@@ -199,7 +239,13 @@ function endingOfMessage(entry, page) {
   if (entry.kind === "request" && answer) return `#${entry.seq} was answered by ${answer.by} with #${answer.seq}`;
   if (entry.kind === "held" && release) return `#${entry.seq} was released by ${release.by}`;
   if (entry.kind === "dead") return `#${entry.seq} was cleared from the dead letters`;
-  return last ? `#${entry.seq} is ${last.state} now${last.reason ? `: ${last.reason}` : ""}` : `#${entry.seq} was settled meanwhile`;
+  if (!last) return `#${entry.seq} was settled meanwhile`;
+  return `#${entry.seq} is ${last.state} now${last.reason ? `: ${last.reason}` : ""}`;
+}
+
+function headingOf(count) {
+  if (count === 0) return "Nothing waits for you";
+  return count === 1 ? "1 thing waits for you" : `${count} things wait for you`;
 }
 
 const isAboutMessage = (entry) => Boolean(entry.seq) && ["request", "held", "unconfirmed", "dead"].includes(entry.kind);

@@ -3,7 +3,16 @@
 import { el, fill, button, name, code, time, span, plain, oneLine, shell } from "./dom.js";
 import { Completion } from "./complete.js";
 
-const WAITING = { queued: "…", submitted: "→", held: "‖", seen: "✓", answered: "✓✓", refused: "✗", expired: "✗", dead: "✗" };
+const WAITING = {
+  queued: "…",
+  submitted: "→",
+  held: "‖",
+  seen: "✓",
+  answered: "✓✓",
+  refused: "✗",
+  expired: "✗",
+  dead: "✗",
+};
 let fields = 0;
 
 // Dialogs
@@ -57,7 +66,9 @@ export async function attempt(place, work) {
     const result = await work();
     place.classList.add("good");
     fill(place, result.results?.length
-      ? el("ul", {}, result.results.map((one) => el("li", {}, one.is_done ? "✓ " : "✗ ", name(one.name), " ", oneLine(one.text))))
+      ? el("ul", {}, result.results.map((one) => (
+        el("li", {}, one.is_done ? "✓ " : "✗ ", name(one.name), " ", oneLine(one.text))
+      )))
       : oneLine(result.text));
     return result;
   } catch (error) {
@@ -88,7 +99,9 @@ export function message(row) {
       row.is_unread ? el("span", { class: "chip new" }, "new") : null,
       el("span", { class: "side" }, `#${row.seq} `, time(row.ts))),
     row.reply_to ? el("p", { class: "quote" }, `#${row.reply_to} `, oneLine(row.quote ?? "")) : null,
-    el("div", { class: "text" }, row.text, row.is_cut ? el("em", {}, " … (cut: the whole text is in ", code(`pal show ${row.seq}`), ")") : null),
+    el("div", { class: "text" },
+      row.text,
+      row.is_cut ? el("em", {}, " … (cut: the whole text is in ", code(`pal show ${row.seq}`), ")") : null),
     marks(row),
   ];
 }
@@ -104,21 +117,50 @@ export async function ledger(app, seq) {
     const page = await app.ask({ what: "ledger", message: String(seq), first });
     const receipts = page.receipts?.receipts ?? [];
     const steps = page.steps ?? [];
-    const go = (text, to) => el("button", { type: "button", disabled: to < 0 || to >= page.recipients, onclick: () => show(to).then(() => body.focus(), fail) }, text);
-    const turn = page.recipients > LEDGER_PAGE ? el("div", { class: "line" }, go("Previous recipients", first - LEDGER_PAGE),
-      `${first + 1} to ${Math.min(first + LEDGER_PAGE, page.recipients)} of ${page.recipients}`, go("Next recipients", first + LEDGER_PAGE)) : null;
-    const more = (all) => all.length > LIMIT_ROWS ? el("p", {}, `and ${all.length - LIMIT_ROWS} more; `, code(`pal receipts ${seq}`), " prints all") : null;
+    const go = (text, to) => el("button", {
+      type: "button",
+      disabled: to < 0 || to >= page.recipients,
+      onclick: () => show(to).then(() => body.focus(), fail),
+    }, text);
+    const turn = page.recipients > LEDGER_PAGE
+      ? el("div", { class: "line" },
+        go("Previous recipients", first - LEDGER_PAGE),
+        `${first + 1} to ${Math.min(first + LEDGER_PAGE, page.recipients)} of ${page.recipients}`,
+        go("Next recipients", first + LEDGER_PAGE))
+      : null;
+    const more = (all) => all.length > LIMIT_ROWS
+      ? el("p", {}, `and ${all.length - LIMIT_ROWS} more; `, code(`pal receipts ${seq}`), " prints all")
+      : null;
     fill(body,
       el("div", { class: "message" }, message({ ...page.message, marks: [] })),
       el("h3", {}, "Receipts"),
-      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.slice(0, LEDGER_PAGE).map((one) => [
-        [name(one.agent ?? one.name), one.session ? ` (session ${oneLine(one.session)})` : ""], one.state, [one.lane, one.grade].filter(Boolean).join(", "),
-        one.wait?.text ?? one.reason ?? "", one.wait?.moves ?? "",
-      ])) : el("p", {}, "No recipients."), turn,
+      receipts.length
+        ? table(
+          ["Recipient", "State", "Evidence", "Why it waits", "What would move it"],
+          receipts.slice(0, LEDGER_PAGE).map((one) => [
+            [name(one.agent ?? one.name), one.session ? ` (session ${oneLine(one.session)})` : ""],
+            one.state,
+            [one.lane, one.grade].filter(Boolean).join(", "),
+            one.wait?.text ?? one.reason ?? "",
+            one.wait?.moves ?? "",
+          ]),
+        )
+        : el("p", {}, "No recipients."),
+      turn,
       el("h3", {}, "Steps"),
-      table(["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"], steps.slice(-LIMIT_ROWS).map((step) => [
-        time(step.ts), `#${step.seq}`, step.name ? name(step.name) : "all", step.state, step.lane ?? "", step.grade ?? "", step.reason ?? "",
-      ])), more(steps));
+      table(
+        ["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"],
+        steps.slice(-LIMIT_ROWS).map((step) => [
+          time(step.ts),
+          `#${step.seq}`,
+          step.name ? name(step.name) : "all",
+          step.state,
+          step.lane ?? "",
+          step.grade ?? "",
+          step.reason ?? "",
+        ]),
+      ),
+      more(steps));
   };
   const fail = (error) => fill(body, oneLine(error.message));
   await show(0).catch(fail);
@@ -128,7 +170,9 @@ export async function ledger(app, seq) {
 export function table(heads, rows) {
   return el("div", { class: "wide" }, el("table", {},
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, index) => el("td", { "data-head": heads[index] }, cell)))))));
+    el("tbody", {}, rows.map((row) => (
+      el("tr", {}, row.map((cell, index) => el("td", { "data-head": heads[index] }, cell)))
+    )))));
 }
 
 // The composer. It is below the messages, never over them.
@@ -139,8 +183,19 @@ export class Composer {
     this.fixed = {};
     this.refusal = "Not sent: this has ended meanwhile."; // if its button is disabled
     fields += 1;
-    this.to = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
-    this.text = el("textarea", { rows: 3, placeholder: " ", onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
+    this.to = el("input", {
+      type: "text",
+      autocomplete: "off",
+      spellcheck: "false",
+      autocapitalize: "none",
+      value: to ?? "",
+    });
+    this.text = el("textarea", {
+      rows: 3,
+      placeholder: " ",
+      onkeydown: (event) => this.pressed(event),
+      "aria-describedby": `hint${fields}`,
+    });
     const forTo = new Completion(this.to, () => this.names(), { isEveryWord: true });
     const forText = new Completion(this.text, () => this.names());
     this.priority = select([["", "normal"], ["interrupt", "interrupt"], ["idle-first", "idle-first"], ["idle", "idle"]]);
@@ -161,7 +216,8 @@ export class Composer {
   // Names that can be completed: agents that are here, then the others.
   names() {
     const rows = [...this.app.store.agents.values()].filter((row) => !row.has_left);
-    return [...rows.filter((row) => row.is_present), ...rows.filter((row) => !row.is_present)].map((row) => row.name).concat("all");
+    return [...rows.filter((row) => row.is_present), ...rows.filter((row) => !row.is_present)]
+      .map((row) => row.name).concat("all");
   }
 
   pressed(event) {
@@ -204,7 +260,15 @@ export class Composer {
       this.to.focus();
       return;
     }
-    const what = { do: "send", text, to, reply_to: this.replyTo, priority: this.priority.value, intent: this.intent.value, thread: this.fixed.thread ?? "" };
+    const what = {
+      do: "send",
+      text,
+      to,
+      reply_to: this.replyTo,
+      priority: this.priority.value,
+      intent: this.intent.value,
+      thread: this.fixed.thread ?? "",
+    };
     const done = await attempt(this.result, () => this.app.act(what));
     if (done === null) return;
     this.text.value = "";
@@ -214,7 +278,8 @@ export class Composer {
 }
 
 export function facts(pairs) {
-  return el("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false)
+  return el("dl", { class: "facts" }, pairs
+    .filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false)
     .map(([label, value]) => [el("dt", {}, label), el("dd", {}, value)]));
 }
 

@@ -35,12 +35,19 @@ export function open(app) {
     if (!isTyped) seq.value = String(store.seq);
     const states = Object.entries(store.counts.agents ?? {}).map(([state, count]) => `${count} ${state}`).join(", ");
     fill(status, `All screens show the bus at #${store.seq}.`);
-    fill(shown, facts([["Seq", `#${store.seq}`], ["Time", app.pastTime ? clock(app.pastTime) : ""], ["Agents", states || "none"], ["Attention", String(store.attention.size)], ["Unread", String(store.counts.unread ?? 0)]]));
+    fill(shown, facts([
+      ["Seq", `#${store.seq}`],
+      ["Time", app.pastTime ? clock(app.pastTime) : ""],
+      ["Agents", states || "none"],
+      ["Attention", String(store.attention.size)],
+      ["Unread", String(store.counts.unread ?? 0)],
+    ]));
   }
 
   const root = el("div", { class: "single" }, el("h2", {}, "Past"),
     el("p", {}, "Choose an event or a time. All screens then show the bus as it was, with a frame, until you return."),
-    el("form", { class: "line", onsubmit: (event) => { event.preventDefault(); go(Number(seq.value)); } }, labelled("Seq", seq), el("button", { type: "submit", class: "primary" }, "Show")),
+    el("form", { class: "line", onsubmit: (event) => { event.preventDefault(); go(Number(seq.value)); } },
+      labelled("Seq", seq), el("button", { type: "submit", class: "primary" }, "Show")),
     el("form", { class: "line", onsubmit: async (event) => {
       event.preventDefault();
       const ts = new Date(at.value).getTime();
@@ -57,5 +64,11 @@ export function open(app) {
     } }, labelled("Time", at), el("button", { type: "submit" }, "Show")),
     back, status, shown);
   draw();
-  return { root, list: null, changed: draw, show: () => app.detail(false), keys: [["←", "one event back", null], ["→", "one event forward", null]] };
+  return {
+    root,
+    list: null,
+    changed: draw,
+    show: () => app.detail(false),
+    keys: [["←", "one event back", null], ["→", "one event forward", null]],
+  };
 }

@@ -13,7 +13,9 @@ const SLOTS = ["palaver-screen-1", "palaver-screen-2", "palaver-screen-3"];
 async function takeSlot() {
   for (const slot of navigator.locks ? SLOTS : []) {
     const free = await new Promise((done) => {
-      navigator.locks.request(slot, { ifAvailable: true }, (lock) => (lock ? new Promise((release) => done(release)) : done(null)));
+      navigator.locks.request(slot, { ifAvailable: true }, (lock) => (
+        lock ? new Promise((release) => done(release)) : done(null)
+      ));
     });
     if (free) return free;
   }

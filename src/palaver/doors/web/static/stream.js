@@ -106,7 +106,11 @@ export class Stream {
     const alive = () => { clearTimeout(timer); timer = setTimeout(() => cutter.abort(), SILENT_MS); };
     try {
       const response = await fetch(`/events?epoch=${encodeURIComponent(epoch)}`, {
-        headers: headers({ Accept: "text/event-stream", "X-Palaver-Idle": "1", ...(seq ? { "Last-Event-ID": String(seq) } : {}) }),
+        headers: headers({
+          Accept: "text/event-stream",
+          "X-Palaver-Idle": "1",
+          ...(seq ? { "Last-Event-ID": String(seq) } : {}),
+        }),
         cache: "no-store",
         signal: cutter.signal,
       });

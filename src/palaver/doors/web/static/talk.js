@@ -24,8 +24,12 @@ export function open(app) {
     onOpen: (key) => app.go("talk", key),
     onEnd: () => more(),
     row: (row) => [
-      el("p", { class: "head" }, el("b", {}, oneLine(row.title)), " ", el("span", { class: "quiet" }, KINDS[row.kind] ?? row.kind),
-        el("span", { class: "side" }, row.unread ? el("span", { class: "chip new" }, `${row.unread} new`) : null, since(row.ts))),
+      el("p", { class: "head" },
+        el("b", {}, oneLine(row.title)), " ",
+        el("span", { class: "quiet" }, KINDS[row.kind] ?? row.kind),
+        el("span", { class: "side" },
+          row.unread ? el("span", { class: "chip new" }, `${row.unread} new`) : null,
+          since(row.ts))),
       el("p", { class: "cut" }, row.sender ? `${oneLine(row.sender)}: ` : "", oneLine(row.text)),
     ],
   });
@@ -42,10 +46,20 @@ export function open(app) {
 
   const composer = app.canAct ? new Composer(app, {}) : null;
   const tools = el("p", { class: "buttons" },
-    composer ? [button("Reply", () => reply(false), { "aria-keyshortcuts": "r" }), button("Quote", () => reply(true), { "aria-keyshortcuts": "c" })] : null,
+    composer
+      ? [
+        button("Reply", () => reply(false), { "aria-keyshortcuts": "r" }),
+        button("Quote", () => reply(true), { "aria-keyshortcuts": "c" }),
+      ]
+      : null,
     button("Ledger", () => { if (talk.cursor) ledger(app, Number(talk.cursor)); }));
 
-  const page = (more) => app.ask({ what: "messages", conversation: opened, beside: beside.checked && opened.startsWith("#"), ...more });
+  const page = (more) => app.ask({
+    what: "messages",
+    conversation: opened,
+    beside: beside.checked && opened.startsWith("#"),
+    ...more,
+  });
 
   function reply(isQuote) {
     const row = talk.row(talk.cursor) ?? talk.rows.at(-1);
@@ -59,7 +73,8 @@ export function open(app) {
       show(opened);
       return;
     }
-    if (change.talks?.some((row) => row.key === opened) || (beside.checked && change.events?.some((row) => row.type === "message"))) fresh();
+    const isChanged = change.talks?.some((row) => row.key === opened);
+    if (isChanged || (beside.checked && change.events?.some((row) => row.type === "message"))) fresh();
     const shown = (change.moved ?? []).filter((seq) => talk.nodes.has(String(seq)));
     if (shown.length) refresh(shown);
   }
@@ -96,7 +111,8 @@ export function open(app) {
     const key = opened;
     const first = Math.min(...seqs);
     try {
-      const got = await page({ after: first - 1, limit: Math.min(500, Math.max(1, talk.rows.filter((row) => row.seq >= first).length)) });
+      const count = talk.rows.filter((row) => row.seq >= first).length;
+      const got = await page({ after: first - 1, limit: Math.min(500, Math.max(1, count)) });
       if (key === opened) for (const row of got.rows) if (seqs.includes(row.seq)) talk.replace(row);
     } catch {
       // as above
@@ -106,7 +122,9 @@ export function open(app) {
   // Messages to the person count as seen once they are shown in a visible tab.
   function seen(rows) {
     const unread = rows.filter((row) => row.is_unread).map((row) => row.seq);
-    if (unread.length && app.canAct && document.visibilityState === "visible") app.act({ do: "seen", messages: unread.slice(0, 500) }).catch(() => {});
+    if (unread.length && app.canAct && document.visibilityState === "visible") {
+      app.act({ do: "seen", messages: unread.slice(0, 500) }).catch(() => {});
+    }
   }
 
   async function more() {
@@ -145,7 +163,9 @@ export function open(app) {
     opened = key;
     app.detail(key !== "");
     if (!key) {
-      fill(detail, composer ? [el("h2", {}, "New message"), composer.root] : el("p", { class: "quiet" }, "Choose a conversation."));
+      fill(detail, composer
+        ? [el("h2", {}, "New message"), composer.root]
+        : el("p", { class: "quiet" }, "Choose a conversation."));
       return;
     }
     list.cursor = key;
@@ -169,7 +189,13 @@ export function open(app) {
   }
 
   const root = el("div", { class: "split" },
-    el("div", { class: "master" }, el("h2", {}, "Talk"), el("div", { class: "line" }, labelled("Find", filter), composer ? button("New message", () => app.go("talk", "")) : null), list.root), detail);
+    el("div", { class: "master" },
+      el("h2", {}, "Talk"),
+      el("div", { class: "line" },
+        labelled("Find", filter),
+        composer ? button("New message", () => app.go("talk", "")) : null),
+      list.root),
+    detail);
   draw();
   return {
     root, list, show, filter,
@@ -188,7 +214,10 @@ export function open(app) {
 function target(key) {
   if (key === "#general") return ["@all", {}];
   if (key.startsWith("#")) return [key, {}];
-  if (key.startsWith("@")) return [key.split("@").filter((one) => one && one !== "human").map((one) => `@${one}`).join(" "), {}];
+  if (key.startsWith("@")) {
+    const names = key.split("@").filter((one) => one && one !== "human");
+    return [names.map((one) => `@${one}`).join(" "), {}];
+  }
   const thread = key.replace(/^thread\//, "");
   return ["", { thread }];
 }
