@@ -1,12 +1,12 @@
-// Agents: all of them, one of them, and what can be done with several.
+// Agents: the list, one opened agent, and actions for selected agents.
 
 import { el, fill, button, name, clock, oneLine, code } from "./dom.js";
 import { FixedList } from "./lists.js";
 import { LiveScreen } from "./screen.js";
 import { Composer, attempt, outcome, facts, question, since, message, labelled, select, commandLine } from "./parts.js";
 
-const ORDER = { blocked: 0, active: 1, starting: 2, idle: 3, exited: 4 };
-const PAGE = 500;
+const STATE_ORDER = { blocked: 0, active: 1, starting: 2, idle: 3, exited: 4 };
+const PAGE_ROWS = 500;
 
 export function open(app) {
   const detail = el("section", { class: "detail", "aria-label": "Agent", tabindex: 0 });
@@ -18,19 +18,19 @@ export function open(app) {
     ["unread", "unread"],
     ["harness", "harness"],
   ], { onchange: () => draw() });
-  const hasSub = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
-  const hasLeft = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
+  const withSub = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
+  const withLeft = el("input", { type: "checkbox", checked: false, onchange: () => draw() });
   const count = el("p", { class: "hint" });
   const bar = el("div", { class: "bar" });
   const result = outcome();
   const head = el("div", {});
-  const rest = el("div", {});
+  const sections = el("div", {});
   const screen = new LiveScreen();
   let opened = "";
-  let turn = 0;
+  let loads = 0;
   let timer = null;
   let isStale = false;
-  let isNew = false;
+  let isReplaced = false;
 
   const list = new FixedList("Agents", {
     class: "two",
@@ -66,32 +66,32 @@ export function open(app) {
       return words.every((word) => text.includes(word));
     };
     const found = [...app.store.agents.values()].filter((row) => (
-      (hasLeft.checked || !row.has_left)
-      && (hasSub.checked || !row.parent || words.length > 0)
+      (withLeft.checked || !row.has_left)
+      && (withSub.checked || !row.parent || words.length > 0)
       && matches(row)
     ));
-    const by = {
+    const compare = {
       name: () => 0,
-      state: (one, two) => (ORDER[one.state] ?? 9) - (ORDER[two.state] ?? 9),
+      state: (one, two) => (STATE_ORDER[one.state] ?? 9) - (STATE_ORDER[two.state] ?? 9),
       since: (one, two) => one.since - two.since,
       unread: (one, two) => (two.unread ?? 0) - (one.unread ?? 0),
       harness: (one, two) => (one.harness ?? "").localeCompare(two.harness ?? ""),
     }[sort.value];
-    const place = (row) => (row.parent ? `${row.parent}\u0000${row.name}` : row.name);
-    return found.sort((one, two) => by(one, two) || (place(one) < place(two) ? -1 : 1));
+    const sortKey = (row) => (row.parent ? `${row.parent}\u0000${row.name}` : row.name);
+    return found.sort((one, two) => compare(one, two) || (sortKey(one) < sortKey(two) ? -1 : 1));
   }
 
-  // Thousands of agents that change all the time are sorted a few times a second.
+  // A long list is drawn at most four times a second: thousands of agents may change all the time.
   function changed(change) {
     if (!change.isAll && !change.agents?.length) return;
     isStale ||= Boolean(change.isAll) || Boolean(change.agents?.some((row) => row.name === opened));
-    isNew ||= Boolean(change.isAll);
+    isReplaced ||= Boolean(change.isAll);
     if (timer !== null) return;
     const wait = app.store.agents.size > 500 ? 250 : 0;
     timer = setTimeout(() => {
       timer = null;
-      draw({ isAll: isNew, isStale });
-      isStale = isNew = false;
+      draw({ isAll: isReplaced, isStale });
+      isStale = isReplaced = false;
     }, wait);
   }
 
@@ -106,11 +106,11 @@ export function open(app) {
 
   async function load() {
     const { store } = app;
-    turn += 1;
-    const mine = turn;
-    for (let after = "", more = store.agents.size < store.agentsTotal; more && mine === turn;) {
+    loads += 1;
+    const thisLoad = loads;
+    for (let after = "", more = store.agents.size < store.agentsTotal; more && thisLoad === loads;) {
       try {
-        const page = await app.ask({ what: "agents", after, limit: PAGE });
+        const page = await app.ask({ what: "agents", after, limit: PAGE_ROWS });
         store.addAgents(page.rows);
         after = page.rows.at(-1)?.name ?? "";
         more = Boolean(page.has_more) && after !== "";
@@ -133,27 +133,27 @@ export function open(app) {
     const label = names.length === 1 ? names[0] : `${names.length} agents`;
     fill(bar, el("span", {}, `${oneLine(label)}:`),
       button("Message", () => compose(names)),
-      button("Pause", () => group("pause", names)),
-      button("Unpause", () => group("unpause", names)),
+      button("Pause", () => actOn("pause", names)),
+      button("Unpause", () => actOn("unpause", names)),
       button("Tag", () => tag(names)),
-      button("Stop", () => group("stop", names), { class: "danger" }),
+      button("Stop", () => actOn("stop", names), { class: "danger" }),
       list.chosen.size
         ? button("Select none", () => { list.chosen.clear(); list.draw(); drawBar(); }, { class: "small" })
         : null);
   }
 
-  const named = (names) => el("ul", { class: "names" }, names.map((one) => el("li", {}, name(one))));
+  const nameList = (names) => el("ul", { class: "names" }, names.map((one) => el("li", {}, name(one))));
 
-  async function group(verb, names) {
-    const word = verb[0].toUpperCase() + verb.slice(1);
-    const isSure = await question(`${word} ${names.length === 1 ? "this agent" : `these ${names.length} agents`}?`,
-      [named(names), el("p", {}, "The same at a terminal: ", commandLine(["pal", verb, ...names]))], word);
+  async function actOn(verb, names) {
+    const label = verb[0].toUpperCase() + verb.slice(1);
+    const isSure = await question(`${label} ${names.length === 1 ? "this agent" : `these ${names.length} agents`}?`,
+      [nameList(names), el("p", {}, "The same at a terminal: ", commandLine(["pal", verb, ...names]))], label);
     if (isSure) attempt(result, () => app.act({ do: verb, names }));
   }
 
   async function tag(names) {
     const field = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none" });
-    const isSure = await question("Tag these agents?", [named(names), labelled("Tag (empty removes it)", field)], "Tag");
+    const isSure = await question("Tag these agents?", [nameList(names), labelled("Tag (empty removes it)", field)], "Tag");
     if (isSure) attempt(result, () => app.act({ do: "tag", names, tag: field.value.trim() }));
   }
 
@@ -166,22 +166,22 @@ export function open(app) {
     composer.text.focus();
   }
 
-  async function show(key, isAgain = false) {
+  async function show(key, isReload = false) {
     opened = key;
     app.detail(key !== "");
     if (!key) {
       screen.follow("");
-      fill(detail, el("p", { class: "quiet" }, "Choose an agent to see it here."), launching());
+      fill(detail, el("p", { class: "quiet" }, "Choose an agent to see it here."), launchHint());
       return;
     }
     list.cursor = key;
-    list.later();
+    list.drawLater();
     drawBar();
-    if (!isAgain || !detail.contains(head)) {
+    if (!isReload || !detail.contains(head)) {
       screen.follow("");
       fill(head, el("h2", {}, name(key)), el("p", {}, "Loading…"));
-      fill(rest);
-      fill(detail, head, screen.root, rest);
+      fill(sections);
+      fill(detail, head, screen.root, sections);
     }
     try {
       const page = await app.ask({ what: "agent", name: key });
@@ -202,7 +202,7 @@ export function open(app) {
         ]),
         row.has_terminal ? el("p", {}, "Its terminal: ", commandLine(["pal", "attach", row.name])) : null);
       screen.follow(row.has_terminal && !app.past ? row.name : "");
-      fill(rest,
+      fill(sections,
         el("h3", {}, `Waiting messages (${page.queue_total ?? page.queue?.length ?? 0})`),
         page.queue?.length
           ? el("ul", { class: "cards" }, page.queue.map((one) => el("li", {},
@@ -225,8 +225,8 @@ export function open(app) {
   const root = el("div", { class: "split" },
     el("div", { class: "master" }, el("h2", {}, "Agents"),
       el("div", { class: "line" }, labelled("Filter", filter), labelled("Sort by", sort),
-        el("label", { class: "check" }, hasSub, "sub-agents"),
-        el("label", { class: "check" }, hasLeft, "left")),
+        el("label", { class: "check" }, withSub, "sub-agents"),
+        el("label", { class: "check" }, withLeft, "left")),
       count, list.root, bar, result), detail);
   draw();
   load();
@@ -237,9 +237,9 @@ export function open(app) {
     keys: [
       ["Space", "select or unselect the agent", null],
       ["m", "message the selected agents", () => { if (app.canAct && selected().length) compose(selected()); }],
-      ["p", "pause the selected agents", () => { if (app.canAct && selected().length) group("pause", selected()); }],
-      ["u", "unpause the selected agents", () => { if (app.canAct && selected().length) group("unpause", selected()); }],
-      ["s", "stop the selected agents", () => { if (app.canAct && selected().length) group("stop", selected()); }],
+      ["p", "pause the selected agents", () => { if (app.canAct && selected().length) actOn("pause", selected()); }],
+      ["u", "unpause the selected agents", () => { if (app.canAct && selected().length) actOn("unpause", selected()); }],
+      ["s", "stop the selected agents", () => { if (app.canAct && selected().length) actOn("stop", selected()); }],
       ["/", "filter", () => filter.focus()],
     ],
   };
@@ -254,7 +254,7 @@ function state(row) {
   ].filter(Boolean).join(", ");
 }
 
-function launching() {
+function launchHint() {
   return el("div", { class: "boxed" }, el("p", {}, "Agents are started at a terminal, in the folder they work in:"),
     el("ul", { class: "commands" },
       el("li", {}, code("pal claude --name luna --tag api")),

@@ -1,8 +1,8 @@
-// Log: every event, with the filters of `pal events`, full-text search, and a jump to a time or a seq.
+// Log: all events, with the filters of `pal events`, full-text search, and a jump to a time or a seq.
 
 import { el, fill, button, name, time, marked, oneLine } from "./dom.js";
 import { PagedList } from "./lists.js";
-import { labelled, ledger, tell, facts } from "./parts.js";
+import { labelled, ledger, showInfo, facts } from "./parts.js";
 
 const FILTERS = [
   ["types", "Type"],
@@ -24,9 +24,9 @@ export function open(app) {
   const until = el("input", { type: "datetime-local", step: 1 });
   const jump = el("input", { type: "text", inputmode: "numeric", autocomplete: "off", placeholder: "42" });
   const status = el("p", { class: "hint" });
-  let asked = {};
+  let query = {};
   let isFiltered = false;
-  let turn = 0;
+  let loads = 0;
 
   const list = new PagedList("Events", {
     class: "log",
@@ -34,7 +34,8 @@ export function open(app) {
     empty: "No event.",
     onOpen: (key) => show(key),
     row: (row) => [
-      el("span", { class: "seq" }, `#${row.seq}`), " ", time(row.ts), " ", el("span", { class: "chip" }, oneLine(row.type)), " ",
+      el("span", { class: "seq" }, `#${row.seq}`), " ", time(row.ts), " ",
+      el("span", { class: "chip" }, oneLine(row.type)), " ",
       el("b", {}, name(row.sender)), row.to?.length ? [" → ", el("bdi", {}, oneLine(row.to.join(" ")))] : null, " ",
       el("span", { class: "words" }, marked(row.text ?? "", row.hits)),
     ],
@@ -42,25 +43,25 @@ export function open(app) {
     newer: (seq, limit) => page({ after: seq, limit }),
   });
 
-  const page = (more) => app.ask({ what: "log", ...asked, ...more });
+  const page = (more) => app.ask({ what: "log", ...query, ...more });
 
   function read() {
     const several = (text) => text.split(/[\s,]+/).filter(Boolean);
-    asked = {};
-    for (const [key] of FILTERS) if (inputs[key].value.trim()) asked[key] = several(inputs[key].value);
-    if (search.value.trim()) asked.search = search.value.trim();
-    if (since.value) asked.since = new Date(since.value).getTime();
-    if (until.value) asked.until = new Date(until.value).getTime();
-    isFiltered = Object.keys(asked).length > 0;
+    query = {};
+    for (const [key] of FILTERS) if (inputs[key].value.trim()) query[key] = several(inputs[key].value);
+    if (search.value.trim()) query.search = search.value.trim();
+    if (since.value) query.since = new Date(since.value).getTime();
+    if (until.value) query.until = new Date(until.value).getTime();
+    isFiltered = Object.keys(query).length > 0;
   }
 
   async function load() {
     read();
-    turn += 1;
-    const mine = turn;
+    loads += 1;
+    const thisLoad = loads;
     try {
       const got = await page({ limit: 100 });
-      if (mine !== turn) return;
+      if (thisLoad !== loads) return;
       list.begin(got);
       fill(status, isFiltered
         ? `${got.rows.length}${got.has_more ? " or more" : ""} events match; new ones are added.`
@@ -71,8 +72,8 @@ export function open(app) {
   }
 
   async function goTo(text) {
-    turn += 1;
-    const mine = turn;
+    loads += 1;
+    const thisLoad = loads;
     try {
       const wanted = text.trim().replace(/^#/, "");
       const isSeq = /^\d{1,15}$/.test(wanted);
@@ -86,7 +87,7 @@ export function open(app) {
         page({ before: seq, limit: 50 }),
         page({ after: Math.max(0, seq - 1), limit: 50 }),
       ]);
-      if (mine !== turn) return;
+      if (thisLoad !== loads) return;
       const rows = [...above.rows, ...below.rows];
       const at = below.rows[0]?.seq ?? above.rows.at(-1)?.seq ?? null;
       list.begin({ rows, has_more: above.has_more }, { hasNewer: Boolean(below.has_more), at });
@@ -103,7 +104,7 @@ export function open(app) {
     if (row.type === "message" || row.type.startsWith("task.")) {
       ledger(app, row.seq);
     } else {
-      tell(`Event #${row.seq}`, [
+      showInfo(`Event #${row.seq}`, [
         facts([
           ["Type", row.type],
           ["From", row.sender],
@@ -125,19 +126,19 @@ export function open(app) {
     }
     if (!change.events?.length) return;
     if (!isFiltered) list.append(change.events);
-    else if (list.isAtEnd) fresh();
+    else if (list.isAtEnd) loadNew();
   }
 
   let isBusy = false;
-  async function fresh() {
+  async function loadNew() {
     if (isBusy) return;
     isBusy = true;
-    const mine = turn;
+    const thisLoad = loads;
     try {
       const got = await page({ after: list.rows.at(-1)?.seq ?? 0, limit: 100 });
-      if (mine === turn) list.append(got.rows);
+      if (thisLoad === loads) list.append(got.rows);
     } catch {
-      // the next change tries again
+      // The next change tries again.
     } finally {
       isBusy = false;
     }

@@ -4,7 +4,7 @@ import { el, fill, button, clock, code, oneLine } from "./dom.js";
 import * as api from "./api.js";
 import { Store } from "./store.js";
 import { Stream } from "./stream.js";
-import { tell, table, reference } from "./parts.js";
+import { showInfo, table, reference } from "./parts.js";
 import * as now from "./now.js";
 import * as agents from "./agents.js";
 import * as talk from "./talk.js";
@@ -22,7 +22,7 @@ const SCREENS = [
 ];
 const NOTIFY = "palaver-notify";
 const NOTICE_MS = 5000;
-const TOLD = { permission: "asks for permission", request: "asks you", blocked: "is blocked" };
+const NOTICE_TEXTS = { permission: "asks for permission", request: "asks you", blocked: "is blocked" };
 
 class App {
   constructor(session) {
@@ -34,7 +34,7 @@ class App {
     this.screenName = "";
     this.awaySince = 0;
     this.loadedVersion = "";
-    this.noticed = 0;
+    this.noticedMs = 0;
     this.stream = new Stream(this.live, (state) => this.connection(state));
   }
 
@@ -42,16 +42,17 @@ class App {
 
   get canAct() { return !this.session.read_only && this.past === null; }
 
+  // Ask about the present, also while the page shows the past.
   askNow(question) { return api.ask(question).catch((error) => this.refused(error)); }
 
   ask(question) { return this.askNow(this.past ? { ...question, at: this.past.seq } : question); }
 
-  act(what) {
+  act(action) {
     if (!this.canAct) {
       const reason = this.past ? "this is the past: nothing can be sent" : "this browser can only read";
       return Promise.reject(new Error(reason));
     }
-    return api.act(what).catch((error) => this.refused(error));
+    return api.act(action).catch((error) => this.refused(error));
   }
 
   refused(error) {
@@ -59,7 +60,7 @@ class App {
     throw error;
   }
 
-  // The frame of the page
+  // The frame of the page.
 
   build() {
     this.top = el("p", { class: "top" });
@@ -99,8 +100,8 @@ class App {
     this.open(found, key);
   }
 
-  open([name, label, module], key, isAgain = false) {
-    if (name !== this.screenName || isAgain) {
+  open([name, label, module], key, isReload = false) {
+    if (name !== this.screenName || isReload) {
       this.screen?.close?.();
       this.screenName = name;
       this.screen = module.open(this);
@@ -115,11 +116,11 @@ class App {
       this.drawTop();
     }
     this.screen.show(key);
-    if (!isAgain && key === "") (this.screen.list?.root ?? this.main).focus({ preventScroll: true });
-    else if (!isAgain) this.screen.root.querySelector(".detail")?.focus({ preventScroll: true });
+    if (!isReload && key === "") (this.screen.list?.root ?? this.main).focus({ preventScroll: true });
+    else if (!isReload) this.screen.root.querySelector(".detail")?.focus({ preventScroll: true });
   }
 
-  again() {
+  reopen() {
     const [, , arg = ""] = /^#\/([a-z]+)(?:\/(.*))?$/.exec(location.hash) ?? [];
     this.open(SCREENS.find(([key]) => key === this.screenName), decodeURIComponent(arg), true);
   }
@@ -130,18 +131,20 @@ class App {
     else location.hash = hash;
   }
 
-  // On a narrow screen the detail replaces the list, with a way back.
+  // On a narrow screen the detail replaces the list, and has a button that returns to the list.
   detail(isOpen) {
     document.body.classList.toggle("in-detail", isOpen);
     const root = this.screen?.root ?? null;
     queueMicrotask(() => {
-      const place = (root ?? this.screen.root).querySelector(".detail");
-      place?.parentElement.querySelector(":scope > .back")?.remove();
-      if (isOpen && place) place.before(button("← Back to the list", () => this.go(this.screenName), { class: "back small" }));
+      const panel = (root ?? this.screen.root).querySelector(".detail");
+      panel?.parentElement.querySelector(":scope > .back")?.remove();
+      if (isOpen && panel) {
+        panel.before(button("← Back to the list", () => this.go(this.screenName), { class: "back small" }));
+      }
     });
   }
 
-  // Changes
+  // Changes.
 
   changed(change) {
     if (change.isAll && this.live.version) {
@@ -160,9 +163,9 @@ class App {
     try {
       const before = this.session.approvals;
       this.session = await api.session();
-      if (before !== this.session.approvals && this.screenName === "now") this.again();
+      if (before !== this.session.approvals && this.screenName === "now") this.reopen();
     } catch {
-      // the stream finds out why
+      // The stream reports the reason.
     }
   }
 
@@ -182,16 +185,16 @@ class App {
   }
 
   count(screen, value) {
-    const place = this.nav.querySelector(`a[data-screen=${screen}] .count`);
-    place.hidden = !value;
-    fill(place, value ? ` ${value}` : "");
+    const badge = this.nav.querySelector(`a[data-screen=${screen}] .count`);
+    badge.hidden = !value;
+    fill(badge, value ? ` ${value}` : "");
   }
 
   tick() {
-    if (document.visibilityState === "visible" && this.screen.list?.later) this.screen.list.later();
+    if (document.visibilityState === "visible" && this.screen.list?.drawLater) this.screen.list.drawLater();
   }
 
-  // The connection
+  // The connection.
 
   connection(state) {
     if (state === "signed-out") {
@@ -228,7 +231,7 @@ class App {
     this.banner.hidden = parts.length === 0;
   }
 
-  // The past
+  // The past.
 
   async enterPast(seq) {
     const wanted = Math.max(1, Math.round(seq) || 1);
@@ -252,15 +255,15 @@ class App {
     reference.ts = this.pastTime;
     this.drawBanner();
     this.drawTop();
-    this.again();
+    this.reopen();
   }
 
   async step(steps) {
     if (!this.past || this.isStepping) return;
     this.isStepping = true;
     try {
-      const way = steps < 0 ? { before: this.past.seq } : { after: this.past.seq };
-      const page = await this.askNow({ what: "log", limit: 1, ...way });
+      const range = steps < 0 ? { before: this.past.seq } : { after: this.past.seq };
+      const page = await this.askNow({ what: "log", limit: 1, ...range });
       const row = page.rows.at(steps < 0 ? -1 : 0);
       if (row) await this.enterPast(row.seq);
     } catch (error) {
@@ -270,7 +273,7 @@ class App {
     }
   }
 
-  // Keys
+  // Keys.
 
   pressed(event) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -303,14 +306,14 @@ class App {
       ["?", "this help"],
     ];
     const rows = [...shared, ...this.screen.keys].map(([key, what]) => [code(key), what]);
-    tell(`Keys: ${this.label}`, table(["Key", "What it does"], rows));
+    showInfo(`Keys: ${this.label}`, table(["Key", "What it does"], rows));
   }
 
-  // Notices of the browser: off until the person allows them. They contain names, and no text.
+  // Notices of the browser: off until the person allows them. They contain names, but no texts of messages.
 
   noticeButton() {
     const isOn = () => localStorage.getItem(NOTIFY) === "1" && globalThis.Notification?.permission === "granted";
-    const made = button("", async () => {
+    const toggle = button("", async () => {
       if (isOn()) {
         localStorage.removeItem(NOTIFY);
       } else if (globalThis.Notification && await Notification.requestPermission() === "granted") {
@@ -319,27 +322,27 @@ class App {
       draw();
     });
     const draw = () => {
-      fill(made, isOn() ? "Notices on" : "Notices off");
-      made.setAttribute("aria-pressed", String(isOn()));
+      fill(toggle, isOn() ? "Notices on" : "Notices off");
+      toggle.setAttribute("aria-pressed", String(isOn()));
     };
     draw();
-    return made;
+    return toggle;
   }
 
   notify(news) {
-    const told = news.filter((entry) => entry.kind in TOLD);
-    const mayTell = localStorage.getItem(NOTIFY) === "1" && globalThis.Notification?.permission === "granted";
-    if (!told.length || !mayTell || !this.stream.isLeader) return;
-    if (document.visibilityState === "visible" || Date.now() - this.noticed < NOTICE_MS) return;
-    this.noticed = Date.now();
-    const more = told.length > 1 ? ` and ${told.length - 1} more` : "";
-    const body = `${oneLine(told[0].who)} ${TOLD[told[0].kind]}${more}`;
+    const announced = news.filter((entry) => entry.kind in NOTICE_TEXTS);
+    const isAllowed = localStorage.getItem(NOTIFY) === "1" && globalThis.Notification?.permission === "granted";
+    if (!announced.length || !isAllowed || !this.stream.isLeader) return;
+    if (document.visibilityState === "visible" || Date.now() - this.noticedMs < NOTICE_MS) return;
+    this.noticedMs = Date.now();
+    const more = announced.length > 1 ? ` and ${announced.length - 1} more` : "";
+    const body = `${oneLine(announced[0].who)} ${NOTICE_TEXTS[announced[0].kind]}${more}`;
     const notice = new Notification("Palaver", { body, tag: "palaver", icon: "/icon.svg" });
-    notice.onclick = () => { focus(); this.go("now", told[0].key); };
+    notice.onclick = () => { focus(); this.go("now", announced[0].key); };
   }
 }
 
-// Sign-in
+// Sign-in.
 
 function signIn(reason) {
   const field = el("input", {
@@ -383,7 +386,7 @@ async function start() {
     new App(await api.session()).build();
   } catch (error) {
     if (error instanceof api.Refusal && error.status === 401) signIn("");
-    else if (error instanceof api.Away) {
+    else if (error instanceof api.Unreachable) {
       fill(document.body, el("main", { class: "sign-in" },
         el("h1", {}, "Palaver"),
         el("p", {}, "The bus is not reachable. The page tries again by itself.")));

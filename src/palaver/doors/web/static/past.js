@@ -4,12 +4,12 @@ import { el, fill, button, clock, oneLine } from "./dom.js";
 import { labelled, facts } from "./parts.js";
 
 export function open(app) {
-  const seq = el("input", { type: "number", min: 1, step: 1, inputmode: "numeric", required: true });
-  const at = el("input", { type: "datetime-local", step: 1 });
+  const seqInput = el("input", { type: "number", min: 1, step: 1, inputmode: "numeric", required: true });
+  const timeInput = el("input", { type: "datetime-local", step: 1 });
   const status = el("p", { class: "hint", tabindex: -1 });
   let isTyped = false;
-  seq.addEventListener("input", () => { isTyped = true; });
-  const shown = el("div", {});
+  seqInput.addEventListener("input", () => { isTyped = true; });
+  const summary = el("div", {});
   const back = el("p", { class: "buttons" }, button("Return to now", () => app.leavePast()));
 
   async function go(wanted) {
@@ -27,15 +27,15 @@ export function open(app) {
     back.hidden = !app.past;
     if (!app.past) {
       fill(status, `The newest event is #${app.live.seq}.`);
-      fill(shown);
-      if (!isTyped) seq.value = String(app.live.seq);
+      fill(summary);
+      if (!isTyped) seqInput.value = String(app.live.seq);
       return;
     }
     const { store } = app;
-    if (!isTyped) seq.value = String(store.seq);
+    if (!isTyped) seqInput.value = String(store.seq);
     const states = Object.entries(store.counts.agents ?? {}).map(([state, count]) => `${count} ${state}`).join(", ");
     fill(status, `All screens show the bus at #${store.seq}.`);
-    fill(shown, facts([
+    fill(summary, facts([
       ["Seq", `#${store.seq}`],
       ["Time", app.pastTime ? clock(app.pastTime) : ""],
       ["Agents", states || "none"],
@@ -46,11 +46,11 @@ export function open(app) {
 
   const root = el("div", { class: "single" }, el("h2", {}, "Past"),
     el("p", {}, "Choose an event or a time. All screens then show the bus as it was, with a frame, until you return."),
-    el("form", { class: "line", onsubmit: (event) => { event.preventDefault(); go(Number(seq.value)); } },
-      labelled("Seq", seq), el("button", { type: "submit", class: "primary" }, "Show")),
+    el("form", { class: "line", onsubmit: (event) => { event.preventDefault(); go(Number(seqInput.value)); } },
+      labelled("Seq", seqInput), el("button", { type: "submit", class: "primary" }, "Show")),
     el("form", { class: "line", onsubmit: async (event) => {
       event.preventDefault();
-      const ts = new Date(at.value).getTime();
+      const ts = new Date(timeInput.value).getTime();
       if (Number.isNaN(ts)) {
         fill(status, "Choose a date and a time.");
         return;
@@ -61,8 +61,8 @@ export function open(app) {
       } catch (error) {
         fill(status, oneLine(error.message));
       }
-    } }, labelled("Time", at), el("button", { type: "submit" }, "Show")),
-    back, status, shown);
+    } }, labelled("Time", timeInput), el("button", { type: "submit" }, "Show")),
+    back, status, summary);
   draw();
   return {
     root,

@@ -29,7 +29,7 @@ export function open(app) {
       list.set(rows);
       if (opened) show(opened);
     } catch {
-      // the next snapshot loads them
+      // The next snapshot loads them.
     }
   }
 
@@ -41,7 +41,7 @@ export function open(app) {
       return;
     }
     list.cursor = key;
-    list.later();
+    list.drawLater();
     try {
       const page = await app.ask({ what: "room", id: key });
       if (opened !== key) return;
@@ -55,7 +55,7 @@ export function open(app) {
           ["Turn", page.turn || ""],
           ["Lease", row.lease_until ? lease(row.lease_until) : ""],
           ["Reserved until", row.claim_until ? clock(row.claim_until) : ""],
-          ["Waiting line", line.length ? line.map((one, place) => [place ? ", " : "", name(one.name)]) : "nobody waits"],
+          ["Waiting line", line.length ? line.map((one, index) => [index ? ", " : "", name(one.name)]) : "nobody waits"],
         ]),
         el("h3", {}, `Members (${members.length})`),
         members.length > 100 ? el("p", { class: "hint" }, "The first 100 are shown.") : null,
@@ -68,14 +68,16 @@ export function open(app) {
         ])),
         el("h3", {}, "Handoffs"),
         page.handoffs?.length
-          ? page.handoffs.slice(0, 20).map((one, place) => el("article", { class: "card" },
+          ? page.handoffs.slice(0, 20).map((one, index) => el("article", { class: "card" },
             el("p", { class: "head" },
               `#${one.seq} `,
               name(one.sender),
               one.to ? [" → ", name(one.to)] : null,
-              place === 0 && page.is_handoff_open ? el("span", { class: "chip" }, "open") : null,
+              index === 0 && page.is_handoff_open ? el("span", { class: "chip" }, "open") : null,
               el("span", { class: "side" }, clock(one.ts))),
-            facts(Object.entries(one.handoff ?? {}).map(([label, value]) => [label.replaceAll("_", " "), words(value)]))))
+            facts(Object.entries(one.handoff ?? {}).map(([label, value]) => (
+              [label.replaceAll("_", " "), handoffText(value)]
+            )))))
           : el("p", { class: "quiet" }, "None."),
         el("h3", {}, "Notes"),
         page.notes?.length
@@ -122,9 +124,9 @@ const remaining = (until) => (
 );
 const lease = (until) => el("span", { "data-until": until }, remaining(until));
 
-// A value of a handoff: a list has a line for each, and an object names its parts.
-function words(value) {
-  if (Array.isArray(value)) return value.map(words).join("\n");
+// Return a value of a handoff as text: a list has a line for each item, and an object has the name of each field.
+function handoffText(value) {
+  if (Array.isArray(value)) return value.map(handoffText).join("\n");
   if (typeof value !== "object" || value === null) return String(value ?? "");
   return Object.entries(value)
     .map(([label, one]) => `${label}: ${typeof one === "object" ? JSON.stringify(one) : one}`)

@@ -1,6 +1,6 @@
-// Talk: conversations on the left, messages on the right, with a mark for each recipient's state.
+// Talk: the list of conversations, and the messages of one with the state of each recipient.
 
-import { el, fill, button, name, oneLine } from "./dom.js";
+import { el, fill, button, oneLine } from "./dom.js";
 import { FixedList, PagedList } from "./lists.js";
 import { Composer, ledger, message, since, labelled } from "./parts.js";
 
@@ -9,8 +9,8 @@ const KINDS = { room: "room", thread: "thread", pair: "direct", all: "broadcasts
 export function open(app) {
   const detail = el("section", { class: "detail talk", "aria-label": "Messages", tabindex: 0 });
   const filter = el("input", { type: "search", autocomplete: "off", oninput: () => search() });
-  const beside = el("input", { type: "checkbox", checked: false, onchange: () => show(opened) });
-  const besideField = el("label", { class: "check" }, beside, "also what members write outside");
+  const withOutside = el("input", { type: "checkbox", checked: false, onchange: () => show(opened) });
+  const outsideField = el("label", { class: "check" }, withOutside, "also what members write outside");
   const title = el("h2", {});
   let opened = "";
   let found = null;
@@ -22,7 +22,7 @@ export function open(app) {
     key: (row) => row.key,
     empty: "No conversation.",
     onOpen: (key) => app.go("talk", key),
-    onEnd: () => more(),
+    onEnd: () => loadMore(),
     row: (row) => [
       el("p", { class: "head" },
         el("b", {}, oneLine(row.title)), " ",
@@ -39,7 +39,7 @@ export function open(app) {
     empty: "No message.",
     row: message,
     onOpen: (key) => ledger(app, Number(key)),
-    onShown: (rows) => seen(rows),
+    onShown: (rows) => markSeen(rows),
     older: (seq, limit) => page({ before: seq, limit }),
     newer: (seq, limit) => page({ after: seq, limit }),
   });
@@ -57,7 +57,7 @@ export function open(app) {
   const page = (more) => app.ask({
     what: "messages",
     conversation: opened,
-    beside: beside.checked && opened.startsWith("#"),
+    beside: withOutside.checked && opened.startsWith("#"),
     ...more,
   });
 
@@ -74,14 +74,14 @@ export function open(app) {
       return;
     }
     const isChanged = change.talks?.some((row) => row.key === opened);
-    if (isChanged || (beside.checked && change.events?.some((row) => row.type === "message"))) fresh();
+    if (isChanged || (withOutside.checked && change.events?.some((row) => row.type === "message"))) loadNew();
     const shown = (change.moved ?? []).filter((seq) => talk.nodes.has(String(seq)));
     if (shown.length) refresh(shown);
   }
 
   let isAsking = false;
   let isDue = false;
-  async function fresh() {
+  async function loadNew() {
     const last = talk.rows.at(-1)?.seq ?? 0;
     const key = opened;
     if (talk.hasNewer) return;
@@ -97,12 +97,12 @@ export function open(app) {
       else talk.append(got.rows);
       if (got.has_more && last) talk.hasNewer = true;
     } catch {
-      // the bus is away; the next snapshot shows them
+      // The bus is not reachable; the next snapshot shows the new messages.
     } finally {
       isAsking = false;
       if (isDue) {
         isDue = false;
-        fresh();
+        loadNew();
       }
     }
   }
@@ -115,19 +115,19 @@ export function open(app) {
       const got = await page({ after: first - 1, limit: Math.min(500, Math.max(1, count)) });
       if (key === opened) for (const row of got.rows) if (seqs.includes(row.seq)) talk.replace(row);
     } catch {
-      // as above
+      // The bus is not reachable; the next snapshot shows the new states.
     }
   }
 
-  // Messages to the person count as seen once they are shown in a visible tab.
-  function seen(rows) {
+  // Messages to the person count as seen after they were shown in a visible tab.
+  function markSeen(rows) {
     const unread = rows.filter((row) => row.is_unread).map((row) => row.seq);
     if (unread.length && app.canAct && document.visibilityState === "visible") {
       app.act({ do: "seen", messages: unread.slice(0, 500) }).catch(() => {});
     }
   }
 
-  async function more() {
+  async function loadMore() {
     if (isLoading || found || !hasMore) return;
     isLoading = true;
     try {
@@ -136,7 +136,7 @@ export function open(app) {
       hasMore = Boolean(got.has_more);
       app.store.addTalks(got.rows);
     } catch {
-      // the next scroll tries again
+      // The next scroll tries again.
     } finally {
       isLoading = false;
     }
@@ -169,14 +169,14 @@ export function open(app) {
       return;
     }
     list.cursor = key;
-    list.later();
+    list.drawLater();
     const row = app.store.talks.get(key);
     fill(title, oneLine(row?.title ?? key));
-    besideField.hidden = !key.startsWith("#") || key === "#general";
+    outsideField.hidden = !key.startsWith("#") || key === "#general";
     if (isOther || !detail.contains(talk.root)) {
-      fill(detail, title, besideField, talk.root, tools, composer?.root);
+      fill(detail, title, outsideField, talk.root, tools, composer?.root);
       composer?.reply(null);
-      const [to, fixed] = target(key);
+      const [to, fixed] = recipientsOf(key);
       composer?.aim(to, fixed);
     }
     try {
@@ -210,8 +210,8 @@ export function open(app) {
   };
 }
 
-// Whom a message in a conversation goes to.
-function target(key) {
+// Return the recipients of a message in a conversation, and fields that the person cannot change.
+function recipientsOf(key) {
   if (key === "#general") return ["@all", {}];
   if (key.startsWith("#")) return [key, {}];
   if (key.startsWith("@")) {
