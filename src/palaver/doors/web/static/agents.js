@@ -14,7 +14,7 @@ export function open(app) {
   const sort = select([
     ["name", "name"],
     ["state", "state"],
-    ["since", "longest in its state"],
+    ["since", "longest in this state"],
     ["unread", "unread"],
     ["harness", "harness"],
   ], { onchange: () => draw() });
@@ -36,7 +36,7 @@ export function open(app) {
     class: "two",
     canChoose: true,
     key: (row) => row.name,
-    empty: "No agent.",
+    empty: "No agents.",
     onOpen: (key) => app.go("agents", key),
     onChosen: () => drawBar(),
     onMove: () => drawBar(),
@@ -126,7 +126,7 @@ export function open(app) {
     const names = selected();
     if (!app.canAct || names.length === 0) {
       fill(bar, app.canAct
-        ? el("span", { class: "hint" }, "Space selects agents; actions apply to all that are selected.")
+        ? el("span", { class: "hint" }, "Space selects agents. Actions apply to all selected agents.")
         : null);
       return;
     }
@@ -147,7 +147,7 @@ export function open(app) {
   async function actOn(verb, names) {
     const label = verb[0].toUpperCase() + verb.slice(1);
     const isSure = await question(`${label} ${names.length === 1 ? "this agent" : `these ${names.length} agents`}?`,
-      [nameList(names), el("p", {}, "The same at a terminal: ", commandLine(["pal", verb, ...names]))], label);
+      [nameList(names), el("p", {}, "Command for a terminal: ", commandLine(["pal", verb, ...names]))], label);
     if (isSure) attempt(result, () => app.act({ do: verb, names }));
   }
 

@@ -33,7 +33,7 @@ async function call(path, body, signal) {
   }
   const value = await response.json().catch(() => ({}));
   if (!response.ok) {
-    throw new Refusal(response.status, value.error ?? "", value.message ?? `the bus answered ${response.status}`);
+    throw new Refusal(response.status, value.error ?? "", value.message ?? `the bus replied with status ${response.status}`);
   }
   return value;
 }

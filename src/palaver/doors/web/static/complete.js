@@ -30,7 +30,7 @@ export class Completion {
     field.addEventListener("keydown", (event) => this.pressed(event));
   }
 
-  // Return start, end and text of the word before the cursor; null if there is none.
+  // Return start, end and text of the word before the cursor, or null without a word.
   currentWord() {
     const { selectionStart, selectionEnd, value } = this.field;
     const match = selectionStart === selectionEnd ? this.pattern.exec(value.slice(0, selectionStart)) : null;

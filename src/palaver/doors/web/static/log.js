@@ -31,7 +31,7 @@ export function open(app) {
   const list = new PagedList("Events", {
     class: "log",
     key: (row) => String(row.seq),
-    empty: "No event.",
+    empty: "No events.",
     onOpen: (key) => show(key),
     row: (row) => [
       el("span", { class: "seq" }, `#${row.seq}`), " ", time(row.ts), " ",
@@ -79,7 +79,7 @@ export function open(app) {
       const isSeq = /^\d{1,15}$/.test(wanted);
       const ts = isSeq ? 0 : new Date(text).getTime();
       if (!isSeq && Number.isNaN(ts)) {
-        fill(status, "Write a seq, such as 42, or a time, such as 2026-03-01 14:30.");
+        fill(status, "Enter a seq, such as 42, or a time, such as 2026-03-01 14:30.");
         return;
       }
       const seq = isSeq ? Number(wanted) : (await app.ask({ what: "seq", ts })).found;

@@ -49,7 +49,7 @@ class App {
 
   act(action) {
     if (!this.canAct) {
-      const reason = this.past ? "this is the past: nothing can be sent" : "this browser can only read";
+      const reason = this.past ? "nothing can be sent while the page shows the past" : "this session is read-only";
       return Promise.reject(new Error(reason));
     }
     return api.act(action).catch((error) => this.refused(error));
@@ -214,7 +214,8 @@ class App {
     const parts = [];
     if (this.awaySince) {
       parts.push(el("p", { class: "old" },
-        `The bus is not reachable since ${clock(this.awaySince)}. What you see is old. The page reconnects by itself.`));
+        `The bus has not been reachable since ${clock(this.awaySince)}. `,
+        "The page shows the last known state, and reconnects automatically."));
     }
     if (this.newVersion) {
       parts.push(el("p", {}, "The bus has a new version. ",
@@ -306,7 +307,7 @@ class App {
       ["?", "this help"],
     ];
     const rows = [...shared, ...this.screen.keys].map(([key, what]) => [code(key), what]);
-    showInfo(`Keys: ${this.label}`, table(["Key", "What it does"], rows));
+    showInfo(`Keys: ${this.label}`, table(["Key", "Action"], rows));
   }
 
   // Notices of the browser: off until the person allows them. They contain names, but no texts of messages.
@@ -389,7 +390,7 @@ async function start() {
     else if (error instanceof api.Unreachable) {
       fill(document.body, el("main", { class: "sign-in" },
         el("h1", {}, "Palaver"),
-        el("p", {}, "The bus is not reachable. The page tries again by itself.")));
+        el("p", {}, "The bus is not reachable. The page tries again automatically.")));
       setTimeout(start, 2000);
     } else {
       signIn(error.message);

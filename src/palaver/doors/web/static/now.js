@@ -18,11 +18,11 @@ const KINDS = {
 const TITLES = {
   ...KINDS,
   held: "wrote a message that is held",
-  unconfirmed: "may not have got a message",
-  dead: "wrote to a path that nobody reads",
+  unconfirmed: "may not have received a message",
+  dead: "sent a message to a path without subscribers",
   stick: "has the stick",
   blocked: "is blocked",
-  stale: "has not reported for long",
+  stale: "has not reported for a long time",
 };
 
 export function open(app) {
@@ -35,10 +35,10 @@ export function open(app) {
   let replyComposer = null;
   let spokenMs = 0;
 
-  const list = new FixedList("What waits for you", {
+  const list = new FixedList("Waiting for you", {
     class: "two",
     key: (entry) => entry.key,
-    empty: "New entries appear here by themselves.",
+    empty: "New entries appear here automatically.",
     onOpen: (key) => app.go("now", key),
     row: (entry) => [
       el("p", { class: "head" },
@@ -63,7 +63,7 @@ export function open(app) {
     const newest = change?.news?.at(-1);
     if (newest && Date.now() - spokenMs > 2000) {
       spokenMs = Date.now();
-      fill(announcer, `${newest.who} ${KINDS[newest.kind] ?? newest.kind}. ${entries.length} in all.`);
+      fill(announcer, `${newest.who} ${TITLES[newest.kind] ?? newest.kind}. ${headingOf(entries.length)}.`);
     }
   }
 
@@ -88,7 +88,7 @@ export function open(app) {
     if (!entry) {
       shown = null;
       fill(detail, key
-        ? el("p", {}, "This has ended, or was never here.")
+        ? el("p", {}, "This entry has ended or does not exist.")
         : el("p", { class: "quiet" }, "Choose an entry to see it here."));
       return;
     }
@@ -144,7 +144,7 @@ export function open(app) {
       }));
     } else if (entry.kind === "unconfirmed") {
       buttons.push(button("Deliver again", async () => {
-        const text = `The agent may have read #${entry.seq} already. It then gets it twice.`;
+        const text = `The agent may have read #${entry.seq} already. If so, it receives the message twice.`;
         const isSure = await question("Deliver again?", el("p", {}, text), "Deliver again");
         if (isSure) run({ do: "redeliver", message: String(entry.seq) });
       }, { class: "act", disabled: !app.canAct }));
@@ -172,8 +172,8 @@ export function open(app) {
             button("Approve", () => decide(true), { class: "act primary", "aria-keyshortcuts": "a" }),
             button("Deny", () => decide(false), { class: "act", "aria-keyshortcuts": "x" }))
           : el("p", { class: "hint" },
-            "Answers from the page are off. Answer at a terminal, or allow it there with ",
-            code("pal config set web_approvals 1"), "."));
+            "Requests cannot be answered on this page. Answer at a terminal, or run ",
+            code("pal config set web_approvals 1"), " there to allow answers on this page."));
     } catch (error) {
       fill(output, el("p", { class: "bad" }, oneLine(error.message)));
     }
@@ -228,7 +228,7 @@ async function ending(app, entry) {
   } catch (error) {
     return error.message.replace(`there is no permission request ${entry.id}: `, "");
   }
-  return "it was settled meanwhile";
+  return "it was settled in the meantime";
 }
 
 function endingOfMessage(entry, page) {
@@ -239,7 +239,7 @@ function endingOfMessage(entry, page) {
   if (entry.kind === "request" && reply) return `#${entry.seq} was answered by ${reply.by} with #${reply.seq}`;
   if (entry.kind === "held" && release) return `#${entry.seq} was released by ${release.by}`;
   if (entry.kind === "dead") return `#${entry.seq} was cleared from the dead letters`;
-  if (!last) return `#${entry.seq} was settled meanwhile`;
+  if (!last) return `#${entry.seq} was settled in the meantime`;
   return `#${entry.seq} is ${last.state} now${last.reason ? `: ${last.reason}` : ""}`;
 }
 
@@ -256,5 +256,5 @@ function firstSteps() {
     el("ul", { class: "commands" },
       el("li", {}, code("pal claude --name luna"), " starts Claude Code as the agent luna"),
       el("li", {}, code("pal install all"), " connects the harnesses that you start yourself")),
-    el("p", {}, "The key ", code("?"), " shows the keys of this page."));
+    el("p", {}, "Press ", code("?"), " to see the keys of this page."));
 }

@@ -101,7 +101,7 @@ export function message(row) {
     row.reply_to ? el("p", { class: "quote" }, `#${row.reply_to} `, oneLine(row.quote ?? "")) : null,
     el("div", { class: "text" },
       row.text,
-      row.is_cut ? el("em", {}, " … (cut: the whole text is in ", code(`pal show ${row.seq}`), ")") : null),
+      row.is_cut ? el("em", {}, " … (shortened; ", code(`pal show ${row.seq}`), " prints the whole text)") : null),
     marks(row),
   ];
 }
@@ -136,7 +136,7 @@ export async function ledger(app, seq) {
       el("h3", {}, "Receipts"),
       receipts.length
         ? table(
-          ["Recipient", "State", "Evidence", "Why it waits", "What would move it"],
+          ["Recipient", "State", "Evidence", "Why it waits", "Next"],
           receipts.slice(0, LEDGER_PAGE).map((one) => [
             [name(one.agent ?? one.name), one.session ? ` (session ${oneLine(one.session)})` : ""],
             one.state,
@@ -181,7 +181,7 @@ export class Composer {
     this.app = app;
     this.onSent = onSent;
     this.fixed = {};
-    this.refusal = "Not sent: this has ended meanwhile."; // shown if the button is disabled
+    this.refusal = "Not sent: this has ended in the meantime."; // shown if the button is disabled
     fields += 1;
     this.to = el("input", {
       type: "text",
@@ -209,7 +209,7 @@ export class Composer {
       this.about, this.toField, toCompletion.list, labelled(label, this.text), textCompletion.list,
       el("div", { class: "line" }, labelled("Priority", this.priority), labelled("Intent", this.intent),
         this.submit),
-      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends. @ completes names."), this.result);
+      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends the message. @ completes names."), this.result);
     this.reply(null);
   }
 

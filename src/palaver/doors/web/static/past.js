@@ -14,7 +14,7 @@ export function open(app) {
 
   async function go(wanted) {
     isTyped = false;
-    fill(status, "Reading the log. This takes a while the first time.");
+    fill(status, "Reading the log. The first time, this takes a while.");
     try {
       await app.enterPast(wanted);
       draw();
@@ -45,7 +45,7 @@ export function open(app) {
   }
 
   const root = el("div", { class: "single" }, el("h2", {}, "Past"),
-    el("p", {}, "Choose an event or a time. All screens then show the bus as it was, with a frame, until you return."),
+    el("p", {}, "Choose an event or a time. All screens then show the bus as it was, in a frame, until you return to now."),
     el("form", { class: "line", onsubmit: (event) => { event.preventDefault(); go(Number(seqInput.value)); } },
       labelled("Seq", seqInput), el("button", { type: "submit", class: "primary" }, "Show")),
     el("form", { class: "line", onsubmit: async (event) => {

@@ -12,7 +12,7 @@ export function open(app) {
   const list = new FixedList("Rooms", {
     class: "two",
     key: (row) => row.id,
-    empty: "No room.",
+    empty: "No rooms.",
     onOpen: (key) => app.go("rooms", key),
     row: (row) => [
       el("p", { class: "head" },
@@ -55,7 +55,9 @@ export function open(app) {
           ["Turn", page.turn || ""],
           ["Lease", row.lease_until ? lease(row.lease_until) : ""],
           ["Reserved until", row.claim_until ? clock(row.claim_until) : ""],
-          ["Waiting line", line.length ? line.map((one, index) => [index ? ", " : "", name(one.name)]) : "nobody waits"],
+          ["Waiting line", line.length
+            ? line.map((one, index) => [index ? ", " : "", name(one.name)])
+            : "no agent is waiting"],
         ]),
         el("h3", {}, `Members (${members.length})`),
         members.length > 100 ? el("p", { class: "hint" }, "The first 100 are shown.") : null,
@@ -63,7 +65,7 @@ export function open(app) {
           name(one.name),
           one.state ?? "",
           one.is_present ? "yes" : "no",
-          one.is_owner ? "has it" : one.place ? `waits, ${one.place}.` : "",
+          one.is_owner ? "owner" : one.place ? `number ${one.place} in the waiting line` : "",
           one.last_turn ? String(one.last_turn) : "",
         ])),
         el("h3", {}, "Handoffs"),
@@ -120,7 +122,7 @@ function stick(row) {
 }
 
 const remaining = (until) => (
-  until > Date.now() ? `${span(until - Date.now())} left` : `over since ${span(Date.now() - until)}`
+  until > Date.now() ? `${span(until - Date.now())} left` : `ended ${span(Date.now() - until)} ago`
 );
 const lease = (until) => el("span", { "data-until": until }, remaining(until));
 

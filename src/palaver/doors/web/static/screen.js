@@ -93,7 +93,7 @@ export class LiveScreen {
   }
 
   draw(got) {
-    this.setNote("As its terminal shows it now. It cannot be typed into here.");
+    this.setNote("The live screen of its terminal, read-only.");
     this.known = got.digest;
     if (got.text === undefined || got.text === this.shown) return;
     this.shown = got.text;

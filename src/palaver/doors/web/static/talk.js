@@ -10,7 +10,7 @@ export function open(app) {
   const detail = el("section", { class: "detail talk", "aria-label": "Messages", tabindex: 0 });
   const filter = el("input", { type: "search", autocomplete: "off", oninput: () => search() });
   const withOutside = el("input", { type: "checkbox", checked: false, onchange: () => show(opened) });
-  const outsideField = el("label", { class: "check" }, withOutside, "also what members write outside");
+  const outsideField = el("label", { class: "check" }, withOutside, "also messages of members outside the room");
   const title = el("h2", {});
   let opened = "";
   let found = null;
@@ -20,7 +20,7 @@ export function open(app) {
   const list = new FixedList("Conversations", {
     class: "two",
     key: (row) => row.key,
-    empty: "No conversation.",
+    empty: "No conversations.",
     onOpen: (key) => app.go("talk", key),
     onEnd: () => loadMore(),
     row: (row) => [
@@ -36,7 +36,7 @@ export function open(app) {
 
   const talk = new PagedList("Messages", {
     key: (row) => String(row.seq),
-    empty: "No message.",
+    empty: "No messages.",
     row: message,
     onOpen: (key) => ledger(app, Number(key)),
     onShown: (rows) => markSeen(rows),
@@ -201,7 +201,7 @@ export function open(app) {
     root, list, show, filter,
     changed: draw,
     keys: [
-      ["Enter", "in the messages: the ledger of the message", null],
+      ["Enter", "in the messages: show the ledger", null],
       ["r", "reply to the message", () => reply(false)],
       ["c", "quote the message", () => reply(true)],
       ["w", "write", () => composer?.text.focus()],
