@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Measure how far prose in a source tree departs from plain technical English.
 
-Count marker phrases per 1,000 words in docstrings, comments, error and help texts, test names and Markdown.
-Code spans, fenced code and HTML comments are ignored, so a page may quote a banned word in backticks.
+Count marker phrases per 1,000 words in docstrings, comments, error and help texts, test names and Markdown. In C
+and JavaScript it reads comments and strings, in CSS and SQL comments. Code spans, fenced code and HTML comments
+are ignored, so a page may quote a banned word in backticks.
 
     plain_english.py src/palaver tests docs native
     plain_english.py --hits src/palaver/delivery
@@ -61,8 +62,32 @@ MARKERS: dict[str, re.Pattern[str]] = {
 }
 
 _WORD = re.compile(r"\w+(?:['’]\w+)?")
-_C_COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.DOTALL)
-_C_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+_BLOCK = r"/\*.*?\*/"
+_SLASHES = r"//[^\n]*(?:\n[ \t]*//[^\n]*)*"  # adjacent lines are one comment
+_DASHES = r"--[^\n]*(?:\n[ \t]*--[^\n]*)*"
+_DOUBLE_QUOTED = r'"(?:\\.|[^"\\\n])*"'
+_SINGLE_QUOTED = r"'(?:\\.|[^'\\\n])*'"
+_HOLE = r"\$\{(?:[^{}`]|\{[^{}]*\}|`(?:\\.|[^`\\])*`)*\}"  # in a template; it may contain another template
+_TEMPLATE = rf"`(?:\\.|{_HOLE}|[^`\\])*`"
+_REGEX = r"(?<=[(,=:!&|?\[])\s*/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n])+/"
+# Each pattern finds comments and texts. It also finds other quoted code: a quote or dash in that begins nothing.
+_C_TOKEN = re.compile(
+    rf"(?P<comment>{_BLOCK}|{_SLASHES})|(?P<text>{_DOUBLE_QUOTED})|{_SINGLE_QUOTED}", re.DOTALL
+)
+_JS_TOKEN = re.compile(
+    rf"(?P<comment>{_BLOCK}|{_SLASHES})|(?P<text>{_DOUBLE_QUOTED}|{_SINGLE_QUOTED}|{_TEMPLATE})|{_REGEX}",
+    re.DOTALL,
+)
+_CSS_TOKEN = re.compile(rf"(?P<comment>{_BLOCK})|{_DOUBLE_QUOTED}|{_SINGLE_QUOTED}", re.DOTALL)
+_SQL_TOKEN = re.compile(rf"(?P<comment>{_BLOCK}|{_DASHES})|'[^']*'|\"[^\"]*\"", re.DOTALL)
+_TOKENS = {
+    ".c": _C_TOKEN,
+    ".h": _C_TOKEN,
+    ".js": _JS_TOKEN,
+    ".mjs": _JS_TOKEN,
+    ".css": _CSS_TOKEN,
+    ".sql": _SQL_TOKEN,
+}
 _HTML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _CODE_SPAN = re.compile(r"``.+?``|`[^`\n]+`", re.DOTALL)
@@ -71,7 +96,7 @@ _TEXT_CALLS = re.compile(
     r"(?:Error|Refusal|Refused|Unavailable|Request|NotFound|Sentence|Trouble)$|^(?:usage|refuse|fail|warn|complain|error)"
 )
 _SKIPPED_FOLDERS = {".git", ".venv", "__pycache__", "node_modules", "build", "dist"}
-SUFFIXES = {".py", ".c", ".h", ".md"}
+SUFFIXES = {".py", ".md", *_TOKENS}
 
 
 @dataclass
@@ -174,16 +199,17 @@ def _literals(node: ast.AST, seen: set[int]) -> Iterator[Passage]:
             yield Passage(part.lineno, "text", part.value)
 
 
-def c_passages(source: str) -> Iterator[Passage]:
-    """Yield C comments and string literals of three words or more."""
-    for match in _C_COMMENT.finditer(source):
-        text = re.sub(r"^\s*\*+", " ", match.group(1) or match.group(2) or "", flags=re.MULTILINE)
-        yield Passage(source.count("\n", 0, match.start()) + 1, "comment", text)
-    # A quote inside a comment would begin a string. Line ends stay, so that line numbers are right.
-    blanked = _C_COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), source)
-    for match in _C_STRING.finditer(blanked):
-        if match.group().count(" ") >= 2:
-            yield Passage(blanked.count("\n", 0, match.start()) + 1, "text", match.group()[1:-1])
+def code_passages(source: str, tokens: re.Pattern[str]) -> Iterator[Passage]:
+    """Yield the comments that a pattern finds, and the strings of three words or more."""
+    for match in tokens.finditer(source):
+        line = source.count("\n", 0, match.start()) + 1
+        found = match.groupdict("")
+        text = found.get("text", "")
+        if comment := found["comment"]:
+            bare = re.sub(r"^[ \t]*(?:/?\*+/?|//+|--+)|\*/$", " ", comment, flags=re.MULTILINE)
+            yield Passage(line, "comment", bare)
+        elif text.count(" ") >= 2:
+            yield Passage(line, "text", re.sub(_HOLE, "X", text[1:-1]))
 
 
 def markdown_passages(source: str) -> Iterator[Passage]:
@@ -224,7 +250,9 @@ def passages_of(path: Path) -> list[Passage]:
         source = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             return list(python_passages(source))
-        return list((markdown_passages if path.suffix == ".md" else c_passages)(source))
+        if path.suffix == ".md":
+            return list(markdown_passages(source))
+        return list(code_passages(source, _TOKENS[path.suffix]))
     except (UnicodeDecodeError, SyntaxError, tokenize.TokenError, OSError) as error:
         print(f"skipped {path}: {error}", file=sys.stderr)
         return []

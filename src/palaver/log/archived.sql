@@ -1,5 +1,5 @@
--- Schema 2: what the log keeps of an event that lies in archive/, so that it is found by its id and never
--- stored a second time, not even when the request that wrote it is repeated.
+-- Schema 2: the ids and request keys of archived events, whose other fields are stored in archive/. With them an
+-- archived event is found by its id, and a repeated request does not store its event a second time.
 
 CREATE TABLE archived (
     seq         INTEGER PRIMARY KEY,

@@ -1,4 +1,4 @@
--- Schema 9: the rows have conversations and the list of what waits for a person. They are built again from the
--- events at the next start. An older Palaver would not keep them complete, so it refuses this schema.
+-- Schema 9: the folded rows also contain conversations, and the entries that need the person. The next start
+-- computes them again from the events. An older Palaver would not keep them complete, so it refuses this schema.
 
 DELETE FROM meta WHERE key = 'fold';

@@ -1,6 +1,6 @@
--- Schema 3: what happened in a room is found by an index, however long the log is.
+-- Schema 3: an index finds the events of a room, so their number decides the time, not the length of the log.
 
-ALTER TABLE events ADD COLUMN room TEXT;  -- the payload's room; '' when that is not a single word
+ALTER TABLE events ADD COLUMN room TEXT;  -- the payload's room; '' if it is not a string
 
 UPDATE events
 SET room = iif(json_type(payload, '$.room') = 'text', json_extract(payload, '$.room'), '')

@@ -1,24 +1,24 @@
--- The log of one home. Schema 1; later ones are steps in migrations.py.
+-- The log of one home. Schema 1; later schemas are the steps that storage.py lists.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- AUTOINCREMENT: a place is never used twice, also when events were archived.
+-- AUTOINCREMENT: a seq is never used twice, even if the event that had it was archived.
 CREATE TABLE events (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT NOT NULL,
     type         TEXT NOT NULL,
     sender       TEXT NOT NULL,
-    recipients   TEXT,             -- a JSON list, or nothing when empty
+    recipients   TEXT,             -- a JSON list; NULL if it is empty
     ts           INTEGER NOT NULL,
     device       TEXT NOT NULL,
     by_          TEXT,
-    delivered_to TEXT,             -- a JSON list: whom a foreign envelope was routed to
-    thread       TEXT,             -- the payload's thread; '' when that is not a single word
-    payload      TEXT NOT NULL,    -- JSON; with a blob only its short fields
-    blob         TEXT,             -- the hash under which blobs/ keeps the whole payload
+    delivered_to TEXT,             -- a JSON list: the recipients to which a foreign envelope was routed
+    thread       TEXT,             -- the payload's thread; '' if it is not a string
+    payload      TEXT NOT NULL,    -- JSON; if there is a blob, only the short fields
+    blob         TEXT,             -- the hash that names the file in blobs/ with the whole payload
     request_key  BLOB
 );
 
@@ -29,7 +29,7 @@ CREATE INDEX events_by_sender ON events (ltrim(sender, '@') COLLATE NOCASE, seq)
 CREATE INDEX events_by_thread ON events (thread, seq) WHERE thread IS NOT NULL;
 CREATE INDEX events_by_end ON events (upper(substr(id, -4)));
 
--- What the fold made of the events.
+-- The rows that the fold has computed from the events.
 CREATE TABLE state (
     tbl   TEXT NOT NULL,
     key   TEXT NOT NULL,
@@ -37,8 +37,8 @@ CREATE TABLE state (
     PRIMARY KEY (tbl, key)
 ) WITHOUT ROWID;
 
--- What can be searched. The index keeps no second copy of it: FTS5 reads it back through this view, and
--- therefore there is no table-valued function in it. What lies in blobs is indexed, but not seen from here.
+-- The texts that a search covers. The full-text index stores no copy of them: FTS5 reads them through this view,
+-- so the view must not use a table-valued function. Payloads in blobs/ are indexed, but the view does not have them.
 CREATE VIEW events_text AS
 SELECT seq, text
 FROM (
@@ -59,11 +59,11 @@ CREATE VIRTUAL TABLE events_fts USING fts5 (
     text,
     content = 'events_text',
     content_rowid = 'seq',
-    columnsize = 0,                -- it is never ranked: results are in the order of the log
+    columnsize = 0,                -- results are never ranked: they are in seq order
     tokenize = 'unicode61 remove_diacritics 2'
 );
 
--- What people ask with --sql.
+-- The columns that a clause after --sql can use.
 CREATE VIEW events_v AS
 SELECT
     seq,

@@ -1,3 +1,3 @@
--- Schema 7: the time that the sender of an envelope wrote into it; nothing for any other event.
+-- Schema 7: the time that the sender of an envelope wrote into it; NULL for other events.
 
 ALTER TABLE events ADD COLUMN sent_ts INTEGER;

@@ -1,5 +1,6 @@
--- Schema 6: an index of the words by which events are filtered, such as the names of their recipients. The
--- words are hashed. It is filled with the full-text index, so that one is filled again from the events too.
+-- Schema 6: an index of terms, the hashed words by which events are filtered, such as the names of recipients.
+-- Events are added to it and to the full-text index together, so this step empties the full-text index: then both
+-- are filled from the events.
 
 CREATE VIRTUAL TABLE events_terms USING fts5 (
     terms,

@@ -433,7 +433,7 @@ def test_page_goes_on_after_the_bus_was_down(stage: PageStage) -> None:
     page.evaluate("window.isSamePage = true")
 
     stage.home.ok("down")
-    expect(page.get_by_text("What you see is old")).to_be_visible()
+    expect(page.get_by_text("The page shows the last known state")).to_be_visible()
     expect(page.get_by_text("bus away")).to_be_visible()
     assert problems(page) == []
     stage.home.start_daemon()

@@ -1,10 +1,10 @@
-// Requests to the bus. The cookie proves the browser, the key in our own header proves this page.
+// Requests to the bus. The cookie identifies the browser; the key in the header X-Palaver identifies this page.
 
 const KEY = "palaver-key";
 const IDLE_MS = 600_000;
-let touched = Date.now();
+let touchedMs = Date.now();
 for (const kind of ["keydown", "pointerdown", "wheel", "touchstart"]) {
-  addEventListener(kind, () => { touched = Date.now(); }, { passive: true, capture: true });
+  addEventListener(kind, () => { touchedMs = Date.now(); }, { passive: true, capture: true });
 }
 
 export class Refusal extends Error {
@@ -15,10 +15,10 @@ export class Refusal extends Error {
   }
 }
 
-export class Away extends Error {}
+export class Unreachable extends Error {}
 
 export function headers(more = {}) {
-  const idle = Date.now() - touched > IDLE_MS ? { "X-Palaver-Idle": "1" } : {};
+  const idle = Date.now() - touchedMs > IDLE_MS ? { "X-Palaver-Idle": "1" } : {};
   return { "X-Palaver": localStorage.getItem(KEY) ?? "1", ...idle, ...more };
 }
 
@@ -29,10 +29,12 @@ async function call(path, body, signal) {
       ? { headers: headers(), cache: "no-store" }
       : { method: "POST", headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body), signal });
   } catch {
-    throw new Away("the bus is not reachable");
+    throw new Unreachable("the bus is not reachable");
   }
   const value = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Refusal(response.status, value.error ?? "", value.message ?? `the bus answered ${response.status}`);
+  if (!response.ok) {
+    throw new Refusal(response.status, value.error ?? "", value.message ?? `the bus replied with status ${response.status}`);
+  }
   return value;
 }
 
@@ -45,20 +47,20 @@ export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// A repeat with the same key is done once, so an act that lost its reply is sent again.
-export async function act(what) {
-  const keyed = { key: newKey(), ...what };
+// The bus does an action once per key, so an action without a reply is sent again.
+export async function act(action) {
+  const keyed = { key: newKey(), ...action };
   try {
     return await call("/api/act", keyed);
   } catch (error) {
-    if (!(error instanceof Away)) throw error;
+    if (!(error instanceof Unreachable)) throw error;
     return call("/api/act", keyed);
   }
 }
 
 export async function signIn(code) {
-  const made = await call("/api/sign-in", { code });
-  localStorage.setItem(KEY, made.key);
+  const created = await call("/api/sign-in", { code });
+  localStorage.setItem(KEY, created.key);
 }
 
 export async function signOut() {

@@ -1,34 +1,42 @@
 // Build elements. Every text becomes a text node: nothing here parses markup.
 
-// Characters that could hide, or change the reading direction. They become visible.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]|(?<!\p{Extended_Pictographic}\ufe0f?)\u200d/gu;
+// Characters that are invisible or change the reading direction. They are shown as symbols or numbers.
+const HIDDEN = new RegExp([
+  String.raw`[\u0000-\u0008\u000b-\u001f\u007f-\u009f]`, // controls, without tab and newline
+  String.raw`[\u00ad\u115f\u1160\u180e\u200b\u200c\u2060-\u206f\u3164\ufeff\uffa0]`, // without a width, or blank
+  String.raw`[\u061c\u200e\u200f\u2028-\u202e\ufff9-\ufffb]`, // direction, lines and annotations
+  String.raw`[\u{e0000}-\u{e007f}]`, // tags
+  String.raw`(?<!\p{Extended_Pictographic}\ufe0f?)\u200d`, // joiners, except in an emoji
+].join("|"), "gu");
 
-const number = (char) => `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}`;
-const visible = (char) => (char < " " ? String.fromCodePoint(0x2400 + char.charCodeAt(0)) : number(char));
+const escaped = (char) => `\\u${char.codePointAt(0).toString(16).padStart(4, "0")}`;
+const visible = (char) => (char < " " ? String.fromCodePoint(0x2400 + char.charCodeAt(0)) : escaped(char));
 
 export function plain(text) {
   return String(text ?? "").replaceAll("\r\n", "\n").replace(HIDDEN, visible);
 }
 
-// For a text that a person decides about: also blanks, variants and combining marks become visible.
+// For a text on which a person decides: unusual blanks, variant selectors and combining marks are shown as numbers too.
 export function exact(text) {
-  return plain(text).replace(/[^\n\t\u0020-\u007e]/gu, (char) => (/(?!\u2800)[\p{L}\p{N}\p{P}\p{S}]/u.test(char) ? char : number(char)));
+  return plain(text).replace(/[^\n\t\u0020-\u007e]/gu, (char) => (
+    /(?!\u2800)[\p{L}\p{N}\p{P}\p{S}]/u.test(char) ? char : escaped(char)
+  ));
 }
 
 export const oneLine = (text) => plain(String(text ?? "").replace(/\s+/g, " "));
 
-// el("p", { class: "x", onclick: f }, "text", child, null)
+// Return a new element: el("p", { class: "x", onclick: f }, "text", child, null).
 export function el(tag, props = {}, ...children) {
-  const made = document.createElement(tag);
+  const node = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
     if (value === null || value === undefined || value === false) continue;
-    if (typeof value === "function") made.addEventListener(name.slice(2), value);
-    else if (name === "value" || name === "checked" || name === "disabled" || name === "selected") made[name] = value;
-    else if (name.startsWith("data-")) made.setAttribute(name, value); // for the program: not shown, and exact
-    else made.setAttribute(name, value === true ? "" : plain(value));
+    if (typeof value === "function") node.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "disabled" || name === "selected") node[name] = value;
+    else if (name.startsWith("data-")) node.setAttribute(name, value); // for code, not shown: kept exact
+    else node.setAttribute(name, value === true ? "" : plain(value));
   }
-  fill(made, ...children);
-  return made;
+  fill(node, ...children);
+  return node;
 }
 
 export function fill(parent, ...children) {
@@ -46,13 +54,13 @@ export const code = (text) => el("code", {}, oneLine(text));
 
 // Times.
 
-const two = (value) => String(value).padStart(2, "0");
+const twoDigits = (value) => String(value).padStart(2, "0");
 
 export function clock(ts) {
   const time = new Date(ts);
-  const hours = `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+  const hours = `${twoDigits(time.getHours())}:${twoDigits(time.getMinutes())}:${twoDigits(time.getSeconds())}`;
   const isToday = time.toDateString() === new Date().toDateString();
-  return isToday ? hours : `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${hours}`;
+  return isToday ? hours : `${time.getFullYear()}-${twoDigits(time.getMonth() + 1)}-${twoDigits(time.getDate())} ${hours}`;
 }
 
 export function span(ms) {
@@ -65,7 +73,7 @@ export function span(ms) {
 
 export const time = (ts) => (ts ? el("time", { datetime: new Date(ts).toISOString() }, clock(ts)) : "");
 
-// A text with marked parts: [start, end] in characters, as the bus counts them.
+// Return a text as nodes, with its hits marked. A hit is [start, end] in characters, as the bus counts them.
 export function marked(text, hits) {
   const chars = [...String(text)];
   const parts = [];

@@ -1,4 +1,4 @@
-// Lists that can grow. Only the rows near the visible ones are in the document: at most 120 of each list.
+// Long lists. Only the rows near the visible ones are in the document: at most 120 for each list.
 
 import { el, fill } from "./dom.js";
 
@@ -82,27 +82,27 @@ class KeyedList {
   }
 }
 
-// Rows of one height, from an array in memory.
+// A list of rows of the same height, from an array in memory.
 export class FixedList extends KeyedList {
   constructor(label, options) {
     super(label, options);
     this.items = [];
-    this.isDue = false;
-    this.root.addEventListener("scroll", () => { this.later(); this.nearEnd(); }, { passive: true });
-    new ResizeObserver(() => this.later()).observe(this.root);
+    this.isDrawDue = false;
+    this.root.addEventListener("scroll", () => { this.drawLater(); this.nearEnd(); }, { passive: true });
+    new ResizeObserver(() => this.drawLater()).observe(this.root);
   }
 
   set(items) {
     this.items = items;
     const keys = this.options.canChoose ? new Set(items.map(this.options.key)) : null;
     if (keys) for (const key of this.chosen) if (!keys.has(key)) this.chosen.delete(key);
-    this.later();
+    this.drawLater();
   }
 
-  later() {
-    if (this.isDue) return;
-    this.isDue = true;
-    requestAnimationFrame(() => { this.isDue = false; this.draw(); });
+  drawLater() {
+    if (this.isDrawDue) return;
+    this.isDrawDue = true;
+    requestAnimationFrame(() => { this.isDrawDue = false; this.draw(); });
   }
 
   height() {
@@ -115,11 +115,17 @@ export class FixedList extends KeyedList {
     const count = Math.min(LIMIT_ROWS, Math.ceil(this.root.clientHeight / height) + 2 * EXTRA_ROWS);
     const shown = this.items.slice(first, first + count);
     this.body.style.height = `${this.items.length * height}px`;
-    fill(this.body, shown.map((item, place) => {
-      const row = el("div", this.rowProps(item, first + place, this.items.length), this.options.row(item));
-      row.style.top = `${(first + place) * height}px`;
-      return row;
-    }), this.items.length === 0 && this.options.empty ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty) : null);
+    fill(
+      this.body,
+      shown.map((item, index) => {
+        const row = el("div", this.rowProps(item, first + index, this.items.length), this.options.row(item));
+        row.style.top = `${(first + index) * height}px`;
+        return row;
+      }),
+      this.items.length === 0 && this.options.empty
+        ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty)
+        : null,
+    );
     this.markCursor();
   }
 
@@ -146,21 +152,24 @@ export class FixedList extends KeyedList {
     this.cursor = this.options.key(this.items[index]);
     const top = index * height;
     if (top < this.root.scrollTop) this.root.scrollTop = top;
-    else if (top + height > this.root.scrollTop + this.root.clientHeight) this.root.scrollTop = top + height - this.root.clientHeight;
+    else if (top + height > this.root.scrollTop + this.root.clientHeight) {
+      this.root.scrollTop = top + height - this.root.clientHeight;
+    }
     this.draw();
     this.options.onMove?.(this.cursor);
   }
 }
 
-// Rows of any height, read in pages in both directions. `older(seq)` and `newer(seq)` return {rows, has_more}.
+// A list of rows of any height, read in pages in both directions. `older(seq, limit)` and `newer(seq, limit)` return
+// {rows, has_more}.
 export class PagedList extends KeyedList {
   constructor(label, options) {
     super(label, options);
     this.clear();
     this.root.classList.add("paged");
-    this.follows = true;
+    this.isFollowing = true;
     this.root.addEventListener("scroll", () => this.scrolled(), { passive: true });
-    new ResizeObserver(() => { if (this.follows) this.toEnd(); }).observe(this.root);
+    new ResizeObserver(() => { if (this.isFollowing) this.toEnd(); }).observe(this.root);
   }
 
   toEnd() {
@@ -173,29 +182,35 @@ export class PagedList extends KeyedList {
     this.hasOlder = false;
     this.hasNewer = false;
     this.isBusy = false;
-    this.turn = (this.turn ?? 0) + 1;
+    this.generation = (this.generation ?? 0) + 1;
     this.cursor = null;
     fill(this.body);
     this.markCursor();
   }
 
-  // Show a page, with its end or one row in view.
+  // Show a page: scroll to the row with the seq `at`, or else to the end.
   begin(page, { hasNewer = false, at = null } = {}) {
     this.clear();
     this.rows = page.rows;
     this.hasOlder = page.has_more ?? false;
     this.hasNewer = hasNewer;
-    fill(this.body, this.rows.map((row) => this.node(row)), this.rows.length === 0 ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty ?? "Nothing here.") : null);
+    fill(
+      this.body,
+      this.rows.map((row) => this.node(row)),
+      this.rows.length === 0
+        ? el("div", { role: "option", "aria-selected": "false", class: "empty" }, this.options.empty ?? "Nothing here.")
+        : null,
+    );
     if (at !== null) this.select(String(at));
     else this.toEnd();
-    this.follows = at === null;
+    this.isFollowing = at === null;
     this.options.onShown?.(this.rows);
   }
 
   node(row) {
-    const made = el("div", this.rowProps(row, row.seq), this.options.row(row));
-    this.nodes.set(this.options.key(row), made);
-    return made;
+    const node = el("div", this.rowProps(row, row.seq), this.options.row(row));
+    this.nodes.set(this.options.key(row), node);
+    return node;
   }
 
   get isAtEnd() {
@@ -203,19 +218,19 @@ export class PagedList extends KeyedList {
     return !this.hasNewer && scrollHeight - scrollTop - clientHeight < 60;
   }
 
-  // New rows of the log. They are shown if the end is; otherwise they are read when it is reached.
+  // Add new rows of the log if the end of the list is visible. Otherwise they are read when the end is reached.
   append(rows) {
     const last = this.rows.at(-1)?.seq ?? 0;
-    const fresh = rows.filter((row) => row.seq > last);
-    if (fresh.length === 0) return;
+    const added = rows.filter((row) => row.seq > last);
+    if (added.length === 0) return;
     if (this.hasNewer || (!this.isAtEnd && this.rows.length >= LIMIT_ROWS)) {
       this.hasNewer = true;
       return;
     }
-    const follows = this.isAtEnd;
-    this.addBelow(fresh.slice(-LIMIT_ROWS), follows);
-    if (follows) this.toEnd();
-    this.options.onShown?.(fresh);
+    const isFollowing = this.isAtEnd;
+    this.addBelow(added.slice(-LIMIT_ROWS), isFollowing);
+    if (isFollowing) this.toEnd();
+    this.options.onShown?.(added);
   }
 
   replace(row) {
@@ -260,19 +275,19 @@ export class PagedList extends KeyedList {
   }
 
   scrolled() {
-    this.follows = this.isAtEnd;
+    this.isFollowing = this.isAtEnd;
     if (this.root.scrollTop < 300) this.load("older");
     if (this.root.scrollHeight - this.root.scrollTop - this.root.clientHeight < 300) this.load("newer");
   }
 
-  async load(way) {
-    const isOlder = way === "older";
+  async load(direction) {
+    const isOlder = direction === "older";
     if (this.isBusy || this.rows.length === 0 || !(isOlder ? this.hasOlder : this.hasNewer)) return;
     this.isBusy = true;
-    const { turn } = this;
+    const { generation } = this;
     try {
-      const page = await this.options[way](isOlder ? this.rows[0].seq : this.rows.at(-1).seq, PAGE_ROWS);
-      if (turn !== this.turn) return;
+      const page = await this.options[direction](isOlder ? this.rows[0].seq : this.rows.at(-1).seq, PAGE_ROWS);
+      if (generation !== this.generation) return;
       if (isOlder) {
         this.hasOlder = page.has_more ?? false;
         this.addAbove(page.rows);
@@ -282,9 +297,9 @@ export class PagedList extends KeyedList {
         this.options.onShown?.(page.rows);
       }
     } catch {
-      // the bus is away; the next scroll tries again
+      // The bus is not reachable; the next scroll tries again.
     } finally {
-      if (turn === this.turn) this.isBusy = false;
+      if (generation === this.generation) this.isBusy = false;
     }
   }
 
@@ -310,8 +325,8 @@ export class PagedList extends KeyedList {
     const start = now < 0 ? (steps < 0 ? this.rows.length : this.rows.length - 2) : now;
     if (start + steps < 0) await this.load("older");
     if (start + steps >= this.rows.length) await this.load("newer");
-    const again = now < 0 ? start : this.rows.findIndex((row) => this.options.key(row) === this.cursor);
-    const next = Math.min(this.rows.length - 1, Math.max(0, (again < 0 ? start : again) + steps));
+    const current = now < 0 ? start : this.rows.findIndex((row) => this.options.key(row) === this.cursor);
+    const next = Math.min(this.rows.length - 1, Math.max(0, (current < 0 ? start : current) + steps));
     this.select(this.options.key(this.rows[next]));
   }
 

@@ -4,7 +4,7 @@ import { el, fill, button, clock, code, oneLine } from "./dom.js";
 import * as api from "./api.js";
 import { Store } from "./store.js";
 import { Stream } from "./stream.js";
-import { tell, table, reference } from "./parts.js";
+import { showInfo, table, reference } from "./parts.js";
 import * as now from "./now.js";
 import * as agents from "./agents.js";
 import * as talk from "./talk.js";
@@ -12,10 +12,17 @@ import * as rooms from "./rooms.js";
 import * as log from "./log.js";
 import * as past from "./past.js";
 
-const SCREENS = [["now", "Now", now], ["agents", "Agents", agents], ["talk", "Talk", talk], ["rooms", "Rooms", rooms], ["log", "Log", log], ["past", "Past", past]];
+const SCREENS = [
+  ["now", "Now", now],
+  ["agents", "Agents", agents],
+  ["talk", "Talk", talk],
+  ["rooms", "Rooms", rooms],
+  ["log", "Log", log],
+  ["past", "Past", past],
+];
 const NOTIFY = "palaver-notify";
 const NOTICE_MS = 5000;
-const TOLD = { permission: "asks for permission", request: "asks you", blocked: "is blocked" };
+const NOTICE_TEXTS = { permission: "asks for permission", request: "asks you", blocked: "is blocked" };
 
 class App {
   constructor(session) {
@@ -27,7 +34,7 @@ class App {
     this.screenName = "";
     this.awaySince = 0;
     this.loadedVersion = "";
-    this.noticed = 0;
+    this.noticedMs = 0;
     this.stream = new Stream(this.live, (state) => this.connection(state));
   }
 
@@ -35,13 +42,17 @@ class App {
 
   get canAct() { return !this.session.read_only && this.past === null; }
 
+  // Ask about the present, also while the page shows the past.
   askNow(question) { return api.ask(question).catch((error) => this.refused(error)); }
 
   ask(question) { return this.askNow(this.past ? { ...question, at: this.past.seq } : question); }
 
-  act(what) {
-    if (!this.canAct) return Promise.reject(new Error(this.past ? "this is the past: nothing can be sent" : "this browser can only read"));
-    return api.act(what).catch((error) => this.refused(error));
+  act(action) {
+    if (!this.canAct) {
+      const reason = this.past ? "nothing can be sent while the page shows the past" : "this session is read-only";
+      return Promise.reject(new Error(reason));
+    }
+    return api.act(action).catch((error) => this.refused(error));
   }
 
   refused(error) {
@@ -49,16 +60,24 @@ class App {
     throw error;
   }
 
-  // The frame of the page
+  // The frame of the page.
 
   build() {
     this.top = el("p", { class: "top" });
-    this.nav = el("nav", { "aria-label": "Screens" }, SCREENS.map(([key, label], index) => el("a", { href: `#/${key}`, "data-screen": key, "aria-keyshortcuts": String(index + 1) }, label, el("span", { class: "count", hidden: true }))));
+    this.nav = el("nav", { "aria-label": "Screens" }, SCREENS.map(([key, label], index) => (
+      el("a", { href: `#/${key}`, "data-screen": key, "aria-keyshortcuts": String(index + 1) },
+        label, el("span", { class: "count", hidden: true }))
+    )));
     this.banner = el("div", { class: "banner", hidden: true, role: "region", "aria-label": "State of the bus" });
     this.main = el("main", { id: "main", tabindex: -1 });
     this.heading = el("h1", { class: "unseen" });
-    this.menu = el("p", { class: "menu" }, this.noticeButton(), button("Keys ?", () => this.help(), { "aria-keyshortcuts": "?" }), button("Sign out", async () => { await api.signOut(); location.reload(); }));
-    fill(document.body, el("a", { class: "skip", href: "#main", onclick: (event) => { event.preventDefault(); this.main.focus(); } }, "Skip to content"),
+    this.menu = el("p", { class: "menu" },
+      this.noticeButton(),
+      button("Keys ?", () => this.help(), { "aria-keyshortcuts": "?" }),
+      button("Sign out", async () => { await api.signOut(); location.reload(); }));
+    fill(document.body,
+      el("a", { class: "skip", href: "#main", onclick: (event) => { event.preventDefault(); this.main.focus(); } },
+        "Skip to content"),
       el("header", {}, this.top, this.menu, this.nav), this.banner, this.main);
     this.live.on((change) => this.changed(change));
     addEventListener("hashchange", () => this.route());
@@ -81,8 +100,8 @@ class App {
     this.open(found, key);
   }
 
-  open([name, label, module], key, isAgain = false) {
-    if (name !== this.screenName || isAgain) {
+  open([name, label, module], key, isReload = false) {
+    if (name !== this.screenName || isReload) {
       this.screen?.close?.();
       this.screenName = name;
       this.screen = module.open(this);
@@ -97,11 +116,11 @@ class App {
       this.drawTop();
     }
     this.screen.show(key);
-    if (!isAgain && key === "") (this.screen.list?.root ?? this.main).focus({ preventScroll: true });
-    else if (!isAgain) this.screen.root.querySelector(".detail")?.focus({ preventScroll: true });
+    if (!isReload && key === "") (this.screen.list?.root ?? this.main).focus({ preventScroll: true });
+    else if (!isReload) this.screen.root.querySelector(".detail")?.focus({ preventScroll: true });
   }
 
-  again() {
+  reopen() {
     const [, , arg = ""] = /^#\/([a-z]+)(?:\/(.*))?$/.exec(location.hash) ?? [];
     this.open(SCREENS.find(([key]) => key === this.screenName), decodeURIComponent(arg), true);
   }
@@ -112,18 +131,20 @@ class App {
     else location.hash = hash;
   }
 
-  // On a narrow screen the detail replaces the list, with a way back.
+  // On a narrow screen the detail replaces the list, and has a button that returns to the list.
   detail(isOpen) {
     document.body.classList.toggle("in-detail", isOpen);
     const root = this.screen?.root ?? null;
     queueMicrotask(() => {
-      const place = (root ?? this.screen.root).querySelector(".detail");
-      place?.parentElement.querySelector(":scope > .back")?.remove();
-      if (isOpen && place) place.before(button("← Back to the list", () => this.go(this.screenName), { class: "back small" }));
+      const panel = (root ?? this.screen.root).querySelector(".detail");
+      panel?.parentElement.querySelector(":scope > .back")?.remove();
+      if (isOpen && panel) {
+        panel.before(button("← Back to the list", () => this.go(this.screenName), { class: "back small" }));
+      }
     });
   }
 
-  // Changes
+  // Changes.
 
   changed(change) {
     if (change.isAll && this.live.version) {
@@ -142,15 +163,17 @@ class App {
     try {
       const before = this.session.approvals;
       this.session = await api.session();
-      if (before !== this.session.approvals && this.screenName === "now") this.again();
+      if (before !== this.session.approvals && this.screenName === "now") this.reopen();
     } catch {
-      // the stream finds out why
+      // The stream reports the reason.
     }
   }
 
   drawTop() {
     const { counts, attention } = this.store;
-    const states = Object.entries(counts.agents ?? {}).filter(([, count]) => count).map(([state, count]) => `${count} ${state}`);
+    const states = Object.entries(counts.agents ?? {})
+      .filter(([, count]) => count)
+      .map(([state, count]) => `${count} ${state}`);
     const waiting = this.past ? attention.size : Math.max(counts.attention ?? 0, attention.size);
     fill(this.top, el("b", {}, "Palaver"), el("span", {}, states.length ? states.join(" · ") : "no agents"),
       el("span", {}, `${waiting} waiting for you`), el("span", {}, `${counts.unread ?? 0} unread`),
@@ -162,16 +185,16 @@ class App {
   }
 
   count(screen, value) {
-    const place = this.nav.querySelector(`a[data-screen=${screen}] .count`);
-    place.hidden = !value;
-    fill(place, value ? ` ${value}` : "");
+    const badge = this.nav.querySelector(`a[data-screen=${screen}] .count`);
+    badge.hidden = !value;
+    fill(badge, value ? ` ${value}` : "");
   }
 
   tick() {
-    if (document.visibilityState === "visible" && this.screen.list?.later) this.screen.list.later();
+    if (document.visibilityState === "visible" && this.screen.list?.drawLater) this.screen.list.drawLater();
   }
 
-  // The connection
+  // The connection.
 
   connection(state) {
     if (state === "signed-out") {
@@ -189,18 +212,27 @@ class App {
 
   drawBanner() {
     const parts = [];
-    if (this.awaySince) parts.push(el("p", { class: "old" }, `The bus is not reachable since ${clock(this.awaySince)}. What you see is old. The page reconnects by itself.`));
-    if (this.newVersion) parts.push(el("p", {}, "The bus has a new version. ", button("Reload the page", () => location.reload(), { class: "small" })));
+    if (this.awaySince) {
+      parts.push(el("p", { class: "old" },
+        `The bus has not been reachable since ${clock(this.awaySince)}. `,
+        "The page shows the last known state, and reconnects automatically."));
+    }
+    if (this.newVersion) {
+      parts.push(el("p", {}, "The bus has a new version. ",
+        button("Reload the page", () => location.reload(), { class: "small" })));
+    }
     if (this.past) {
-      parts.push(el("p", {}, `The bus as it was at #${this.past.seq}${this.pastTime ? `, ${clock(this.pastTime)}` : ""}. Nothing can be sent. `,
-        button("← one event", () => this.step(-1), { class: "small" }), " ", button("one event →", () => this.step(1), { class: "small" }), " ",
+      parts.push(el("p", {},
+        `The bus as it was at #${this.past.seq}${this.pastTime ? `, ${clock(this.pastTime)}` : ""}. Nothing can be sent. `,
+        button("← one event", () => this.step(-1), { class: "small" }), " ",
+        button("one event →", () => this.step(1), { class: "small" }), " ",
         button("Return to now", () => this.leavePast(), { class: "small" })));
     }
     fill(this.banner, parts);
     this.banner.hidden = parts.length === 0;
   }
 
-  // The past
+  // The past.
 
   async enterPast(seq) {
     const wanted = Math.max(1, Math.round(seq) || 1);
@@ -224,15 +256,15 @@ class App {
     reference.ts = this.pastTime;
     this.drawBanner();
     this.drawTop();
-    this.again();
+    this.reopen();
   }
 
   async step(steps) {
     if (!this.past || this.isStepping) return;
     this.isStepping = true;
     try {
-      const way = steps < 0 ? { before: this.past.seq } : { after: this.past.seq };
-      const page = await this.askNow({ what: "log", limit: 1, ...way });
+      const range = steps < 0 ? { before: this.past.seq } : { after: this.past.seq };
+      const page = await this.askNow({ what: "log", limit: 1, ...range });
       const row = page.rows.at(steps < 0 ? -1 : 0);
       if (row) await this.enterPast(row.seq);
     } catch (error) {
@@ -242,10 +274,11 @@ class App {
     }
   }
 
-  // Keys
+  // Keys.
 
   pressed(event) {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("dialog[open]")) return;
     const isTyping = event.target.closest?.("input, textarea, select");
     if (event.key === "Escape") {
       if (isTyping) event.target.blur();
@@ -255,48 +288,75 @@ class App {
     if (isTyping) return;
     const screen = SCREENS[Number(event.key) - 1];
     const own = this.screen.keys.find(([key, , run]) => key === event.key && run);
+    const isArrow = event.key === "ArrowLeft" || event.key === "ArrowRight";
     if (screen) this.go(screen[0]);
     else if (event.key === "?") this.help();
     else if (own) own[2]();
-    else if (this.past && (event.key === "ArrowLeft" || event.key === "ArrowRight")) this.step(event.key === "ArrowLeft" ? -1 : 1);
+    else if (this.past && isArrow) this.step(event.key === "ArrowLeft" ? -1 : 1);
     else return;
     event.preventDefault();
   }
 
   help() {
-    const shared = [["1 to 6", "choose a screen"], ["↑ ↓ j k", "move in a list"], ["Enter", "open"], ["Esc", "back to the list, or leave a field"], ["Tab", "next part of the page"], ["?", "this help"]];
-    tell(`Keys: ${this.label}`, table(["Key", "What it does"], [...shared, ...this.screen.keys.map(([key, what]) => [key, what])].map(([key, what]) => [code(key), what])));
+    const shared = [
+      ["1 to 6", "choose a screen"],
+      ["↑ ↓ j k", "move in a list"],
+      ["Enter", "open"],
+      ["Esc", "back to the list, or leave a field"],
+      ["Tab", "next part of the page"],
+      ["?", "this help"],
+    ];
+    const rows = [...shared, ...this.screen.keys].map(([key, what]) => [code(key), what]);
+    showInfo(`Keys: ${this.label}`, table(["Key", "Action"], rows));
   }
 
-  // Notices of the browser: off until the person allows them. They contain names, and no text.
+  // Notices of the browser: off until the person allows them. They contain names, but no texts of messages.
 
   noticeButton() {
     const isOn = () => localStorage.getItem(NOTIFY) === "1" && globalThis.Notification?.permission === "granted";
-    const made = button("", async () => {
-      if (isOn()) localStorage.removeItem(NOTIFY);
-      else if (globalThis.Notification && await Notification.requestPermission() === "granted") localStorage.setItem(NOTIFY, "1");
+    const toggle = button("", async () => {
+      if (isOn()) {
+        localStorage.removeItem(NOTIFY);
+      } else if (globalThis.Notification && await Notification.requestPermission() === "granted") {
+        localStorage.setItem(NOTIFY, "1");
+      }
       draw();
     });
-    const draw = () => { fill(made, isOn() ? "Notices on" : "Notices off"); made.setAttribute("aria-pressed", String(isOn())); };
+    const draw = () => {
+      fill(toggle, isOn() ? "Notices on" : "Notices off");
+      toggle.setAttribute("aria-pressed", String(isOn()));
+    };
     draw();
-    return made;
+    return toggle;
   }
 
   notify(news) {
-    const told = news.filter((entry) => entry.kind in TOLD);
-    const mayTell = localStorage.getItem(NOTIFY) === "1" && globalThis.Notification?.permission === "granted";
-    if (!told.length || !mayTell || !this.stream.isLeader || document.visibilityState === "visible" || Date.now() - this.noticed < NOTICE_MS) return;
-    this.noticed = Date.now();
-    const more = told.length > 1 ? ` and ${told.length - 1} more` : "";
-    const notice = new Notification("Palaver", { body: `${oneLine(told[0].who)} ${TOLD[told[0].kind]}${more}`, tag: "palaver", icon: "/icon.svg" });
-    notice.onclick = () => { focus(); this.go("now", told[0].key); };
+    const announced = news.filter((entry) => entry.kind in NOTICE_TEXTS);
+    const isAllowed = localStorage.getItem(NOTIFY) === "1" && globalThis.Notification?.permission === "granted";
+    if (!announced.length || !isAllowed || !this.stream.isLeader) return;
+    if (document.visibilityState === "visible" || Date.now() - this.noticedMs < NOTICE_MS) return;
+    this.noticedMs = Date.now();
+    const more = announced.length > 1 ? ` and ${announced.length - 1} more` : "";
+    const body = `${oneLine(announced[0].who)} ${NOTICE_TEXTS[announced[0].kind]}${more}`;
+    const notice = new Notification("Palaver", { body, tag: "palaver", icon: "/icon.svg" });
+    notice.onclick = () => { focus(); this.go("now", announced[0].key); };
   }
 }
 
-// Sign-in
+// Sign-in.
 
 function signIn(reason) {
-  const field = el("input", { type: "text", id: "code", autocomplete: "off", autocapitalize: "none", spellcheck: "false", maxlength: 12, required: true, autofocus: true, "aria-describedby": "sign-in-status" });
+  const field = el("input", {
+    type: "text",
+    id: "code",
+    autocomplete: "off",
+    autocapitalize: "none",
+    spellcheck: "false",
+    maxlength: 12,
+    required: true,
+    autofocus: true,
+    "aria-describedby": "sign-in-status",
+  });
   const status = el("p", { class: "outcome", id: "sign-in-status" });
   const form = el("form", { class: "composer", onsubmit: async (event) => {
     event.preventDefault();
@@ -327,8 +387,10 @@ async function start() {
     new App(await api.session()).build();
   } catch (error) {
     if (error instanceof api.Refusal && error.status === 401) signIn("");
-    else if (error instanceof api.Away) {
-      fill(document.body, el("main", { class: "sign-in" }, el("h1", {}, "Palaver"), el("p", {}, "The bus is not reachable. The page tries again by itself.")));
+    else if (error instanceof api.Unreachable) {
+      fill(document.body, el("main", { class: "sign-in" },
+        el("h1", {}, "Palaver"),
+        el("p", {}, "The bus is not reachable. The page tries again automatically.")));
       setTimeout(start, 2000);
     } else {
       signIn(error.message);

@@ -1,71 +1,84 @@
-// Now: everything that waits for the person, oldest first.
+// Now: the entries that need the person, oldest first.
 
 import { el, fill, button, name, clock, oneLine, exact, code } from "./dom.js";
 import { FixedList } from "./lists.js";
 import { Composer, attempt, outcome, facts, commandLine, question, since, ledger } from "./parts.js";
 
 const KINDS = {
-  permission: "asks permission", request: "asks you", held: "held message", unconfirmed: "unconfirmed message",
-  dead: "dead letter", stick: "stick", blocked: "blocked", stale: "silent",
+  permission: "asks permission",
+  request: "asks you",
+  held: "held message",
+  unconfirmed: "unconfirmed message",
+  dead: "dead letter",
+  stick: "stick",
+  blocked: "blocked",
+  stale: "silent",
 };
 
 const TITLES = {
-  ...KINDS, held: "wrote a message that is held", unconfirmed: "may not have got a message", dead: "wrote to a path that nobody reads",
-  stick: "has the stick", blocked: "is blocked", stale: "has not reported for long",
+  ...KINDS,
+  held: "wrote a message that is held",
+  unconfirmed: "may not have received a message",
+  dead: "sent a message to a path without subscribers",
+  stick: "has the stick",
+  blocked: "is blocked",
+  stale: "has not reported for a long time",
 };
 
 export function open(app) {
   const heading = el("h2", {});
-  const live = el("p", { class: "unseen", "aria-live": "polite" });
+  const announcer = el("p", { class: "unseen", "aria-live": "polite" });
   const hint = el("div", {});
   const detail = el("section", { class: "detail", "aria-label": "Entry", tabindex: 0 });
   let shown = null;
   let shownKey = "";
-  let writing = null;
-  let spoken = 0;
+  let replyComposer = null;
+  let spokenMs = 0;
 
-  const list = new FixedList("What waits for you", {
+  const list = new FixedList("Waiting for you", {
     class: "two",
     key: (entry) => entry.key,
-    empty: "New entries appear here by themselves.",
+    empty: "New entries appear here automatically.",
     onOpen: (key) => app.go("now", key),
     row: (entry) => [
-      el("p", { class: "head" }, el("span", { class: `chip kind-${entry.kind}` }, KINDS[entry.kind] ?? entry.kind), " ",
-        el("b", {}, name(entry.who)), el("span", { class: "side" }, since(entry.since))),
+      el("p", { class: "head" },
+        el("span", { class: `chip kind-${entry.kind}` }, KINDS[entry.kind] ?? entry.kind), " ",
+        el("b", {}, name(entry.who)),
+        el("span", { class: "side" }, since(entry.since))),
       el("p", { class: "cut" }, oneLine(entry.what)),
     ],
   });
 
   function draw(change) {
     const entries = app.store.attentionList();
-    fill(heading, entries.length === 0 ? "Nothing waits for you" : entries.length === 1 ? "1 thing waits for you" : `${entries.length} things wait for you`);
+    fill(heading, headingOf(entries.length));
     list.set(entries);
     const hasAgents = app.store.agents.size > 0;
     fill(hint, hasAgents || app.past ? null : firstSteps());
-    speak(change, entries);
-    if (shownKey && !app.store.attention.has(shownKey) && shown) ended();
+    announce(change, entries);
+    if (shownKey && !app.store.attention.has(shownKey) && shown) showEnding();
   }
 
-  function speak(change, entries) {
+  function announce(change, entries) {
     const newest = change?.news?.at(-1);
-    if (newest && Date.now() - spoken > 2000) {
-      spoken = Date.now();
-      fill(live, `${newest.who} ${KINDS[newest.kind] ?? newest.kind}. ${entries.length} in all.`);
+    if (newest && Date.now() - spokenMs > 2000) {
+      spokenMs = Date.now();
+      fill(announcer, `${newest.who} ${TITLES[newest.kind] ?? newest.kind}. ${headingOf(entries.length)}.`);
     }
   }
 
-  // The shown entry has ended, here or elsewhere: say how, and refuse its actions.
-  async function ended() {
+  // The shown entry has ended, on this page or elsewhere: show how, and disable its actions.
+  async function showEnding() {
     const entry = shown;
     if (detail.querySelector(".ended")) return;
-    const place = el("p", { class: "ended" }, "This has ended.");
-    detail.prepend(place);
+    const notice = el("p", { class: "ended" }, "This has ended.");
+    detail.prepend(notice);
     detail.classList.add("over");
-    if (writing?.text.value === "") writing.root.classList.add("done");
+    if (replyComposer?.text.value === "") replyComposer.root.classList.add("done");
     for (const one of detail.querySelectorAll("button.act, form button[type=submit]")) one.disabled = true;
     const how = await ending(app, entry);
-    fill(place, `This has ended: ${oneLine(how)}.`);
-    if (writing && shown === entry) writing.refusal = `Not sent: ${oneLine(how)}.`;
+    fill(notice, `This has ended: ${oneLine(how)}.`);
+    if (replyComposer && shown === entry) replyComposer.refusal = `Not sent: ${oneLine(how)}.`;
   }
 
   async function show(key) {
@@ -74,79 +87,106 @@ export function open(app) {
     app.detail(entry !== undefined || key !== "");
     if (!entry) {
       shown = null;
-      fill(detail, key ? el("p", {}, "This has ended, or was never here.") : el("p", { class: "quiet" }, "Choose an entry to see it here."));
+      fill(detail, key
+        ? el("p", {}, "This entry has ended or does not exist.")
+        : el("p", { class: "quiet" }, "Choose an entry to see it here."));
       return;
     }
     shown = entry;
     detail.classList.remove("over");
-    read(entry);
+    markSeen(entry);
     list.cursor = key;
-    list.later();
+    list.drawLater();
     const result = outcome();
     const permission = el("div", {});
     const composer = app.canAct && entry.kind === "request" ? new Composer(app, { label: "Reply" }) : null;
-    writing = composer;
+    replyComposer = composer;
     composer?.reply({ seq: entry.seq, sender: entry.who, text: entry.what });
     fill(detail,
       el("h2", {}, name(entry.who), ` ${TITLES[entry.kind] ?? entry.kind}`),
       el("p", { class: "why" }, entry.why),
-      facts([["Since", clock(entry.since)], ["Until", entry.until ? clock(entry.until) : ""], ["To", entry.to?.join(", ")], ["Room", entry.room], ["Message", isAboutMessage(entry) ? `#${entry.seq}` : ""]]),
+      facts([
+        ["Since", clock(entry.since)],
+        ["Until", entry.until ? clock(entry.until) : ""],
+        ["To", entry.to?.join(", ")],
+        ["Room", entry.room],
+        ["Message", isAboutMessage(entry) ? `#${entry.seq}` : ""],
+      ]),
       el("div", { class: "text boxed" }, entry.kind === "permission" ? exact(entry.what) : entry.what), permission,
       el("p", { class: "buttons" }, actions(entry, result, permission)), result, composer?.root,
-      entry.actions?.length ? el("div", { class: "terminal" }, el("h3", {}, "At a terminal"), el("ul", { class: "commands" }, entry.actions.map((action) => el("li", {}, commandLine(action.command, action.word === "reply" ? " -- TEXT" : ""))))) : null);
+      entry.actions?.length
+        ? el("div", { class: "terminal" },
+          el("h3", {}, "At a terminal"),
+          el("ul", { class: "commands" }, entry.actions.map((action) => (
+            el("li", {}, commandLine(action.command, action.word === "reply" ? " -- TEXT" : ""))
+          ))))
+        : null);
   }
 
-  // A message to the person counts as seen once it is opened in a visible tab.
-  function read(entry) {
-    if (entry.kind === "request" && app.canAct && document.visibilityState === "visible") app.act({ do: "seen", messages: [entry.seq] }).catch(() => {});
+  // A message to the person counts as seen after it was opened in a visible tab.
+  function markSeen(entry) {
+    if (entry.kind === "request" && app.canAct && document.visibilityState === "visible") {
+      app.act({ do: "seen", messages: [entry.seq] }).catch(() => {});
+    }
   }
 
-  // Buttons for an entry. A permission is answered only after its whole input was shown.
+  // Return the buttons for an entry. A permission request gets its buttons after its whole input is shown.
   function actions(entry, result, permission) {
-    const run = (what) => attempt(result, () => app.act(what));
-    const made = [];
+    const run = (action) => attempt(result, () => app.act(action));
+    const buttons = [];
     if (entry.kind === "permission") {
       loadPermission(entry, result, permission);
     } else if (entry.kind === "held") {
-      made.push(button("Release", () => run({ do: "release", message: String(entry.seq) }), { class: "act primary", "aria-keyshortcuts": "l", disabled: !app.canAct }));
+      buttons.push(button("Release", () => run({ do: "release", message: String(entry.seq) }), {
+        class: "act primary",
+        "aria-keyshortcuts": "l",
+        disabled: !app.canAct,
+      }));
     } else if (entry.kind === "unconfirmed") {
-      made.push(button("Deliver again", async () => {
-        const isSure = await question("Deliver again?", el("p", {}, `The agent may have read #${entry.seq} already. It then gets it twice.`), "Deliver again");
+      buttons.push(button("Deliver again", async () => {
+        const text = `The agent may have read #${entry.seq} already. If so, it receives the message twice.`;
+        const isSure = await question("Deliver again?", el("p", {}, text), "Deliver again");
         if (isSure) run({ do: "redeliver", message: String(entry.seq) });
       }, { class: "act", disabled: !app.canAct }));
     } else if (entry.kind === "blocked" || entry.kind === "stale") {
-      made.push(button("Show agent", () => app.go("agents", entry.who)));
+      buttons.push(button("Show agent", () => app.go("agents", entry.who)));
     } else if (entry.kind === "stick" && entry.room) {
-      made.push(button("Show room", () => app.go("rooms", entry.room)));
+      buttons.push(button("Show room", () => app.go("rooms", entry.room)));
     }
-    if (isAboutMessage(entry)) made.push(button("Ledger", () => ledger(app, entry.seq)));
-    return made;
+    if (isAboutMessage(entry)) buttons.push(button("Ledger", () => ledger(app, entry.seq)));
+    return buttons;
   }
 
-  async function loadPermission(entry, result, place) {
-    fill(place, "Loading the whole request…");
+  async function loadPermission(entry, result, output) {
+    fill(output, "Loading the whole request…");
     try {
       const page = await app.ask({ what: "permission", id: entry.id });
       if (shownKey !== entry.key) return;
-      const answer = (isAllowed) => attempt(result, () => app.act({ do: "answer", id: page.id, digest: page.digest, is_allowed: isAllowed }));
-      fill(place, facts([["Tool", page.tool]]),
+      const decide = (isAllowed) => attempt(result, () => (
+        app.act({ do: "answer", id: page.id, digest: page.digest, is_allowed: isAllowed })
+      ));
+      fill(output, facts([["Tool", page.tool]]),
         el("pre", { class: "boxed", tabindex: 0, role: "region", "aria-label": "The whole request" }, exact(page.input)),
         app.session.approvals && !app.past
-          ? el("p", { class: "buttons" }, button("Approve", () => answer(true), { class: "act primary", "aria-keyshortcuts": "a" }), button("Deny", () => answer(false), { class: "act", "aria-keyshortcuts": "x" }))
-          : el("p", { class: "hint" }, "Answers from the page are off. Answer at a terminal, or allow it there with ", code("pal config set web_approvals 1"), "."));
+          ? el("p", { class: "buttons" },
+            button("Approve", () => decide(true), { class: "act primary", "aria-keyshortcuts": "a" }),
+            button("Deny", () => decide(false), { class: "act", "aria-keyshortcuts": "x" }))
+          : el("p", { class: "hint" },
+            "Requests cannot be answered on this page. Answer at a terminal, or run ",
+            code("pal config set web_approvals 1"), " there to allow answers on this page."));
     } catch (error) {
-      fill(place, el("p", { class: "bad" }, oneLine(error.message)));
+      fill(output, el("p", { class: "bad" }, oneLine(error.message)));
     }
   }
 
-  // A snapshot has the oldest entries only, if there are very many.
+  // A snapshot contains only the oldest entries if there are too many: read the others.
   async function loadAll() {
     const { store } = app;
     if ((store.counts.attention ?? 0) <= store.attention.size) return;
     try {
       store.addAttention((await app.ask({ what: "attention" })).entries);
     } catch {
-      // the next snapshot tries again
+      // The next snapshot tries again.
     }
   }
 
@@ -157,7 +197,7 @@ export function open(app) {
 
   const press = (selector) => detail.querySelector(selector)?.click();
   const root = el("div", { class: "split" },
-    el("div", { class: "master" }, heading, live, hint, list.root), detail);
+    el("div", { class: "master" }, heading, announcer, hint, list.root), detail);
   draw();
   loadAll();
   return {
@@ -171,7 +211,7 @@ export function open(app) {
   };
 }
 
-// How an entry has ended, as the bus knows it.
+// Ask the bus how an entry has ended. Return a clause without a period.
 async function ending(app, entry) {
   try {
     if (entry.kind === "permission") {
@@ -188,18 +228,24 @@ async function ending(app, entry) {
   } catch (error) {
     return error.message.replace(`there is no permission request ${entry.id}: `, "");
   }
-  return "it was settled meanwhile";
+  return "it was settled in the meantime";
 }
 
 function endingOfMessage(entry, page) {
   const steps = (page.steps ?? []).filter((step) => step.name);
-  const answer = steps.findLast((step) => step.state === "answered");
+  const reply = steps.findLast((step) => step.state === "answered");
   const release = steps.find((step) => step.state === "queued");
   const last = steps.at(-1);
-  if (entry.kind === "request" && answer) return `#${entry.seq} was answered by ${answer.by} with #${answer.seq}`;
+  if (entry.kind === "request" && reply) return `#${entry.seq} was answered by ${reply.by} with #${reply.seq}`;
   if (entry.kind === "held" && release) return `#${entry.seq} was released by ${release.by}`;
   if (entry.kind === "dead") return `#${entry.seq} was cleared from the dead letters`;
-  return last ? `#${entry.seq} is ${last.state} now${last.reason ? `: ${last.reason}` : ""}` : `#${entry.seq} was settled meanwhile`;
+  if (!last) return `#${entry.seq} was settled in the meantime`;
+  return `#${entry.seq} is ${last.state} now${last.reason ? `: ${last.reason}` : ""}`;
+}
+
+function headingOf(count) {
+  if (count === 0) return "Nothing waits for you";
+  return count === 1 ? "1 thing waits for you" : `${count} things wait for you`;
 }
 
 const isAboutMessage = (entry) => Boolean(entry.seq) && ["request", "held", "unconfirmed", "dead"].includes(entry.kind);
@@ -210,5 +256,5 @@ function firstSteps() {
     el("ul", { class: "commands" },
       el("li", {}, code("pal claude --name luna"), " starts Claude Code as the agent luna"),
       el("li", {}, code("pal install all"), " connects the harnesses that you start yourself")),
-    el("p", {}, "The key ", code("?"), " shows the keys of this page."));
+    el("p", {}, "Press ", code("?"), " to see the keys of this page."));
 }

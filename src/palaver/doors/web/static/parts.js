@@ -1,12 +1,21 @@
-// Parts that several screens share: dialogs, the composer, messages and their ledger.
+// Elements that several screens use: dialogs, the composer, messages and their ledger.
 
 import { el, fill, button, name, code, time, span, plain, oneLine, shell } from "./dom.js";
 import { Completion } from "./complete.js";
 
-const WAITING = { queued: "…", submitted: "→", held: "‖", seen: "✓", answered: "✓✓", refused: "✗", expired: "✗", dead: "✗" };
+const STATE_SIGNS = {
+  queued: "…",
+  submitted: "→",
+  held: "‖",
+  seen: "✓",
+  answered: "✓✓",
+  refused: "✗",
+  expired: "✗",
+  dead: "✗",
+};
 let fields = 0;
 
-// Dialogs
+// Dialogs.
 
 export function dialog(title, body, buttons, props = {}) {
   const made = el("dialog", { "aria-labelledby": "dialog-title", ...props },
@@ -17,17 +26,17 @@ export function dialog(title, body, buttons, props = {}) {
   return made;
 }
 
-// Ask a question that shows everything it is about. Return whether the person agreed.
+// Ask a question; its body shows everything that it affects. Return whether the person agreed.
 export function question(title, body, label) {
   return new Promise((done) => {
     const close = (value) => { shown.close(); done(value); };
-    const no = button("Cancel", () => close(false), { autofocus: true });
-    const shown = dialog(title, body, [button(label, () => close(true), { class: "primary" }), no]);
+    const cancel = button("Cancel", () => close(false), { autofocus: true });
+    const shown = dialog(title, body, [button(label, () => close(true), { class: "primary" }), cancel]);
     shown.addEventListener("cancel", () => done(false));
   });
 }
 
-export function tell(title, body) {
+export function showInfo(title, body) {
   return new Promise((done) => {
     const shown = dialog(title, body, [button("Close", () => shown.close(), { autofocus: true })]);
     shown.addEventListener("close", () => done());
@@ -44,36 +53,38 @@ export function select(options, props = {}) {
   return el("select", props, options.map(([value, label]) => el("option", { value }, label)));
 }
 
-// The result of an act: a sentence next to where the act was started.
+// The result of an action: a text near the button that started it.
 
 export function outcome() {
   return el("p", { class: "outcome", tabindex: -1 });
 }
 
-export async function attempt(place, work) {
-  fill(place, "Working…");
-  place.className = "outcome";
+export async function attempt(output, action) {
+  fill(output, "Working…");
+  output.className = "outcome";
   try {
-    const result = await work();
-    place.classList.add("good");
-    fill(place, result.results?.length
-      ? el("ul", {}, result.results.map((one) => el("li", {}, one.is_done ? "✓ " : "✗ ", name(one.name), " ", oneLine(one.text))))
+    const result = await action();
+    output.classList.add("good");
+    fill(output, result.results?.length
+      ? el("ul", {}, result.results.map((one) => (
+        el("li", {}, one.is_done ? "✓ " : "✗ ", name(one.name), " ", oneLine(one.text))
+      )))
       : oneLine(result.text));
     return result;
   } catch (error) {
-    place.classList.add("bad");
-    fill(place, `Not done: ${oneLine(error.message)}`);
+    output.classList.add("bad");
+    fill(output, `Not done: ${oneLine(error.message)}`);
     return null;
   }
 }
 
-// Messages
+// Messages.
 
 export function marks(message) {
   const all = message.marks ?? [];
   if (all.length === 0) return null;
   return el("ul", { class: "marks" }, all.slice(0, 20).map((mark) => el("li", { class: `mark ${mark.state}` },
-    el("span", { "aria-hidden": "true" }, WAITING[mark.state] ?? "·"), " ", name(mark.name), ` ${mark.state}`,
+    el("span", { "aria-hidden": "true" }, STATE_SIGNS[mark.state] ?? "·"), " ", name(mark.name), ` ${mark.state}`,
     mark.reason ? el("span", { class: "why" }, ` – ${oneLine(mark.reason.text)}`) : null)),
   all.length > 20 ? el("li", {}, `and ${all.length - 20} more`) : null);
 }
@@ -88,37 +99,68 @@ export function message(row) {
       row.is_unread ? el("span", { class: "chip new" }, "new") : null,
       el("span", { class: "side" }, `#${row.seq} `, time(row.ts))),
     row.reply_to ? el("p", { class: "quote" }, `#${row.reply_to} `, oneLine(row.quote ?? "")) : null,
-    el("div", { class: "text" }, row.text, row.is_cut ? el("em", {}, " … (cut: the whole text is in ", code(`pal show ${row.seq}`), ")") : null),
+    el("div", { class: "text" },
+      row.text,
+      row.is_cut ? el("em", {}, " … (shortened; ", code(`pal show ${row.seq}`), " prints the whole text)") : null),
     marks(row),
   ];
 }
 
-const LIMIT_ROWS = 100; // of steps: a message can have thousands
-const LEDGER_PAGE = 50; // recipients in one answer
+const LIMIT_ROWS = 100; // steps of one message; it can have thousands
+const LEDGER_PAGE = 50; // recipients in one page of a ledger
 
-// The ledger of one message: its receipts, and every step with time, lane, evidence and reason.
+// Show the ledger of one message: its receipts, and its steps with time, lane, evidence and reason.
 export async function ledger(app, seq) {
   const body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ledger" }, "Loading…");
-  const shown = tell(`Message #${seq}`, body);
+  const shown = showInfo(`Message #${seq}`, body);
   const show = async (first) => {
     const page = await app.ask({ what: "ledger", message: String(seq), first });
     const receipts = page.receipts?.receipts ?? [];
     const steps = page.steps ?? [];
-    const go = (text, to) => el("button", { type: "button", disabled: to < 0 || to >= page.recipients, onclick: () => show(to).then(() => body.focus(), fail) }, text);
-    const turn = page.recipients > LEDGER_PAGE ? el("div", { class: "line" }, go("Previous recipients", first - LEDGER_PAGE),
-      `${first + 1} to ${Math.min(first + LEDGER_PAGE, page.recipients)} of ${page.recipients}`, go("Next recipients", first + LEDGER_PAGE)) : null;
-    const more = (all) => all.length > LIMIT_ROWS ? el("p", {}, `and ${all.length - LIMIT_ROWS} more; `, code(`pal receipts ${seq}`), " prints all") : null;
+    const pageButton = (text, to) => el("button", {
+      type: "button",
+      disabled: to < 0 || to >= page.recipients,
+      onclick: () => show(to).then(() => body.focus(), fail),
+    }, text);
+    const pager = page.recipients > LEDGER_PAGE
+      ? el("div", { class: "line" },
+        pageButton("Previous recipients", first - LEDGER_PAGE),
+        `${first + 1} to ${Math.min(first + LEDGER_PAGE, page.recipients)} of ${page.recipients}`,
+        pageButton("Next recipients", first + LEDGER_PAGE))
+      : null;
+    const more = (all) => all.length > LIMIT_ROWS
+      ? el("p", {}, `and ${all.length - LIMIT_ROWS} more; `, code(`pal receipts ${seq}`), " prints all")
+      : null;
     fill(body,
       el("div", { class: "message" }, message({ ...page.message, marks: [] })),
       el("h3", {}, "Receipts"),
-      receipts.length ? table(["Recipient", "State", "Evidence", "Why it waits", "What would move it"], receipts.slice(0, LEDGER_PAGE).map((one) => [
-        [name(one.agent ?? one.name), one.session ? ` (session ${oneLine(one.session)})` : ""], one.state, [one.lane, one.grade].filter(Boolean).join(", "),
-        one.wait?.text ?? one.reason ?? "", one.wait?.moves ?? "",
-      ])) : el("p", {}, "No recipients."), turn,
+      receipts.length
+        ? table(
+          ["Recipient", "State", "Evidence", "Why it waits", "Next"],
+          receipts.slice(0, LEDGER_PAGE).map((one) => [
+            [name(one.agent ?? one.name), one.session ? ` (session ${oneLine(one.session)})` : ""],
+            one.state,
+            [one.lane, one.grade].filter(Boolean).join(", "),
+            one.wait?.text ?? one.reason ?? "",
+            one.wait?.moves ?? "",
+          ]),
+        )
+        : el("p", {}, "No recipients."),
+      pager,
       el("h3", {}, "Steps"),
-      table(["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"], steps.slice(-LIMIT_ROWS).map((step) => [
-        time(step.ts), `#${step.seq}`, step.name ? name(step.name) : "all", step.state, step.lane ?? "", step.grade ?? "", step.reason ?? "",
-      ])), more(steps));
+      table(
+        ["Time", "Event", "Recipient", "State", "Lane", "Evidence", "Reason"],
+        steps.slice(-LIMIT_ROWS).map((step) => [
+          time(step.ts),
+          `#${step.seq}`,
+          step.name ? name(step.name) : "all",
+          step.state,
+          step.lane ?? "",
+          step.grade ?? "",
+          step.reason ?? "",
+        ]),
+      ),
+      more(steps));
   };
   const fail = (error) => fill(body, oneLine(error.message));
   await show(0).catch(fail);
@@ -128,21 +170,34 @@ export async function ledger(app, seq) {
 export function table(heads, rows) {
   return el("div", { class: "wide" }, el("table", {},
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, index) => el("td", { "data-head": heads[index] }, cell)))))));
+    el("tbody", {}, rows.map((row) => (
+      el("tr", {}, row.map((cell, index) => el("td", { "data-head": heads[index] }, cell)))
+    )))));
 }
 
-// The composer. It is below the messages, never over them.
+// The composer. It is below the messages and never covers them.
 export class Composer {
   constructor(app, { label = "Message", to = null, onSent = null } = {}) {
     this.app = app;
     this.onSent = onSent;
     this.fixed = {};
-    this.refusal = "Not sent: this has ended meanwhile."; // if its button is disabled
+    this.refusal = "Not sent: this has ended in the meantime."; // shown if the button is disabled
     fields += 1;
-    this.to = el("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "none", value: to ?? "" });
-    this.text = el("textarea", { rows: 3, placeholder: " ", onkeydown: (event) => this.pressed(event), "aria-describedby": `hint${fields}` });
-    const forTo = new Completion(this.to, () => this.names(), { isEveryWord: true });
-    const forText = new Completion(this.text, () => this.names());
+    this.to = el("input", {
+      type: "text",
+      autocomplete: "off",
+      spellcheck: "false",
+      autocapitalize: "none",
+      value: to ?? "",
+    });
+    this.text = el("textarea", {
+      rows: 3,
+      placeholder: " ",
+      onkeydown: (event) => this.pressed(event),
+      "aria-describedby": `hint${fields}`,
+    });
+    const toCompletion = new Completion(this.to, () => this.names(), { isEveryWord: true });
+    const textCompletion = new Completion(this.text, () => this.names());
     this.priority = select([["", "normal"], ["interrupt", "interrupt"], ["idle-first", "idle-first"], ["idle", "idle"]]);
     this.intent = select([["", "none"], ["request", "request"], ["inform", "inform"], ["ack", "ack"]]);
     this.about = el("p", { class: "quote" });
@@ -151,17 +206,18 @@ export class Composer {
     this.toField.classList.add("to");
     this.submit = el("button", { type: "submit", class: "primary" }, "Send");
     this.root = el("form", { class: "composer", onsubmit: (event) => { event.preventDefault(); this.send(); } },
-      this.about, this.toField, forTo.list, labelled(label, this.text), forText.list,
+      this.about, this.toField, toCompletion.list, labelled(label, this.text), textCompletion.list,
       el("div", { class: "line" }, labelled("Priority", this.priority), labelled("Intent", this.intent),
         this.submit),
-      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends. @ completes names."), this.result);
+      el("p", { class: "hint", id: `hint${fields}` }, "Ctrl+Enter sends the message. @ completes names."), this.result);
     this.reply(null);
   }
 
-  // Names that can be completed: agents that are here, then the others.
+  // Return the names to complete: agents that are present, then the others.
   names() {
     const rows = [...this.app.store.agents.values()].filter((row) => !row.has_left);
-    return [...rows.filter((row) => row.is_present), ...rows.filter((row) => !row.is_present)].map((row) => row.name).concat("all");
+    return [...rows.filter((row) => row.is_present), ...rows.filter((row) => !row.is_present)]
+      .map((row) => row.name).concat("all");
   }
 
   pressed(event) {
@@ -171,7 +227,7 @@ export class Composer {
     }
   }
 
-  // Messages go to the targets of a conversation, which are shown; `to` can still be changed.
+  // Set the recipients of the opened conversation. The person sees them and can change them.
   aim(to, fixed = {}) {
     this.to.value = to;
     this.fixed = fixed;
@@ -204,8 +260,16 @@ export class Composer {
       this.to.focus();
       return;
     }
-    const what = { do: "send", text, to, reply_to: this.replyTo, priority: this.priority.value, intent: this.intent.value, thread: this.fixed.thread ?? "" };
-    const done = await attempt(this.result, () => this.app.act(what));
+    const action = {
+      do: "send",
+      text,
+      to,
+      reply_to: this.replyTo,
+      priority: this.priority.value,
+      intent: this.intent.value,
+      thread: this.fixed.thread ?? "",
+    };
+    const done = await attempt(this.result, () => this.app.act(action));
     if (done === null) return;
     this.text.value = "";
     this.reply(null);
@@ -214,13 +278,14 @@ export class Composer {
 }
 
 export function facts(pairs) {
-  return el("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false)
+  return el("dl", { class: "facts" }, pairs
+    .filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false)
     .map(([label, value]) => [el("dt", {}, label), el("dd", {}, value)]));
 }
 
 export const commandLine = (words, more = "") => el("code", { class: "command" }, shell(words), more);
 
-// Ages are counted from now, or from the time of the past that is shown.
+// Ages are relative to this time; 0 is now. It is set while the page shows the past.
 export const reference = { ts: 0 };
 
 export function since(ts) {

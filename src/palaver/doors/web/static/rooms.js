@@ -12,10 +12,12 @@ export function open(app) {
   const list = new FixedList("Rooms", {
     class: "two",
     key: (row) => row.id,
-    empty: "No room.",
+    empty: "No rooms.",
     onOpen: (key) => app.go("rooms", key),
     row: (row) => [
-      el("p", { class: "head" }, el("b", {}, oneLine(row.name)), " ", el("span", { class: `chip stick-${row.stick}` }, stick(row)),
+      el("p", { class: "head" },
+        el("b", {}, oneLine(row.name)), " ",
+        el("span", { class: `chip stick-${row.stick}` }, stick(row)),
         el("span", { class: "side" }, `${row.present ?? 0} of ${row.members ?? 0} here`)),
       el("p", { class: "cut" }, oneLine(row.path)),
     ],
@@ -27,7 +29,7 @@ export function open(app) {
       list.set(rows);
       if (opened) show(opened);
     } catch {
-      // the next snapshot loads them
+      // The next snapshot loads them.
     }
   }
 
@@ -39,7 +41,7 @@ export function open(app) {
       return;
     }
     list.cursor = key;
-    list.later();
+    list.drawLater();
     try {
       const page = await app.ask({ what: "room", id: key });
       if (opened !== key) return;
@@ -47,19 +49,54 @@ export function open(app) {
       const members = [...(page.members ?? [])];
       const line = members.filter((one) => one.place).sort((one, two) => one.place - two.place);
       fill(detail, el("h2", {}, oneLine(row.name)),
-        facts([["Path", row.path], ["Stick", stick(row)], ["Turn", page.turn || ""], ["Lease", row.lease_until ? lease(row.lease_until) : ""], ["Reserved until", row.claim_until ? clock(row.claim_until) : ""],
-          ["Waiting line", line.length ? line.map((one, place) => [place ? ", " : "", name(one.name)]) : "nobody waits"]]),
+        facts([
+          ["Path", row.path],
+          ["Stick", stick(row)],
+          ["Turn", page.turn || ""],
+          ["Lease", row.lease_until ? lease(row.lease_until) : ""],
+          ["Reserved until", row.claim_until ? clock(row.claim_until) : ""],
+          ["Waiting line", line.length
+            ? line.map((one, index) => [index ? ", " : "", name(one.name)])
+            : "no agent is waiting"],
+        ]),
         el("h3", {}, `Members (${members.length})`),
         members.length > 100 ? el("p", { class: "hint" }, "The first 100 are shown.") : null,
-        table(["Name", "State", "Here", "Stick", "Last turn"], members.slice(0, 100).map((one) => [name(one.name), one.state ?? "", one.is_present ? "yes" : "no",
-          one.is_owner ? "has it" : one.place ? `waits, ${one.place}.` : "", one.last_turn ? String(one.last_turn) : ""])),
-        el("h3", {}, "Handoffs"), page.handoffs?.length ? page.handoffs.slice(0, 20).map((one, place) => el("article", { class: "card" },
-          el("p", { class: "head" }, `#${one.seq} `, name(one.sender), one.to ? [" → ", name(one.to)] : null, place === 0 && page.is_handoff_open ? el("span", { class: "chip" }, "open") : null, el("span", { class: "side" }, clock(one.ts))),
-          facts(Object.entries(one.handoff ?? {}).map(([label, value]) => [label.replaceAll("_", " "), words(value)])))) : el("p", { class: "quiet" }, "None."),
-        el("h3", {}, "Notes"), page.notes?.length ? el("ul", { class: "cards" }, page.notes.slice(0, 50).map((one) => el("li", {},
-          el("p", { class: "head" }, name(one.sender), one.is_resolved ? el("span", { class: "chip" }, "resolved") : null, el("span", { class: "side" }, clock(one.ts))), el("div", { class: "text" }, one.text)))) : el("p", { class: "quiet" }, "None."),
-        el("h3", {}, "Tasks"), page.tasks?.length ? el("ul", { class: "cards" }, page.tasks.slice(0, 50).map((one) => el("li", {},
-          `task ${one.number}: ${oneLine(one.title)} `, el("span", { class: "chip" }, one.status), one.assignee ? [" for ", name(one.assignee)] : null))) : el("p", { class: "quiet" }, "None."));
+        table(["Name", "State", "Here", "Stick", "Last turn"], members.slice(0, 100).map((one) => [
+          name(one.name),
+          one.state ?? "",
+          one.is_present ? "yes" : "no",
+          one.is_owner ? "owner" : one.place ? `number ${one.place} in the waiting line` : "",
+          one.last_turn ? String(one.last_turn) : "",
+        ])),
+        el("h3", {}, "Handoffs"),
+        page.handoffs?.length
+          ? page.handoffs.slice(0, 20).map((one, index) => el("article", { class: "card" },
+            el("p", { class: "head" },
+              `#${one.seq} `,
+              name(one.sender),
+              one.to ? [" → ", name(one.to)] : null,
+              index === 0 && page.is_handoff_open ? el("span", { class: "chip" }, "open") : null,
+              el("span", { class: "side" }, clock(one.ts))),
+            facts(Object.entries(one.handoff ?? {}).map(([label, value]) => (
+              [label.replaceAll("_", " "), handoffText(value)]
+            )))))
+          : el("p", { class: "quiet" }, "None."),
+        el("h3", {}, "Notes"),
+        page.notes?.length
+          ? el("ul", { class: "cards" }, page.notes.slice(0, 50).map((one) => el("li", {},
+            el("p", { class: "head" },
+              name(one.sender),
+              one.is_resolved ? el("span", { class: "chip" }, "resolved") : null,
+              el("span", { class: "side" }, clock(one.ts))),
+            el("div", { class: "text" }, one.text))))
+          : el("p", { class: "quiet" }, "None."),
+        el("h3", {}, "Tasks"),
+        page.tasks?.length
+          ? el("ul", { class: "cards" }, page.tasks.slice(0, 50).map((one) => el("li", {},
+            `task ${one.number}: ${oneLine(one.title)} `,
+            el("span", { class: "chip" }, one.status),
+            one.assignee ? [" for ", name(one.assignee)] : null)))
+          : el("p", { class: "quiet" }, "None."));
     } catch (error) {
       if (opened === key) fill(detail, el("p", { class: "bad" }, oneLine(error.message)));
     }
@@ -84,11 +121,16 @@ function stick(row) {
   return row.stick;
 }
 
-const remaining = (until) => (until > Date.now() ? `${span(until - Date.now())} left` : `over since ${span(Date.now() - until)}`);
+const remaining = (until) => (
+  until > Date.now() ? `${span(until - Date.now())} left` : `ended ${span(Date.now() - until)} ago`
+);
 const lease = (until) => el("span", { "data-until": until }, remaining(until));
-// A value of a handoff: a list has a line for each, and an object names its parts.
-function words(value) {
-  if (Array.isArray(value)) return value.map(words).join("\n");
+
+// Return a value of a handoff as text: a list has a line for each item, and an object has the name of each field.
+function handoffText(value) {
+  if (Array.isArray(value)) return value.map(handoffText).join("\n");
   if (typeof value !== "object" || value === null) return String(value ?? "");
-  return Object.entries(value).map(([label, one]) => `${label}: ${typeof one === "object" ? JSON.stringify(one) : one}`).join(", ");
+  return Object.entries(value)
+    .map(([label, one]) => `${label}: ${typeof one === "object" ? JSON.stringify(one) : one}`)
+    .join(", ");
 }

@@ -1,4 +1,4 @@
-// The bus as the page knows it: a snapshot, and the changes after it. Knows no element of the page.
+// The state of the bus as the page knows it: a snapshot, and the changes after it. Contains no elements.
 
 const LIMIT_EVENTS = 300;
 
@@ -21,11 +21,11 @@ export class Store {
     return () => this.listeners.delete(listener);
   }
 
-  tell(change) {
+  notify(change) {
     for (const listener of [...this.listeners]) listener(change);
   }
 
-  // Apply a snapshot or changes. Return false if records between are missing; then nothing is changed.
+  // Apply a snapshot or changes. If records before these changes are missing, change nothing and return false.
   apply(record) {
     if (record.epoch !== undefined) {
       this.replace(record);
@@ -49,7 +49,7 @@ export class Store {
     this.attention = new Map((snapshot.attention ?? []).map((entry) => [entry.key, entry]));
     this.talks = new Map((snapshot.talks ?? []).map((row) => [row.key, row]));
     this.events = (snapshot.events ?? []).slice(-LIMIT_EVENTS);
-    this.tell({ isAll: true, snapshot });
+    this.notify({ isAll: true, snapshot });
   }
 
   change(changes) {
@@ -65,7 +65,7 @@ export class Store {
     if (changes.counts) this.counts = changes.counts;
     this.events = [...this.events, ...events].slice(-LIMIT_EVENTS);
     this.seq = changes.seq;
-    this.tell({ ...changes, events, news });
+    this.notify({ ...changes, events, news });
   }
 
   putAgent(row) {
@@ -74,15 +74,15 @@ export class Store {
     if (known === undefined || known.seq <= row.seq) this.agents.set(row.name, row);
   }
 
-  // Rows of a page that was asked for: they never replace newer ones.
+  // Add the rows of a page. They never replace newer rows.
   addAgents(rows) {
     for (const row of rows) this.putAgent(row);
-    this.tell({ agents: rows });
+    this.notify({ agents: rows });
   }
 
   addAttention(entries) {
     for (const entry of entries) if (!this.attention.has(entry.key)) this.attention.set(entry.key, entry);
-    this.tell({ attention: entries });
+    this.notify({ attention: entries });
   }
 
   addTalks(rows) {
@@ -90,7 +90,7 @@ export class Store {
       const known = this.talks.get(row.key);
       if (known === undefined || known.seq <= row.seq) this.talks.set(row.key, row);
     }
-    this.tell({ talks: rows });
+    this.notify({ talks: rows });
   }
 
   attentionList() {

@@ -1,6 +1,6 @@
-// Talk: conversations on the left, messages on the right, with a mark for each recipient's state.
+// Talk: the list of conversations, and the messages of one with the state of each recipient.
 
-import { el, fill, button, name, oneLine } from "./dom.js";
+import { el, fill, button, oneLine } from "./dom.js";
 import { FixedList, PagedList } from "./lists.js";
 import { Composer, ledger, message, since, labelled } from "./parts.js";
 
@@ -9,8 +9,8 @@ const KINDS = { room: "room", thread: "thread", pair: "direct", all: "broadcasts
 export function open(app) {
   const detail = el("section", { class: "detail talk", "aria-label": "Messages", tabindex: 0 });
   const filter = el("input", { type: "search", autocomplete: "off", oninput: () => search() });
-  const beside = el("input", { type: "checkbox", checked: false, onchange: () => show(opened) });
-  const besideField = el("label", { class: "check" }, beside, "also what members write outside");
+  const withOutside = el("input", { type: "checkbox", checked: false, onchange: () => show(opened) });
+  const outsideField = el("label", { class: "check" }, withOutside, "also messages of members outside the room");
   const title = el("h2", {});
   let opened = "";
   let found = null;
@@ -20,32 +20,46 @@ export function open(app) {
   const list = new FixedList("Conversations", {
     class: "two",
     key: (row) => row.key,
-    empty: "No conversation.",
+    empty: "No conversations.",
     onOpen: (key) => app.go("talk", key),
-    onEnd: () => more(),
+    onEnd: () => loadMore(),
     row: (row) => [
-      el("p", { class: "head" }, el("b", {}, oneLine(row.title)), " ", el("span", { class: "quiet" }, KINDS[row.kind] ?? row.kind),
-        el("span", { class: "side" }, row.unread ? el("span", { class: "chip new" }, `${row.unread} new`) : null, since(row.ts))),
+      el("p", { class: "head" },
+        el("b", {}, oneLine(row.title)), " ",
+        el("span", { class: "quiet" }, KINDS[row.kind] ?? row.kind),
+        el("span", { class: "side" },
+          row.unread ? el("span", { class: "chip new" }, `${row.unread} new`) : null,
+          since(row.ts))),
       el("p", { class: "cut" }, row.sender ? `${oneLine(row.sender)}: ` : "", oneLine(row.text)),
     ],
   });
 
   const talk = new PagedList("Messages", {
     key: (row) => String(row.seq),
-    empty: "No message.",
+    empty: "No messages.",
     row: message,
     onOpen: (key) => ledger(app, Number(key)),
-    onShown: (rows) => seen(rows),
+    onShown: (rows) => markSeen(rows),
     older: (seq, limit) => page({ before: seq, limit }),
     newer: (seq, limit) => page({ after: seq, limit }),
   });
 
   const composer = app.canAct ? new Composer(app, {}) : null;
   const tools = el("p", { class: "buttons" },
-    composer ? [button("Reply", () => reply(false), { "aria-keyshortcuts": "r" }), button("Quote", () => reply(true), { "aria-keyshortcuts": "c" })] : null,
+    composer
+      ? [
+        button("Reply", () => reply(false), { "aria-keyshortcuts": "r" }),
+        button("Quote", () => reply(true), { "aria-keyshortcuts": "c" }),
+      ]
+      : null,
     button("Ledger", () => { if (talk.cursor) ledger(app, Number(talk.cursor)); }));
 
-  const page = (more) => app.ask({ what: "messages", conversation: opened, beside: beside.checked && opened.startsWith("#"), ...more });
+  const page = (more) => app.ask({
+    what: "messages",
+    conversation: opened,
+    beside: withOutside.checked && opened.startsWith("#"),
+    ...more,
+  });
 
   function reply(isQuote) {
     const row = talk.row(talk.cursor) ?? talk.rows.at(-1);
@@ -59,14 +73,15 @@ export function open(app) {
       show(opened);
       return;
     }
-    if (change.talks?.some((row) => row.key === opened) || (beside.checked && change.events?.some((row) => row.type === "message"))) fresh();
+    const isChanged = change.talks?.some((row) => row.key === opened);
+    if (isChanged || (withOutside.checked && change.events?.some((row) => row.type === "message"))) loadNew();
     const shown = (change.moved ?? []).filter((seq) => talk.nodes.has(String(seq)));
     if (shown.length) refresh(shown);
   }
 
   let isAsking = false;
   let isDue = false;
-  async function fresh() {
+  async function loadNew() {
     const last = talk.rows.at(-1)?.seq ?? 0;
     const key = opened;
     if (talk.hasNewer) return;
@@ -82,12 +97,12 @@ export function open(app) {
       else talk.append(got.rows);
       if (got.has_more && last) talk.hasNewer = true;
     } catch {
-      // the bus is away; the next snapshot shows them
+      // The bus is not reachable; the next snapshot shows the new messages.
     } finally {
       isAsking = false;
       if (isDue) {
         isDue = false;
-        fresh();
+        loadNew();
       }
     }
   }
@@ -96,20 +111,23 @@ export function open(app) {
     const key = opened;
     const first = Math.min(...seqs);
     try {
-      const got = await page({ after: first - 1, limit: Math.min(500, Math.max(1, talk.rows.filter((row) => row.seq >= first).length)) });
+      const count = talk.rows.filter((row) => row.seq >= first).length;
+      const got = await page({ after: first - 1, limit: Math.min(500, Math.max(1, count)) });
       if (key === opened) for (const row of got.rows) if (seqs.includes(row.seq)) talk.replace(row);
     } catch {
-      // as above
+      // The bus is not reachable; the next snapshot shows the new states.
     }
   }
 
-  // Messages to the person count as seen once they are shown in a visible tab.
-  function seen(rows) {
+  // Messages to the person count as seen after they were shown in a visible tab.
+  function markSeen(rows) {
     const unread = rows.filter((row) => row.is_unread).map((row) => row.seq);
-    if (unread.length && app.canAct && document.visibilityState === "visible") app.act({ do: "seen", messages: unread.slice(0, 500) }).catch(() => {});
+    if (unread.length && app.canAct && document.visibilityState === "visible") {
+      app.act({ do: "seen", messages: unread.slice(0, 500) }).catch(() => {});
+    }
   }
 
-  async function more() {
+  async function loadMore() {
     if (isLoading || found || !hasMore) return;
     isLoading = true;
     try {
@@ -118,7 +136,7 @@ export function open(app) {
       hasMore = Boolean(got.has_more);
       app.store.addTalks(got.rows);
     } catch {
-      // the next scroll tries again
+      // The next scroll tries again.
     } finally {
       isLoading = false;
     }
@@ -145,18 +163,20 @@ export function open(app) {
     opened = key;
     app.detail(key !== "");
     if (!key) {
-      fill(detail, composer ? [el("h2", {}, "New message"), composer.root] : el("p", { class: "quiet" }, "Choose a conversation."));
+      fill(detail, composer
+        ? [el("h2", {}, "New message"), composer.root]
+        : el("p", { class: "quiet" }, "Choose a conversation."));
       return;
     }
     list.cursor = key;
-    list.later();
+    list.drawLater();
     const row = app.store.talks.get(key);
     fill(title, oneLine(row?.title ?? key));
-    besideField.hidden = !key.startsWith("#") || key === "#general";
+    outsideField.hidden = !key.startsWith("#") || key === "#general";
     if (isOther || !detail.contains(talk.root)) {
-      fill(detail, title, besideField, talk.root, tools, composer?.root);
+      fill(detail, title, outsideField, talk.root, tools, composer?.root);
       composer?.reply(null);
-      const [to, fixed] = target(key);
+      const [to, fixed] = recipientsOf(key);
       composer?.aim(to, fixed);
     }
     try {
@@ -169,13 +189,19 @@ export function open(app) {
   }
 
   const root = el("div", { class: "split" },
-    el("div", { class: "master" }, el("h2", {}, "Talk"), el("div", { class: "line" }, labelled("Find", filter), composer ? button("New message", () => app.go("talk", "")) : null), list.root), detail);
+    el("div", { class: "master" },
+      el("h2", {}, "Talk"),
+      el("div", { class: "line" },
+        labelled("Find", filter),
+        composer ? button("New message", () => app.go("talk", "")) : null),
+      list.root),
+    detail);
   draw();
   return {
     root, list, show, filter,
     changed: draw,
     keys: [
-      ["Enter", "in the messages: the ledger of the message", null],
+      ["Enter", "in the messages: show the ledger", null],
       ["r", "reply to the message", () => reply(false)],
       ["c", "quote the message", () => reply(true)],
       ["w", "write", () => composer?.text.focus()],
@@ -184,11 +210,14 @@ export function open(app) {
   };
 }
 
-// Whom a message in a conversation goes to.
-function target(key) {
+// Return the recipients of a message in a conversation, and fields that the person cannot change.
+function recipientsOf(key) {
   if (key === "#general") return ["@all", {}];
   if (key.startsWith("#")) return [key, {}];
-  if (key.startsWith("@")) return [key.split("@").filter((one) => one && one !== "human").map((one) => `@${one}`).join(" "), {}];
+  if (key.startsWith("@")) {
+    const names = key.split("@").filter((one) => one && one !== "human");
+    return [names.map((one) => `@${one}`).join(" "), {}];
+  }
   const thread = key.replace(/^thread\//, "");
   return ["", { thread }];
 }
