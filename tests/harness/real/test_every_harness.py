@@ -34,13 +34,13 @@ STAGES: dict[str, Callable[[Path], AbstractContextManager[HarnessStage]]] = {
     "gemini": gemini_stage,
 }
 MISSING = {
-    ("claude", "hook"): "beside hooks Claude Code always has something that wakes it: see its own file",
+    ("claude", "hook"): "besides hooks, Claude Code always has a lane that wakes it: see its own tests",
     (
         "codex",
         "hook",
-    ): "Codex runs hooks only with a person's leave, beside its native lane: see its own file",
-    ("opencode", "hook"): "OpenCode runs no commands at moments of its own, so it has no lane of hooks",
-    ("gemini", "native"): "Gemini CLI lets nobody into a session that runs, so it has no lane of its own",
+    ): "Codex runs hooks only if a person has allowed them; see its own tests",
+    ("opencode", "hook"): "OpenCode runs no commands at its events, so it has no hook lane",
+    ("gemini", "native"): "Gemini CLI accepts no messages in a running session, so it has no native lane",
 }
 
 

@@ -57,8 +57,9 @@ def test_daily_limit_is_a_dialog_and_messages_are_held(gemini: GeminiStage) -> N
 
     assert gemini.receipt(place)["reason"] == "usage limit"
     assert f"nova is blocked: {asked[1]}" in gemini.home.ok("pending").out
-    (told,) = luna.ok("recv", "--json").lines
-    assert "its usage limit is reached" in told["text"]
+    # The notice is stored after the entry of the ledger.
+    (notice,) = luna.ok("recv", "--wait", "--timeout", "30", "--json").lines
+    assert "its usage limit is reached" in notice["text"]
 
     stop(gemini)
     gemini.until(lambda: gemini.state()[1].startswith("usage limit, resets "))
