@@ -6,14 +6,13 @@ name. `kill -9` loses nothing: everything that the daemon has confirmed is in th
 """
 
 import asyncio
-import ctypes
 import logging
 import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -185,34 +184,6 @@ class HomeWatch:
             self._timer = self._call_later(_LOOK_EVERY_S, self._look)
         else:
             self._lost()
-
-
-# --------------------
-# Large pages of memory.
-
-_MADV_COLLAPSE: Final = 25
-"""Linux 6.1 and later. The module `mmap` does not know it, and advises only on its own memory."""
-_LARGE_PAGE_BYTES: Final = 2 * 1024 * 1024
-"""On x86-64, and on ARM with pages of 4 KiB. Elsewhere the advice fails, which changes nothing."""
-
-
-def large_pages() -> Iterator[int]:
-    """Move the heap of this process into large pages, one per step; yield its address. Linux only.
-
-    A request after a pause finds nothing of the daemon in the caches of the processor. It then touches about
-    a thousand small pages, and the tables that locate these are not in the caches either.
-    """
-    with suppress(OSError):  # a system without /proc
-        advise = ctypes.CDLL(None).madvise
-        for line in Path("/proc/self/maps").read_bytes().splitlines():
-            bounds, rights, *_, name = (line + b" -").split(maxsplit=5)
-            # Python's own blocks of memory have no name.
-            if rights == b"rw-p" and name in (b"-", b"[heap] -"):
-                first, end = (int(bound, 16) for bound in bounds.split(b"-"))
-                aligned = -(-first // _LARGE_PAGE_BYTES) * _LARGE_PAGE_BYTES
-                for address in range(aligned, end - _LARGE_PAGE_BYTES + 1, _LARGE_PAGE_BYTES):
-                    advise(ctypes.c_void_p(address), ctypes.c_size_t(_LARGE_PAGE_BYTES), _MADV_COLLAPSE)
-                    yield address
 
 
 # --------------------
@@ -597,8 +568,6 @@ class Daemon:
             doors.unix.look_after,
             doors.adopted.look_after,
             lambda: self._look_after_log(log, tasks),
-            # A page a second, because the loop waits until its content is copied.
-            partial(next, large_pages(), None),
         ]
         if is_read_only:
             # Polled, because no event reports that another program has freed disk space.
