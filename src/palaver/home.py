@@ -127,6 +127,11 @@ def file_id(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def is_at(path: Path, file: tuple[int, int] | None) -> bool:
+    """Return whether the file with this identity is at a path. None, an unknown file, is never there."""
+    return file is not None and file_id(path) == file
+
+
 _SECRET_BYTES: Final = 32
 
 

@@ -1,10 +1,11 @@
-"""A daemon whose home was removed."""
+"""A daemon whose home, or a file in it, was removed."""
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from palaver.daemon.daemon import HomeWatch
+from palaver.home import file_id, is_at
 
 
 class Timer:
@@ -79,3 +80,20 @@ def test_closed_watch_does_not_check(tmp_path: Path) -> None:
     watched.watch.close()
 
     assert watched.timers[-1].is_cancelled
+
+
+def test_file_is_at_its_path_until_it_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.sock"
+    path.touch()
+    file = file_id(path)
+    assert is_at(path, file)
+
+    (tmp_path / "other").touch()
+    (tmp_path / "other").rename(path)
+
+    assert not is_at(path, file)
+
+
+def test_file_that_was_never_seen_is_at_no_path(tmp_path: Path) -> None:
+    assert file_id(tmp_path / "daemon.sock") is None
+    assert not is_at(tmp_path / "daemon.sock", None)

@@ -24,7 +24,7 @@ from palaver.doors.lines_ops import LinesConnection, LineSession
 from palaver.doors.mcp.pump import Loader, PumpConnection, PumpDoor
 from palaver.doors.thin import ArgvConnection
 from palaver.errors import BadRequest, NotYou, PalaverError, Unavailable, WhoAreYou
-from palaver.home import SHORT_PREFIX, at_short_path, file_id, first_reserved_file, is_address
+from palaver.home import SHORT_PREFIX, at_short_path, file_id, first_reserved_file, is_address, is_at
 from palaver.identity.caller import SCRIPT, CallerClaim, CallerIdentifier
 from palaver.identity.process import Peer, peer_of
 from palaver.protocol.agent_socket import (
@@ -390,7 +390,7 @@ class UnixDoor:
 
     def look_after(self) -> None:
         """Listen on a new socket file if ours was removed or replaced. Open connections stay."""
-        if self._is_shut or file_id(self._path) == self._file or not self._again.is_due():
+        if self._is_shut or is_at(self._path, self._file) or not self._again.is_due():
             return
         before = self._listener
         try:
@@ -575,7 +575,7 @@ class _Doorway(asyncio.Protocol):
 
 def remove_socket(path: Path, file: tuple[int, int] | None) -> None:
     """Remove a socket file, unless another daemon has put its own there."""
-    if file_id(path) == file:
+    if is_at(path, file):
         with suppress(FileNotFoundError):
             path.unlink()
 
@@ -668,7 +668,7 @@ class AdoptedDoor:
 
     def look_after(self) -> None:
         """Listen on a new socket file when ours was removed or replaced."""
-        if self._is_open and file_id(self._path) != self._file and self._again.is_due():
+        if self._is_open and not is_at(self._path, self._file) and self._again.is_due():
             self._stop_listening()
             try:
                 self.open()
