@@ -36,13 +36,14 @@ from palaver.protocol.views import (
     WaitReason,
 )
 
+if TYPE_CHECKING:
+    from palaver.app.ui.app import PalaverApp
+    from palaver.client.view_link import Record
+
 # --------------------
 # Messages as the lines of a list: texts, a mark for each recipient, the ledger. Pure.
 #
 # All foreign text is made safe here. Nothing depends on colour, and without UTF-8 all drawing is ASCII.
-
-if TYPE_CHECKING:
-    from palaver.app.ui.app import PalaverApp
 
 LIMIT_NAMES: Final = 4
 """Recipients that a line names before it counts the others."""
@@ -445,10 +446,6 @@ class MessageLines:
 # The part of Talk that shows the messages of one conversation, their marks and their ledgers.
 #
 # It reads pages when they are needed, keeps marks current, and acknowledges messages that are shown.
-
-if TYPE_CHECKING:
-    from palaver.app.ui.app import PalaverApp
-    from palaver.client.view_link import Record
 
 PAGE: Final = 60
 """Messages that are read at once."""

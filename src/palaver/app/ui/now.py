@@ -24,7 +24,6 @@ from palaver.app.ui.widgets import (
     Window,
     safe_content,
     safe_line,
-    window_css,
 )
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, display_width, truncate
@@ -127,8 +126,6 @@ _OVER: Final = "This request has ended meanwhile: "
 
 class EntryWindow(Window):
     """One entry, with the keys of its actions."""
-
-    DEFAULT_CSS = window_css("EntryWindow")
 
     def __init__(self, title: str, text: str, entry: Attention) -> None:
         super().__init__(title, text)

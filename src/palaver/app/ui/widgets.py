@@ -25,6 +25,8 @@ from palaver.app.ui.rows import Lines, RowList
 from palaver.protocol.display import need_words, safe, truncate
 
 if TYPE_CHECKING:
+    from rich.segment import Segment
+
     from palaver.app.ui.store import Store
 
 BOLD: Final = Style(bold=True)
@@ -56,7 +58,7 @@ def safe_content(text: str, style: Style | None = None, *, is_ascii: bool = Fals
 def safe_line(text: str, *, is_ascii: bool = False) -> str:
     """Return a text of others as one line without control characters."""
     # Cut first, because a text can have a megabyte and a line is drawn often.
-    line = safe(" ".join(text[:_LINE_CHARACTERS].split("\n")))
+    line = safe(text[:_LINE_CHARACTERS].replace("\n", " "))
     return _in_ascii(line) if is_ascii else line
 
 
@@ -98,7 +100,7 @@ def _wrap(line: str, width: int, indent: int) -> list[Content]:
 
 
 class AsciiOnly(LineFilter):
-    """Replaces every other character: the last step on a terminal without UTF-8."""
+    """A filter that replaces each non-ASCII character by ASCII of the same width."""
 
     def apply(self, segments: "list[Segment]", background: Color) -> "list[Segment]":
         """Return segments of the same width in ASCII."""
@@ -115,9 +117,6 @@ def _same_width(text: str) -> str:
 
 
 _ASCII: Final = {"…": "~", "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "·": "."}
-
-if TYPE_CHECKING:
-    from rich.segment import Segment
 
 
 # --------------------
@@ -263,8 +262,7 @@ class StatusLine(Widget):
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Show a sentence until a key is pressed. An error is marked by its first word too."""
-        line = safe_content(f"error: {text}" if is_error else text, RED if is_error else BOLD)
-        self._said = line
+        self._said = safe_content(f"error: {text}" if is_error else text, RED if is_error else BOLD)
         self.refresh()
 
     def set_keys(self, keys: str) -> None:
@@ -350,30 +348,25 @@ class TextRows(RowList):
         return fold_text(self._text, width, is_ascii=self._is_ascii, hang=self._hang)
 
 
-_WINDOW_CSS: Final = """
-{name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round ansi_default;
-    padding: 0 1; }}
-{name} TextRows {{ height: auto; margin: 1 0; }}
-{name}.-small TextRows {{ margin: 0; }}
-{name}.-ascii > Vertical {{ border: ascii ansi_default; }}
-{name}.-small > Vertical {{ width: 100%; height: 100%; border: none; padding: 0; }}
-{name} Static {{ width: 1fr; height: auto; max-height: 3; }}
-{name}.-small Static {{ max-height: 1; }}
-"""
 _SMALL: Final = (50, 14)
 """A terminal with fewer columns or lines has windows without a frame."""
-
-
-def window_css(name: str) -> str:
-    """Return the look of a class of windows."""
-    return _WINDOW_CSS.format(name=name)
 
 
 class Window(ModalScreen[bool]):
     """A window with a title, a text that can be scrolled, and a line of keys. Escape closes it."""
 
-    DEFAULT_CSS = window_css("Window")
+    # Classes of windows inherit it: the name also selects them.
+    DEFAULT_CSS = """
+    Window { align: center middle; }
+    Window > Vertical { width: 90%; max-width: 120; height: auto; max-height: 100%;
+        border: round ansi_default; padding: 0 1; }
+    Window TextRows { height: auto; margin: 1 0; }
+    Window.-small TextRows { margin: 0; }
+    Window.-ascii > Vertical { border: ascii ansi_default; }
+    Window.-small > Vertical { width: 100%; height: 100%; border: none; padding: 0; }
+    Window Static { width: 1fr; height: auto; max-height: 3; }
+    Window.-small Static { max-height: 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "close", "Close", show=False),
     ]
@@ -415,7 +408,8 @@ class Window(ModalScreen[bool]):
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
-        # The lines of the window that are not the text: frame, title, command, keys and margins.
+        # The lines of the window that are not the text: the title and the keys; with a frame also its two
+        # lines, the two margins, and two more, because the title or the command may wrap.
         edges = (2 if is_small else 8) + bool(self._line)
         for rows in self.query(TextRows):
             rows.styles.max_height = max(event.size.height - edges, 1)
@@ -434,7 +428,6 @@ class Window(ModalScreen[bool]):
 class Question(Window):
     """Shows a whole text and the command that follows, and asks yes or no. Only `y` means yes."""
 
-    DEFAULT_CSS = window_css("Question")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "agree", "Yes", show=False),
         Binding("n,escape,q", "close", "No", show=False),
@@ -460,7 +453,6 @@ class Question(Window):
 class KeysHelp(Window):
     """The keys of a screen."""
 
-    DEFAULT_CSS = window_css("KeysHelp")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", show=False)]
 
     def __init__(self, title: str, keys: Iterable[tuple[str, str]]) -> None:
@@ -584,8 +576,6 @@ class PromptLine(Widget):
 
 class CommandLine(PromptLine):
     """The line of `:`, which runs any `pal` command."""
-
-    DEFAULT_CSS = "CommandLine { }"
 
     def __init__(self) -> None:
         super().__init__("pal ", id="command-line")
