@@ -7,7 +7,7 @@ from textual.widgets import Input
 
 from palaver.app.ui.commands import Result
 from palaver.app.ui.messages import PAGE, LedgerWindow
-from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, draft_for, reply_to
+from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, message_to, reply_to
 from palaver.app.ui.widgets import MessageComposer, TextRows, Window
 from palaver.protocol.views import AskMessages, Changes, ConversationRow, MessageRow
 
@@ -238,13 +238,13 @@ async def test_hostile_texts_stay_texts() -> None:
     assert "\x1b" not in messages
 
 
-def test_drafts_go_to_everyone_in_a_conversation() -> None:
+def test_new_message_goes_to_everyone_in_a_conversation() -> None:
     def row(key: str, kind: str) -> ConversationRow:
         return ConversationRow(key=key, kind=kind, title=key, seq=1, ts=1)
 
-    assert draft_for(row("#general", "all"), "human").argv("x") == ["pal", "send", "@all", "--", "x"]
-    assert draft_for(row("#shop", "room"), "human").argv("x") == ["pal", "send", "--room", "shop", "--", "x"]
-    assert draft_for(row("thread/pr 1", "thread"), "human").argv("x") == [
+    assert message_to(row("#general", "all"), "human").argv("x") == ["pal", "send", "@all", "--", "x"]
+    assert message_to(row("#shop", "room"), "human").argv("x") == ["pal", "send", "--room", "shop", "--", "x"]
+    assert message_to(row("thread/pr 1", "thread"), "human").argv("x") == [
         "pal",
         "send",
         "--thread",
@@ -252,8 +252,8 @@ def test_drafts_go_to_everyone_in_a_conversation() -> None:
         "--",
         "x",
     ]
-    assert draft_for(row("@human@nova", "pair"), "human").targets == ("@nova",)
-    assert draft_for(row("@luna@nova", "pair"), "human").targets == ("@luna", "@nova")
+    assert message_to(row("@human@nova", "pair"), "human").targets == ("@nova",)
+    assert message_to(row("@luna@nova", "pair"), "human").targets == ("@luna", "@nova")
 
 
 def test_reply_goes_to_the_sender_or_to_the_recipients_of_ones_own() -> None:

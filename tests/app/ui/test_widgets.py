@@ -234,9 +234,11 @@ def test_names_are_completed_as_far_as_they_are_unique() -> None:
 
 
 def test_outgoing_text_becomes_a_pal_line_with_the_text_last() -> None:
-    draft = OutgoingText(targets=("@luna",), reply_to=42, priority="interrupt", intent="request", thread="t")
+    outgoing = OutgoingText(
+        targets=("@luna",), reply_to=42, priority="interrupt", intent="request", thread="t"
+    )
 
-    assert draft.argv("--not an option") == [
+    assert outgoing.argv("--not an option") == [
         *("pal", "send", "@luna", "--thread", "t", "--reply-to", "42"),
         *("--priority", "interrupt", "--intent", "request", "--", "--not an option"),
     ]

@@ -462,7 +462,7 @@ class LedgerWindow(Window):
 
     def __init__(self, page: LedgerPage, ui: "PalaverApp") -> None:
         self.seq = page.message.seq
-        super().__init__(f"Message #{self.seq}", ledger_text(page, ui), line=f"pal receipts {self.seq}")
+        super().__init__(f"Message #{self.seq}", ledger_text(page, ui), command=f"pal receipts {self.seq}")
 
 
 def ledger_text(page: LedgerPage, ui: "PalaverApp") -> str:
@@ -711,10 +711,10 @@ class MessagesScreen(BusScreen):
         if isinstance(window, LedgerWindow) and window.seq in record.moved:
             self.show_ledger(str(window.seq))
 
-    def open_composer(self, draft: OutgoingText, text: str = "") -> None:
+    def open_composer(self, outgoing: OutgoingText, text: str = "") -> None:
         """Start a message. The message that it answers stays visible above it."""
         if self.ui.may_act():
-            self.query_one(MessageComposer).open(draft, text)
+            self.query_one(MessageComposer).open(outgoing, text)
             self.call_after_refresh(self.messages.reveal)
 
 

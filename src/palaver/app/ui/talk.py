@@ -121,7 +121,7 @@ class TalkRows:
         self._is_asking = False
 
 
-def draft_for(row: ConversationRow, me: str) -> OutgoingText:
+def message_to(row: ConversationRow, me: str) -> OutgoingText:
     """Return a new message to everyone in a conversation."""
     if row.key == GENERAL:
         return OutgoingText(targets=("@all",))
@@ -383,7 +383,7 @@ class TalkScreen(MessagesScreen):
         if row is None:
             self.action_write_new()
         else:
-            self.open_composer(draft_for(row, self.store.me))
+            self.open_composer(message_to(row, self.store.me))
 
     def action_write_new(self) -> None:
         """Ask for recipients, then write to them."""
@@ -450,7 +450,7 @@ class ChatComposer(MessageComposer):
 
     def action_cancel(self) -> None:
         """Leave a reply, or go to the messages."""
-        if self.draft.reply_to:
+        if self.outgoing.reply_to:
             self.open(OutgoingText(room=self._room))
         else:
             self.post_message(self.Left())
@@ -577,15 +577,15 @@ class RoomTalk(MessagesScreen):
         composer = self.query_one(ChatComposer)
         match parse_line(event.text):
             case ChatText() as text:
-                self.ui.send_composed(composer, self._argv(text, composer.draft))
+                self.ui.send_composed(composer, self._argv(text, composer.outgoing))
             case ChatCommand(word=word):
                 composer.clear()
                 self._do(word)
 
-    def _argv(self, text: ChatText, draft: OutgoingText) -> list[str]:
-        targets = tuple(f"@{name}" for name in text.to) or draft.targets
-        priority = "interrupt" if text.is_interrupt else draft.priority
-        return replace(draft, targets=targets, room=self._room, priority=priority).argv(text.text)
+    def _argv(self, text: ChatText, outgoing: OutgoingText) -> list[str]:
+        targets = tuple(f"@{name}" for name in text.to) or outgoing.targets
+        priority = "interrupt" if text.is_interrupt else outgoing.priority
+        return replace(outgoing, targets=targets, room=self._room, priority=priority).argv(text.text)
 
     def _do(self, word: str) -> None:
         if word == "/quit":

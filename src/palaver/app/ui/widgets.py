@@ -372,14 +372,14 @@ class Window(ModalScreen[bool]):
     ]
 
     def __init__(
-        self, title: str, text: str, *, keys: str = "Esc closes", line: str = "", hang: int = 0
+        self, title: str, text: str, *, keys: str = "Esc closes", command: str = "", hang: int = 0
     ) -> None:
-        """`line` is the `pal` command of the window, `hang` where the rest of a long line begins."""
+        """`command` is the `pal` command of the window, `hang` where the rest of a long line begins."""
         super().__init__()
         self._title = title
         self._text = text
         self._keys = keys
-        self._line = line
+        self._command = command
         self._hang = hang
 
     @property
@@ -391,8 +391,8 @@ class Window(ModalScreen[bool]):
         """Build the window."""
         with Vertical():
             yield Static(safe_content(self._title, BOLD, is_ascii=self.is_ascii), markup=False)
-            if self._line:
-                yield Static(safe_content(f"$ {self._line}", CYAN, is_ascii=self.is_ascii), markup=False)
+            if self._command:
+                yield Static(safe_content(f"$ {self._command}", CYAN, is_ascii=self.is_ascii), markup=False)
             yield TextRows(self._text, is_ascii=self.is_ascii, hang=self._hang)
             yield Static(safe_content(self._keys, DIM), markup=False)
 
@@ -410,7 +410,7 @@ class Window(ModalScreen[bool]):
         self.set_class(is_small, "-small")
         # The lines of the window that are not the text: the title and the keys; with a frame also its two
         # lines, the two margins, and two more, because the title or the command may wrap.
-        edges = (2 if is_small else 8) + bool(self._line)
+        edges = (2 if is_small else 8) + bool(self._command)
         for rows in self.query(TextRows):
             rows.styles.max_height = max(event.size.height - edges, 1)
 
@@ -434,8 +434,8 @@ class Question(Window):
         Binding("enter", "ignore", show=False),
     ]
 
-    def __init__(self, title: str, text: str, line: str) -> None:
-        super().__init__(title, text, keys="y yes   n no", line=line)
+    def __init__(self, title: str, text: str, command: str) -> None:
+        super().__init__(title, text, keys="y yes   n no", command=command)
 
     def warn(self, text: str) -> None:
         """Show above the text that something has changed since the question was asked."""
@@ -709,16 +709,16 @@ class MessageComposer(Widget):
         self.display = False
         self._names = names
         self._asked = asked
-        self._draft = OutgoingText()
+        self._outgoing = OutgoingText()
         self._hint = ""
         self._focused_before: Widget | None = None
         self.is_sending = False
         """Whether a message was given away and its result is not known yet."""
 
     @property
-    def draft(self) -> OutgoingText:
+    def outgoing(self) -> OutgoingText:
         """Where the message goes, and what it answers."""
-        return self._draft
+        return self._outgoing
 
     def compose(self) -> ComposeResult:
         """Build the head and the text."""
@@ -735,12 +735,12 @@ class MessageComposer(Widget):
         """Whether a message is being written."""
         return self.display
 
-    def open(self, draft: OutgoingText, text: str = "") -> None:
+    def open(self, outgoing: OutgoingText, text: str = "") -> None:
         """Start a message. A text that was not sent yet is kept if it has the same recipients."""
-        if draft.targets != self._draft.targets or draft.reply_to != self._draft.reply_to or text:
+        if outgoing.targets != self._outgoing.targets or outgoing.reply_to != self._outgoing.reply_to or text:
             self.area.load_text(text)
-        self._draft = draft
-        self._hint = "" if draft.reply_to else self._unanswered()
+        self._outgoing = outgoing
+        self._hint = "" if outgoing.reply_to else self._unanswered()
         if not self.is_open:  # otherwise the focus would return to the composer itself
             self._focused_before = self.screen.focused
         self.display = True
@@ -766,12 +766,13 @@ class MessageComposer(Widget):
 
     def action_priority(self) -> None:
         """Choose the next priority."""
-        self._draft = replace(self._draft, priority=_next(PRIORITIES, self._draft.priority or PRIORITIES[0]))
+        priority = _next(PRIORITIES, self._outgoing.priority or PRIORITIES[0])
+        self._outgoing = replace(self._outgoing, priority=priority)
         self._draw_head()
 
     def action_intent(self) -> None:
         """Choose the next intent."""
-        self._draft = replace(self._draft, intent=_next(INTENTS, self._draft.intent))
+        self._outgoing = replace(self._outgoing, intent=_next(INTENTS, self._outgoing.intent))
         self._draw_head()
 
     def on_message_area_submitted(self, event: MessageArea.Submitted) -> None:
@@ -780,7 +781,7 @@ class MessageComposer(Widget):
         text = self.area.text.strip("\n")
         if text.strip() and not self.is_sending:
             self.is_sending = True  # until the result is known, a second Enter must not send it again
-            self.post_message(self.Ready(self, self._draft.argv(text)))
+            self.post_message(self.Ready(self, self._outgoing.argv(text)))
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:
         """Complete the name before the cursor."""
@@ -797,7 +798,7 @@ class MessageComposer(Widget):
 
     def _unanswered(self) -> str:
         """Say that a recipient waits for an answer, which this message is not."""
-        names = [target.removeprefix("@") for target in self._draft.targets]
+        names = [target.removeprefix("@") for target in self._outgoing.targets]
         waiting = [f"{name} waits for an answer to #{seq}" for name in names if (seq := self._asked(name))]
         return f"{', '.join(waiting)}; this is not a reply (r on the request is one)" if waiting else ""
 
@@ -811,19 +812,19 @@ class MessageComposer(Widget):
             line.set_typing_keys(keys)
 
     def _draw_head(self) -> None:
-        draft, is_ascii = self._draft, bool(getattr(self.app, "is_ascii", False))
-        everyone = "all participants" if draft.thread else "everyone"
-        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or everyone
-        parts = [f"to {where}"]
-        parts += [f"thread {draft.thread}"] if draft.thread else []
-        parts += [f"reply to #{draft.reply_to}"] if draft.reply_to else []
-        parts.append(f"priority {draft.priority or 'normal'} (Ctrl+P)")
-        parts.append(f"intent {draft.intent or 'none'} (Ctrl+T)")
+        outgoing, is_ascii = self._outgoing, bool(getattr(self.app, "is_ascii", False))
+        everyone = "all participants" if outgoing.thread else "everyone"
+        room = (f"room {outgoing.room}",) if outgoing.room else ()
+        parts = [f"to {' '.join((*outgoing.targets, *room)) or everyone}"]
+        parts += [f"thread {outgoing.thread}"] if outgoing.thread else []
+        parts += [f"reply to #{outgoing.reply_to}"] if outgoing.reply_to else []
+        parts.append(f"priority {outgoing.priority or 'normal'} (Ctrl+P)")
+        parts.append(f"intent {outgoing.intent or 'none'} (Ctrl+T)")
         content = safe_content(", ".join(parts), BOLD, is_ascii=is_ascii)
         if self._hint:
             content += Content("\n") + safe_content(self._hint, YELLOW, is_ascii=is_ascii)
-        elif draft.quote:
-            content += Content("\n") + safe_content(f"| {draft.quote}", DIM, is_ascii=is_ascii)
+        elif outgoing.quote:
+            content += Content("\n") + safe_content(f"| {outgoing.quote}", DIM, is_ascii=is_ascii)
         self.query_one(Static).update(content)
 
 
