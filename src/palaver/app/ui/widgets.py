@@ -608,6 +608,11 @@ class OutgoingText:
     priority: str = ""
     intent: str = ""
 
+    @property
+    def destination(self) -> tuple[tuple[str, ...], str, str, int]:
+        """Where the message goes, and what it answers. An unsent text belongs to one destination."""
+        return self.targets, self.room, self.thread, self.reply_to
+
     def argv(self, text: str) -> list[str]:
         """Return the `pal` command that sends a text."""
         words = ["pal", "send", *self.targets]
@@ -736,8 +741,8 @@ class MessageComposer(Widget):
         return self.display
 
     def open(self, outgoing: OutgoingText, text: str = "") -> None:
-        """Start a message. A text that was not sent yet is kept if it has the same recipients."""
-        if outgoing.targets != self._outgoing.targets or outgoing.reply_to != self._outgoing.reply_to or text:
+        """Start a message. A text that was not sent yet is kept if it has the same destination."""
+        if outgoing.destination != self._outgoing.destination or text:
             self.area.load_text(text)
         self._outgoing = outgoing
         self._hint = "" if outgoing.reply_to else self._unanswered()
