@@ -1,8 +1,11 @@
 """The screen Talk and the chat of a room, on a bus in memory."""
 
+import asyncio
+
 import pytest
 from tests.app.ui.fake_bus import WIDE, FakeBus, settle, shown, status, waiting
 from tests.app.ui.fake_link import entry
+from textual.events import Key
 from textual.widgets import Input
 
 from palaver.app.ui.commands import Result
@@ -173,6 +176,59 @@ async def test_refused_message_keeps_its_text() -> None:
     assert "no such agent: nova" in said
 
 
+async def test_text_typed_while_a_message_is_sent_stays() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "ctrl+j", *"two", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        composer = app.screen.query_one(MessageComposer)
+        await pilot.press("ctrl+j", *"three")
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        rest, is_open = composer.area.text, composer.is_open
+        await pilot.press(*" four", "enter")
+        await settle(pilot, lambda: not composer.is_open)
+
+    assert [argv[-1] for argv in bus.commands.ran] == ["one\ntwo", "three four"]
+    assert (rest, is_open) == ("\nthree", True)
+
+
+async def test_sent_message_leaves_one_that_was_started_after_it_open() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape", "n", *"two")
+        composer = app.screen.query_one(MessageComposer)
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        text, is_open = composer.area.text, composer.is_open
+
+    assert (text, is_open) == ("two", True)
+
+
+async def test_sent_text_is_forgotten_although_its_composer_was_closed() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        composer = app.screen.query_one(MessageComposer)
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        await pilot.press("r")
+        await settle(pilot, lambda: composer.is_open)
+        text = composer.area.text
+
+    assert text == ""
+
+
 async def test_new_message_asks_for_recipients_and_completes_them() -> None:
     bus = talking()
 
@@ -306,6 +362,63 @@ async def test_chat_keeps_a_refused_line_and_brings_back_earlier_ones() -> None:
 
     assert kept == "@nobody x"
     assert earlier == "one"
+
+
+def type_at_once(composer: ChatComposer, *keys: str) -> None:
+    """Let keys arrive before the screen has acted on the first of them."""
+    for key in keys:
+        composer.area.post_message(Key(key, key if len(key) == 1 else None))
+
+
+async def test_chat_line_entered_twice_at_once_is_sent_once() -> None:
+    bus = talking()
+
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
+        composer = app.screen.query_one(ChatComposer)
+        type_at_once(composer, *"one", "enter", "enter")
+        await settle(pilot, lambda: bus.commands.ran and not composer.is_sending)
+        await pilot.press(*"two", "enter")
+        await settle(pilot, lambda: bus.commands.ran[-1][-1] == "two")
+
+    assert [argv[-1] for argv in bus.commands.ran] == ["one", "two"]
+
+
+async def test_chat_keeps_what_is_typed_after_enter() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
+        composer = app.screen.query_one(ChatComposer)
+        type_at_once(composer, *"/all", "enter", *"one")
+        await settle(pilot, lambda: composer.area.text == "one" and not composer.is_sending)
+        type_at_once(composer, "enter", *"two")
+        await settle(pilot, lambda: bus.commands.ran)
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        rest = composer.area.text
+        await pilot.press("enter")
+        await settle(pilot, lambda: len(bus.commands.ran) == 2)
+
+    assert rest == "two"
+    assert [argv[-1] for argv in bus.commands.ran] == ["one", "two"]
+
+
+async def test_chat_keeps_a_reply_that_was_started_while_a_line_is_sent() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("2 of 2 here", room="shop", widget="#room-title", size=(80, 24)) as (app, pilot):
+        composer = app.screen.query_one(ChatComposer)
+        await pilot.press(*"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.focused is app.screen.query_one("#messages"))
+        await pilot.press("r", *"two")
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        text, reply_to = composer.area.text, composer.outgoing.reply_to
+
+    assert (text, reply_to) == ("two", 3)
 
 
 async def test_chat_commands_do_what_they_say() -> None:

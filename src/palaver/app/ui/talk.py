@@ -423,11 +423,12 @@ class ChatComposer(MessageComposer):
     ]
 
     class LineTyped(Message):
-        """A line was entered."""
+        """A line was entered. The receiver sends it, or carries it out and calls `sent`."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, outgoing: OutgoingText) -> None:
             super().__init__()
             self.text = text
+            self.outgoing = outgoing
 
     def __init__(self, names: Callable[[], Sequence[str]], room: str) -> None:
         super().__init__(names)
@@ -439,14 +440,9 @@ class ChatComposer(MessageComposer):
         """Write to the room."""
         self.open(OutgoingText(room=self._room))
 
-    def sent(self) -> None:
-        """Forget the text, and write to the room again."""
-        self.clear()
-
-    def clear(self) -> None:
-        """Start a new line to the room."""
-        self.area.load_text("")
-        self.open(OutgoingText(room=self._room))
+    def finish(self) -> None:
+        """Write to the room again."""
+        self.write_to(OutgoingText(room=self._room))
 
     def action_cancel(self) -> None:
         """Leave a reply, or go to the messages."""
@@ -476,11 +472,12 @@ class ChatComposer(MessageComposer):
         """Report the line."""
         event.stop()
         event.prevent_default()  # the base would send it as it is
-        if (text := self.area.text.strip()) and not self.is_sending:
+        if self.submit(event.text):
+            text = event.text.strip()
             if self._lines[-1:] != [text]:
                 self._lines = [*self._lines, text][-_LIMIT_LINES:]
             self._position = len(self._lines)
-            self.post_message(self.LineTyped(text))
+            self.post_message(self.LineTyped(text, self.outgoing))
 
 
 _LIMIT_LINES: Final = 200
@@ -577,9 +574,10 @@ class RoomTalk(MessagesScreen):
         composer = self.query_one(ChatComposer)
         match parse_line(event.text):
             case ChatText() as text:
-                self.ui.send_composed(composer, self._argv(text, composer.outgoing))
+                self.ui.send_composed(composer, self._argv(text, event.outgoing))
             case ChatCommand(word=word):
-                composer.clear()
+                composer.is_sending = False
+                composer.sent()
                 self._do(word)
 
     def _argv(self, text: ChatText, outgoing: OutgoingText) -> list[str]:

@@ -652,7 +652,11 @@ class MessageArea(TextArea):
     """
 
     class Submitted(Message):
-        """Enter was pressed."""
+        """Enter was pressed after a text. The keys after it may have changed the area already."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
     class Completing(Message):
         """Tab was pressed."""
@@ -664,7 +668,7 @@ class MessageArea(TextArea):
     async def on_key(self, event: events.Key) -> None:
         """Take Enter, new lines and Tab before the editor does, and all keys in the order of typing."""
         if event.key == "enter":
-            self.post_message(self.Submitted())
+            self.post_message(self.Submitted(self.text))
         elif event.key in ("ctrl+j", "alt+enter", "shift+enter"):
             self.insert("\n")
         elif event.key == "tab":
@@ -719,6 +723,8 @@ class MessageComposer(Widget):
         self._focused_before: Widget | None = None
         self.is_sending = False
         """Whether a message was given away and its result is not known yet."""
+        self._submitted = ("", self._outgoing.destination)
+        """The text of that message, as it was in the area, and where it goes."""
 
     @property
     def outgoing(self) -> OutgoingText:
@@ -742,21 +748,42 @@ class MessageComposer(Widget):
 
     def open(self, outgoing: OutgoingText, text: str = "") -> None:
         """Start a message. A text that was not sent yet is kept if it has the same destination."""
+        if not self.is_open:  # otherwise the focus would return to the composer itself
+            self._focused_before = self.screen.focused
+        self.display = True
+        self.write_to(outgoing, text)
+        self._show_keys(self.TYPING_KEYS)
+        self.screen.set_focus(self.area)  # at once: the next key belongs to the message
+
+    def write_to(self, outgoing: OutgoingText, text: str = "") -> None:
+        """Change where the message goes, without opening the composer."""
         if outgoing.destination != self._outgoing.destination or text:
             self.area.load_text(text)
         self._outgoing = outgoing
         self._hint = "" if outgoing.reply_to else self._unanswered()
-        if not self.is_open:  # otherwise the focus would return to the composer itself
-            self._focused_before = self.screen.focused
-        self.display = True
         self._draw_head()
-        self._show_keys(self.TYPING_KEYS)
-        self.screen.set_focus(self.area)  # at once: the next key belongs to the message
 
     def sent(self) -> None:
-        """Forget the text and close: it was sent."""
-        self.area.load_text("")
-        self._close()
+        """Forget the sent text, and close if that is all. Text that was typed after it stays.
+
+        If another message was started in the meantime, do nothing.
+        """
+        text, destination = self._submitted
+        if self._outgoing.destination != destination or not self.area.text.startswith(text):
+            return
+        if self.area.text == text:
+            self.area.load_text("")
+            self.finish()
+        else:
+            lines = text.split("\n")
+            self.area.delete((0, 0), (len(lines) - 1, len(lines[-1])))
+            self._hint = ""  # it may be about an earlier refusal
+            self._draw_head()
+
+    def finish(self) -> None:
+        """Close after the whole text was sent."""
+        if self.is_open:
+            self._close()
 
     def keep(self, why: str) -> None:
         """Keep the text after a refusal, and show it."""
@@ -783,10 +810,16 @@ class MessageComposer(Widget):
     def on_message_area_submitted(self, event: MessageArea.Submitted) -> None:
         """Have the message sent, if there is a text."""
         event.stop()
-        text = self.area.text.strip("\n")
-        if text.strip() and not self.is_sending:
-            self.is_sending = True  # until the result is known, a second Enter must not send it again
-            self.post_message(self.Ready(self, self._outgoing.argv(text)))
+        if self.submit(event.text):
+            self.post_message(self.Ready(self, self._outgoing.argv(event.text.strip("\n"))))
+
+    def submit(self, text: str) -> bool:
+        """Note that a text of the area is to be sent. Return False if it is empty, or another is being sent."""
+        if self.is_sending or not text.strip():
+            return False
+        self.is_sending = True  # until the result is known, a second Enter must not send it again
+        self._submitted = (text, self._outgoing.destination)
+        return True
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:
         """Complete the name before the cursor."""
