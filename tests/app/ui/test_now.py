@@ -1,5 +1,6 @@
 """The screen Now: entries, the hint, and actions that show what they do before they do it."""
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -180,6 +181,30 @@ async def test_refused_reply_keeps_its_text() -> None:
         kept = (composer.is_open, composer.area.text)
 
     assert kept == (True, "main")
+
+
+async def test_reply_to_an_ended_request_is_refused_also_after_escape() -> None:
+    app, link, commands = app_with(entry("request/42", who="nova"))
+    message = MessageRow(seq=42, id="x", ts=1, sender="nova", text="Which one?", to=("human",))
+    link.answers[AskLedger] = lambda question: LedgerPage(
+        seq=10, message=message, receipts=msgspec.Raw(b"{}")
+    )
+    reading = link.held[AskLedger] = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("r", *"main")
+        link.push(Changes(after=10, seq=11, settled=("request/42",)))
+        await settle(pilot, lambda: app.store.seq == 11)
+        await pilot.press("enter")
+        await settle(pilot, lambda: bool(link.asked))
+        await pilot.press("escape")
+        reading.set()
+        await settle(pilot, lambda: "#42 has ended meanwhile" in status(app))
+        has_focus = now(app).rows.has_focus
+
+    assert commands.ran == []
+    assert has_focus
 
 
 async def test_release_shows_the_held_message_first() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.app.ui.fake_bus import WIDE, FakeBus, settle, shown, status, waiting
+from tests.app.ui.fake_bus import WIDE, FakeBus, screen_text, settle, shown, status, waiting
 from tests.app.ui.fake_link import entry
 from textual.events import Key
 from textual.widgets import Input
@@ -11,7 +11,7 @@ from textual.widgets import Input
 from palaver.app.ui.commands import Result
 from palaver.app.ui.messages import PAGE, LedgerWindow
 from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, message_to, reply_to
-from palaver.app.ui.widgets import MessageComposer, TextRows, Window
+from palaver.app.ui.widgets import CommandLine, MessageComposer, TextRows, Window
 from palaver.protocol.views import AskMessages, Changes, ConversationRow, MessageRow
 
 NOVA = "@human@nova"
@@ -229,6 +229,63 @@ async def test_sent_text_is_forgotten_although_its_composer_was_closed() -> None
     assert text == ""
 
 
+@pytest.mark.parametrize("result", [Result(0, "done\n", ""), Result(1, "", "pal: no such agent: nova")])
+async def test_result_of_a_send_leaves_the_focus_where_the_person_is(result: Result) -> None:
+    bus = talking()
+    bus.commands.result = result
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.click("#talks", offset=(5, 0))
+        await pilot.press("colon", *"li")
+        sending.set()
+        await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
+        await pilot.press(*"st")
+        typed, written = app.screen.query_one(CommandLine).input.value, bus.commands.ran[0][-1]
+
+    assert (typed, written) == ("list", "one")
+
+
+async def test_refusal_after_escape_leaves_the_keys_to_the_list() -> None:
+    bus = talking()
+    bus.commands.result = Result(1, "", "pal: no such agent: nova")
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        composer = app.screen.query_one(MessageComposer)
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        has_focus, said = composer.area.has_focus, status(app)
+        await pilot.press("r")
+        kept = composer.area.text
+
+    assert not has_focus
+    assert "no such agent: nova" in said
+    assert kept == "one"
+
+
+async def test_refusal_is_not_shown_above_a_message_that_was_started_after_it() -> None:
+    bus = talking()
+    bus.commands.result = Result(1, "", "pal: no such agent: nova")
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape", "n", *"two")
+        sending.set()
+        await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
+        await pilot.pause()
+        screen = screen_text(app)
+
+    assert "not sent" not in screen
+
+
 async def test_new_message_asks_for_recipients_and_completes_them() -> None:
     bus = talking()
 
@@ -401,6 +458,22 @@ async def test_chat_keeps_what_is_typed_after_enter() -> None:
 
     assert rest == "two"
     assert [argv[-1] for argv in bus.commands.ran] == ["one", "two"]
+
+
+async def test_sent_chat_line_leaves_the_person_in_the_messages() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
+        await pilot.press(*"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.focused is app.screen.query_one("#messages"))
+        sending.set()
+        await settle(pilot, lambda: not app.screen.query_one(ChatComposer).is_sending)
+        has_focus = app.screen.query_one("#messages").has_focus
+
+    assert has_focus
 
 
 async def test_chat_keeps_a_reply_that_was_started_while_a_line_is_sent() -> None:

@@ -732,6 +732,7 @@ class PalaverApp(App[int]):
         try:
             screen = composer.screen
             if isinstance(screen, BusScreen) and (why := await screen.objection()):
+                self.say(why, is_error=True)  # the person may have closed the composer in the meantime
                 composer.keep(why)
                 return
             result = await self.run_pal(argv)

@@ -786,10 +786,13 @@ class MessageComposer(Widget):
             self._close()
 
     def keep(self, why: str) -> None:
-        """Keep the text after a refusal, and show it."""
-        self._hint = f"not sent: {why}"
-        self._draw_head()
-        self.screen.set_focus(self.area)
+        """Keep the text after a refusal, and say why above it.
+
+        If the composer was closed or another message was started in the meantime, do nothing.
+        """
+        if self.is_open and self._outgoing.destination == self._submitted[1]:
+            self._hint = f"not sent: {why}"
+            self._draw_head()
 
     def action_cancel(self) -> None:
         """Close; the text is kept until another message is started."""
@@ -814,7 +817,7 @@ class MessageComposer(Widget):
             self.post_message(self.Ready(self, self._outgoing.argv(event.text.strip("\n"))))
 
     def submit(self, text: str) -> bool:
-        """Note that a text of the area is to be sent. Return False if it is empty, or another is being sent."""
+        """Note the text that is to be sent. Return False if it is empty, or another one is being sent."""
         if self.is_sending or not text.strip():
             return False
         self.is_sending = True  # until the result is known, a second Enter must not send it again
@@ -843,7 +846,10 @@ class MessageComposer(Widget):
     def _close(self) -> None:
         before, self.display = self._focused_before, False
         self._show_keys("")
-        self.screen.set_focus(before if before is not None and before.is_attached else None)
+        # The person may have gone to another part while the message was sent. No part has the focus while
+        # the terminal itself has none.
+        if self.screen.focused in (self.area, None):
+            self.screen.set_focus(before if before is not None and before.is_attached else None)
 
     def _show_keys(self, keys: str) -> None:
         for line in self.screen.query(StatusLine):
