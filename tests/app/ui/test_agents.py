@@ -1,5 +1,6 @@
 """The screen Agents: the list, one opened agent, group actions, and the launch form."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -355,6 +356,25 @@ async def test_keys_of_an_opened_agent_act_on_it_and_escape_returns() -> None:
         await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_open)
         await pilot.press("escape")
         await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+
+
+async def test_agent_can_be_left_while_a_message_to_it_is_sent() -> None:
+    app, link, commands = app_with(agent("luna"))
+    link.answers[AskAgent] = lambda question: page_of("luna")
+    sending = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(140, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("enter")
+        await settle(pilot, lambda: isinstance(app.screen, AgentScreen) and app.screen.is_ready)
+        await pilot.press("m", "h", "i", "enter")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("escape", "escape")
+        await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+        sending.set()
+        await settle(pilot, lambda: "pal send @luna: done" in agents_screen(app).query_one(StatusLine).text)
+
+    assert commands.ran == [["pal", "send", "@luna", "--", "hi"]]
 
 
 async def test_attach_without_a_terminal_says_why() -> None:

@@ -297,7 +297,7 @@ class BusScreen(Screen[None]):
     def on_message_composer_ready(self, event: MessageComposer.Ready) -> None:
         """Send a message, and keep its text if that is refused."""
         event.stop()
-        self.ui.send_composed(event.composer, event.argv)
+        self.ui.send_composed(self, event.composer, event.argv)
 
     async def objection(self) -> str:
         """Return why the written message must not be sent any more; empty if it may be sent."""
@@ -458,6 +458,10 @@ class PalaverApp(App[int]):
         else:
             self.push_screen(screen)
         return screen
+
+    def has_screen(self, screen: Screen[None]) -> bool:
+        """Return whether a screen is still part of the dashboard. Some are removed when they are left."""
+        return screen in self.screen_stack or screen in self._screens.values()
 
     def open_talk(self, key: str, seq: int = 0) -> None:
         """Show a conversation on the screen Talk, at one message."""
@@ -726,22 +730,23 @@ class PalaverApp(App[int]):
             self.say(f"{pal_line(argv)} ended with status {status}", is_error=True)
 
     @work(group="send")
-    async def send_composed(self, composer: MessageComposer, argv: Sequence[str]) -> None:
-        """Send a message from a composer."""
+    async def send_composed(self, screen: BusScreen, composer: MessageComposer, argv: Sequence[str]) -> None:
+        """Send a message from a composer of a screen."""
         composer.is_sending = True
         try:
-            screen = composer.screen
-            if isinstance(screen, BusScreen) and (why := await screen.objection()):
+            if why := await screen.objection():
                 self.say(why, is_error=True)  # the person may have closed the composer in the meantime
-                composer.keep(why)
-                return
-            result = await self.run_pal(argv)
+            else:
+                result = await self.run_pal(argv)
+                why = "" if result.is_done else result.sentence
         finally:
             composer.is_sending = False  # also if this is cancelled: otherwise Enter would do nothing there
-        if result.is_done:
-            composer.sent()
+        if not self.has_screen(screen):
+            return
+        if why:
+            composer.keep(why)
         else:
-            composer.keep(result.sentence)
+            composer.sent()
 
 
 _APP_LETTERS: Final = _letter_actions((PalaverApp,))

@@ -574,7 +574,7 @@ class RoomTalk(MessagesScreen):
         composer = self.query_one(ChatComposer)
         match parse_line(event.text):
             case ChatText() as text:
-                self.ui.send_composed(composer, self._argv(text, event.outgoing))
+                self.ui.send_composed(self, composer, self._argv(text, event.outgoing))
             case ChatCommand(word=word):
                 composer.is_sending = False
                 composer.sent()
