@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 from tests.app.ui.fake_link import FakeCommands, FakeLink, agent, lines_of, snapshot
 from textual.pilot import Pilot
@@ -377,6 +378,27 @@ async def test_agent_can_be_left_while_a_message_to_it_is_sent() -> None:
     assert commands.ran == [["pal", "send", "@luna", "--", "hi"]]
 
 
+async def test_agent_can_be_left_while_it_is_stopped() -> None:
+    app, link, commands = app_with(agent("luna"))
+    link.answers[AskAgent] = lambda question: page_of("luna")
+    stopping = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(140, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("enter")
+        await settle(pilot, lambda: isinstance(app.screen, AgentScreen) and app.screen.is_ready)
+        await pilot.press("x")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("escape")
+        await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+        stopping.set()
+        await settle(pilot, lambda: "pal stop luna: done" in agents_screen(app).query_one(StatusLine).text)
+
+    assert commands.cancelled == []
+
+
 async def test_attach_without_a_terminal_says_why() -> None:
     app, _, commands = app_with(agent("luna"))
 
@@ -426,6 +448,35 @@ async def test_launch_shows_its_line_and_the_error_of_the_harness(tmp_path: Path
     assert line == "$ pal codex --detach --name 'x; rm -rf /'"
     assert commands.ran == [["pal", "codex", "--detach", "--name", "x; rm -rf /"]]
     assert "Error: not logged in" in report
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (Result(0, "luna\n", ""), "pal claude --detach: started luna"),
+        (Result(1, "", "pal: claude ended at once\n"), "error: pal claude --detach: claude ended at once"),
+    ],
+)
+async def test_launch_goes_on_when_its_form_is_closed(tmp_path: Path, result: Result, said: str) -> None:
+    app, _, commands = app_with(agent("luna"))
+    commands.result = result
+    launching = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        app.push_screen(LaunchForm(["claude"]))
+        await settle(pilot, lambda: isinstance(app.screen, LaunchForm))
+        await pilot.pause()
+        app.screen.query_one("#folder", LineInput).value = str(tmp_path)
+        await pilot.press("enter")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("escape")
+        await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+        await pilot.pause()
+        launching.set()
+        await settle(pilot, lambda: agents_screen(app).query_one(StatusLine).text == said)
+
+    assert commands.cancelled == []
 
 
 async def test_launch_into_a_folder_that_is_gone_starts_nothing(tmp_path: Path) -> None:

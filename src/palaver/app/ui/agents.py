@@ -264,7 +264,7 @@ class AgentActions(BusScreen):
     def action_act(self, word: str) -> None:
         """Pause, unpause or stop the chosen agents."""
         if (names := self.chosen()) and self.ui.may_act():
-            self._act(word, names, [["pal", word, name] for name in names])
+            self._start(word, names, [["pal", word, name] for name in names])
 
     def action_tag(self) -> None:
         """Ask for the tag of the chosen agents."""
@@ -276,13 +276,16 @@ class AgentActions(BusScreen):
         """Tag the chosen agents."""
         if event.prompt.id == "tag" and (names := self.chosen()):
             tag = event.text.strip()
-            self._act(
+            self._start(
                 f"tag as {tag}" if tag else "remove the tag of",
                 names,
                 [["pal", "tag", name, *([tag] if tag else ["--remove"])] for name in names],
             )
 
-    @work(group="act")
+    def _start(self, word: str, names: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
+        # A worker of the dashboard: with one of this screen, leaving it would end the commands.
+        self.ui.run_worker(self._act(word, names, commands), group="act")
+
     async def _act(self, word: str, names: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
         line = pal_line(commands[0]) + (f"  and {len(names) - 1} more" if len(names) > 1 else "")
         if not await self.ui.confirm(f"{word}?", group_text(word, names), line):
@@ -293,11 +296,11 @@ class AgentActions(BusScreen):
             async with gate:
                 return await self.ui.commands.run(argv)
 
-        self.say(f"$ {line}")
+        self.ui.say(f"$ {line}")
         results = await asyncio.gather(*(run(argv) for argv in commands))
         report = list(zip(names, results, strict=True))
         if len(report) == 1:
-            self.say(f"{line}: {results[0].sentence}", is_error=not results[0].is_done)
+            self.ui.say(f"{line}: {results[0].sentence}", is_error=not results[0].is_done)
         else:
             self.ui.push_screen(Window(f"{word}: {len(names)} agents", group_report(report)))
         self.acted()
