@@ -213,6 +213,27 @@ async def test_group_action_asks_once_with_all_names_and_reports_each_result() -
     assert report == "FAILED luna: luna has left\ndone   kai: done"
 
 
+async def test_group_report_is_a_line_for_a_person_who_types() -> None:
+    app, _, commands = app_with(agent("kai"), agent("luna"), agent("nova"), commands=PickyCommands("luna"))
+    stopping = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("space", "space", "x")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: len(commands.ran) == 2)
+        await pilot.press("m", *"hi")
+        stopping.set()
+        await settle(pilot, lambda: "failed" in agents_screen(app).query_one(StatusLine).text)
+        said = agents_screen(app).query_one(StatusLine).text
+        await pilot.press(*" all")
+        text = agents_screen(app).query_one(MessageComposer).area.text
+
+    assert said == "error: stop: 2 agents: it failed for luna"
+    assert text == "hi all"
+
+
 async def test_action_without_a_selection_is_for_the_cursor() -> None:
     app, _, commands = app_with(agent("kai"), agent("luna"))
 

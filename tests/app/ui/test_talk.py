@@ -12,7 +12,7 @@ from palaver.app.ui.commands import Result
 from palaver.app.ui.messages import PAGE, LedgerWindow
 from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, message_to, reply_to
 from palaver.app.ui.widgets import CommandLine, MessageComposer, TextRows, Window
-from palaver.protocol.views import AskMessages, Changes, ConversationRow, MessageRow
+from palaver.protocol.views import AskLedger, AskMessages, Changes, ConversationRow, MessageRow
 
 NOVA = "@human@nova"
 
@@ -110,6 +110,42 @@ async def test_enter_shows_the_ledger_and_keeps_it_current() -> None:
 
     assert "Why: nova has not called pal recv [not_fetched]" in first
     assert "Next: nova calls pal recv" in first
+
+
+async def test_ledger_that_was_closed_does_not_open_again() -> None:
+    bus = talking()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("enter", "enter")
+        await settle(pilot, lambda: isinstance(app.screen, LedgerWindow))
+        reading = bus.link.held[AskLedger] = asyncio.Event()
+        bus.changed(5, NOVA, moved=[5])
+        await settle(pilot, lambda: len(bus.asked(AskLedger)) == 2)
+        await pilot.press("escape")
+        await settle(pilot, lambda: isinstance(app.screen, TalkScreen))
+        reading.set()
+        bus.say(NOVA, 11, "use 80")
+        bus.changed(10, NOVA)
+        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
+        is_open = isinstance(app.screen, LedgerWindow)
+
+    assert not is_open
+
+
+async def test_ledger_does_not_open_above_a_reply() -> None:
+    bus = talking()
+    reading = bus.link.held[AskLedger] = asyncio.Event()
+
+    async with bus.opened("which port?") as (_app, pilot):
+        await pilot.press("enter", "enter")
+        await settle(pilot, lambda: bus.asked(AskLedger))
+        await pilot.press("r", *"on")
+        reading.set()
+        await pilot.pause()
+        await pilot.press(*"e", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran[0][-1] == "one"
 
 
 async def test_ledger_has_the_steps_of_all_recipients() -> None:

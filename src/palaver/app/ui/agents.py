@@ -301,8 +301,12 @@ class AgentActions(BusScreen):
         report = list(zip(names, results, strict=True))
         if len(report) == 1:
             self.ui.say(f"{line}: {results[0].sentence}", is_error=not results[0].is_done)
-        else:
+        elif self.can_show_window:
             self.ui.push_screen(Window(f"{word}: {len(names)} agents", group_report(report)))
+        else:
+            failed = [name for name, result in report if not result.is_done]
+            ending = f"it failed for {', '.join(failed)}" if failed else "done"
+            self.ui.say(f"{word}: {len(names)} agents: {ending}", is_error=bool(failed))
         self.acted()
 
     def acted(self) -> None:

@@ -204,6 +204,14 @@ class BusScreen(Screen[None]):
         """Whether the terminal has only ASCII."""
         return self.ui.is_ascii
 
+    @property
+    def can_show_window(self) -> bool:
+        """Whether a result may open a window here: the person has not gone elsewhere and types no text.
+
+        Otherwise the next keys, which are meant for something else, would act in the window.
+        """
+        return self.is_current and not self.ui.is_typing
+
     def compose(self) -> ComposeResult:
         """Build the parts of every screen around the content."""
         yield TopLine(lambda: self.ui.store)

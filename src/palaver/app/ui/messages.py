@@ -689,11 +689,18 @@ class MessagesScreen(BusScreen):
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
-        window = self.app.screen
-        if isinstance(window, LedgerWindow):
-            window.show_text(ledger_text(page, self.ui))
-        else:
+        if self.can_show_window:
             self.app.push_screen(LedgerWindow(page, self.ui))
+
+    @work(group="ledger", exclusive=True)
+    async def _update_ledger(self, window: LedgerWindow) -> None:
+        try:
+            page = await self._read_ledger(str(window.seq))
+        except PalaverError as error:
+            self.say(str(error), is_error=True)
+            return
+        if window is self.app.screen:  # otherwise the person has closed it meanwhile
+            window.show_text(ledger_text(page, self.ui))
 
     async def _read_ledger(self, key: str) -> LedgerPage:
         """Return the ledger of a message with the steps of all recipients that are drawn."""
@@ -709,7 +716,7 @@ class MessagesScreen(BusScreen):
         """Keep an open ledger current."""
         window = self.app.screen
         if isinstance(window, LedgerWindow) and window.seq in record.moved:
-            self.show_ledger(str(window.seq))
+            self._update_ledger(window)
 
     def open_composer(self, outgoing: OutgoingText, text: str = "") -> None:
         """Start a message. The message that it answers stays visible above it."""

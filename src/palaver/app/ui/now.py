@@ -235,8 +235,10 @@ class NowScreen(BusScreen):
             detail.show_text(text)
 
     # Actions
+    #
+    # Only the newest one opens a window: the worker of an earlier one is ended while it still reads.
 
-    @work(group="open")
+    @work(group="read", exclusive=True)
     async def _open(self, entry: Attention) -> None:
         if entry.kind in (AttentionKind.BLOCKED, AttentionKind.STALE):
             from palaver.app.ui.agents import AgentScreen  # only when it is used
@@ -247,8 +249,9 @@ class NowScreen(BusScreen):
             text = await self._whole(entry)
         except PalaverError as error:
             text = f"{entry.what}\n\n{error}"
-        keys = detail_text(entry, is_short=True)
-        self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry))
+        if self.can_show_window:
+            keys = detail_text(entry, is_short=True)
+            self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry))
 
     def act_on(self, entry: Attention, press: str) -> None:
         """Do what a key does, for an entry that was shown in a window."""
@@ -293,7 +296,7 @@ class NowScreen(BusScreen):
         elif self.ui.may_act():
             self._answer(entry, word)
 
-    @work(group="answer")
+    @work(group="read", exclusive=True)
     async def _answer(self, entry: Attention, word: str) -> None:
         """Show the whole request; approve or deny exactly the shown one."""
         try:
@@ -304,7 +307,7 @@ class NowScreen(BusScreen):
         # No request ever gets this id again, so the command can only be about the shown one.
         argv = ["pal", word, page.id]
         title = f"{word} this request of {page.agent}?"
-        await self._ask_and_run(entry, title, permission_text(page), argv)
+        self._ask_and_run(entry, title, permission_text(page), argv)
 
     def action_reply(self) -> None:
         """Write to the agent of the entry."""
@@ -364,15 +367,18 @@ class NowScreen(BusScreen):
             self.say(f"{word} is not possible for this entry", is_error=True)
         return found
 
-    @work(group="act")
+    @work(group="read", exclusive=True)
     async def _act(self, entry: Attention, action: Action) -> None:
         try:
             text = await self._whole(entry)
         except PalaverError:
             text = entry.what
-        await self._ask_and_run(entry, f"{action.word}?", f"{text}\n\n{entry.why}", action.command)
+        self._ask_and_run(entry, f"{action.word}?", f"{text}\n\n{entry.why}", action.command)
 
+    @work(group="act")
     async def _ask_and_run(self, entry: Attention, title: str, text: str, argv: Sequence[str]) -> None:
+        if not self.can_show_window:
+            return
         question = Question(title, text, pal_line(argv))
         self._asked = (entry, question)
         try:
