@@ -277,6 +277,40 @@ async def test_tag_is_asked_for_and_an_empty_one_removes_it() -> None:
     assert commands.ran == [["pal", "tag", "kai", "api2"], ["pal", "tag", "kai", "--remove"]]
 
 
+async def test_tag_is_for_the_agent_that_was_chosen_before_it_was_typed() -> None:
+    app, link, commands = app_with(agent("kai"), agent("luna"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("t", *"api")
+        link.push(Changes(after=10, seq=11, agents=(replace(agent("kai", seq=11), has_left=True),)))
+        await settle(pilot, lambda: agents_screen(app).rows.cursor_key == "luna")
+        await pilot.press("enter")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+
+    assert commands.ran == [["pal", "tag", "kai", "api"]]
+
+
+async def test_agents_selected_during_an_action_stay_selected() -> None:
+    app, _, commands = app_with(agent("kai"), agent("luna"))
+    stopping = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("space", "x")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("space")
+        stopping.set()
+        await settle(pilot, lambda: "pal stop kai: done" in agents_screen(app).query_one(StatusLine).text)
+        lines = await shown_lines(app, pilot)
+
+    assert [line[:6].rstrip() for line in lines[:2]] == ["  kai", ">*luna"]
+
+
 async def test_one_message_goes_to_all_selected_agents() -> None:
     app, _, commands = app_with(agent("kai"), agent("luna"))
 

@@ -242,6 +242,11 @@ class AgentActions(BusScreen):
         letter_key("t", "tag"),
     ]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._tagged: Sequence[str] = ()
+        """The agents for which a tag is being typed."""
+
     def chosen(self) -> list[str]:
         """Return the agents that an action is for."""
         return []
@@ -269,13 +274,14 @@ class AgentActions(BusScreen):
     def action_tag(self) -> None:
         """Ask for the tag of the chosen agents."""
         if (names := self.chosen()) and self.ui.may_act():
+            self._tagged = names  # not again at the end: the list may change while the person types
             first = self.store.agents[names[0]].tag
             self.query_one("#tag", PromptLine).open(first, label="tag (empty removes it): ")
 
     def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
-        """Tag the chosen agents."""
-        if event.prompt.id == "tag" and (names := self.chosen()):
-            tag = event.text.strip()
+        """Tag the agents that were chosen when the line was opened."""
+        if event.prompt.id == "tag":
+            names, tag = self._tagged, event.text.strip()
             self._start(
                 f"tag as {tag}" if tag else "remove the tag of",
                 names,
@@ -307,10 +313,10 @@ class AgentActions(BusScreen):
             failed = [name for name, result in report if not result.is_done]
             ending = f"it failed for {', '.join(failed)}" if failed else "done"
             self.ui.say(f"{word}: {len(names)} agents: {ending}", is_error=bool(failed))
-        self.acted()
+        self.acted(names)
 
-    def acted(self) -> None:
-        """Do what follows an action, such as clearing the selection."""
+    def acted(self, names: Sequence[str]) -> None:
+        """Do what follows an action on these agents, such as clearing the selection."""
 
 
 # --------------------
@@ -401,9 +407,9 @@ class AgentsScreen(AgentActions):
         key = self.rows.cursor_key
         return [key] if key in self.store.agents else []
 
-    def acted(self) -> None:
-        """Clear the selection."""
-        self._selected.clear()
+    def acted(self, names: Sequence[str]) -> None:
+        """Deselect these agents. Others may have been selected for another action in the meantime."""
+        self._selected.difference_update(names)
         self._draw()
 
     def on_row_list_marked(self, event: RowList.Marked) -> None:
