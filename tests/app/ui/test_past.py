@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 
 import pytest
-from tests.app.ui.fake_bus import FakeBus, settle, shown, status
+from tests.app.ui.fake_bus import WIDE, FakeBus, settle, shown, status
 from tests.app.ui.fake_link import entry
 from textual.pilot import Pilot
 
@@ -14,7 +14,7 @@ from palaver.app.ui.now import NowScreen
 from palaver.app.ui.past import PastScreen
 from palaver.app.ui.talk import TalkScreen
 from palaver.errors import Unavailable
-from palaver.protocol.views import AskLog, AskMessages, AskPast, Changes
+from palaver.protocol.views import AskConversations, AskLog, AskMessages, AskPast, Changes
 
 
 def with_past() -> FakeBus:
@@ -117,6 +117,27 @@ async def test_present_goes_on_while_the_past_is_shown() -> None:
         await settle(pilot, lambda: "kira: may I push?" in shown(app, "TopLine"))
 
     assert in_past == 0
+
+
+async def test_conversations_that_are_read_late_are_not_shown_in_the_past() -> None:
+    bus = FakeBus()
+    bus.say("thread/later", 9, "newest")
+    newest = bus.snapshot()
+    bus.say("thread/old", 4, "older")
+    bus.link.push(newest)
+    reading = bus.link.held[AskConversations] = asyncio.Event()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: bus.asked(AskConversations))
+        app.show_past(2)
+        await settle(pilot, lambda: app.store.at == 2)
+        past = app.store
+        reading.set()
+        app.show_past(1)
+        await settle(pilot, lambda: app.store.at == 1)
+
+    assert past.talks == {}
 
 
 async def test_time_is_a_moment_too_and_a_refusal_changes_nothing() -> None:

@@ -12,7 +12,16 @@ from palaver.app.ui.commands import Result
 from palaver.app.ui.messages import PAGE, LedgerWindow
 from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, message_to, reply_to
 from palaver.app.ui.widgets import CommandLine, MessageComposer, TextRows, Window
-from palaver.protocol.views import AskLedger, AskMessages, Changes, ConversationRow, MessageRow
+from palaver.errors import NotFound
+from palaver.protocol.views import (
+    AnyAsk,
+    AskLedger,
+    AskMessages,
+    Changes,
+    ConversationRow,
+    MessageRow,
+    ViewValue,
+)
 
 NOVA = "@human@nova"
 
@@ -23,6 +32,28 @@ def talking() -> FakeBus:
     bus.say(NOVA, 5, "which port?", to=["@human"], intent="request", is_unread=True)
     bus.room("shop", "luna", "nova")
     return bus
+
+
+async def test_conversation_is_shown_although_the_one_before_it_cannot_be_read() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+    reading = bus.link.held[AskMessages] = asyncio.Event()
+    answer = bus.link.answers[AskMessages]
+
+    def refuse(question: AnyAsk) -> ViewValue:
+        if getattr(question, "conversation", "") == NOVA:
+            raise NotFound("conversation")
+        return answer(question)
+
+    bus.link.answers[AskMessages] = refuse
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: bus.asked(AskMessages))
+        await pilot.press("down", "enter")
+        await settle(pilot, lambda: shown(app, "#talk-title").startswith("#shop"))
+        reading.set()
+        await settle(pilot, lambda: "the parser test is red" in shown(app, "#messages"))
 
 
 async def test_newest_conversation_is_shown_and_its_messages_are_acknowledged() -> None:

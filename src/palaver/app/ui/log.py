@@ -453,7 +453,8 @@ class EventRows(RowList):
             page = await asking.ask(question, LogPage)
         except PalaverError as error:
             source.fail(question)
-            self.say_if_empty(f"cannot be read: {safe(str(error))}")
+            if source is self.source:
+                self.say_if_empty(f"cannot be read: {safe(str(error))}")
             return
         if source is self.source:  # otherwise the person has changed the filters meanwhile
             source.take(question, page)

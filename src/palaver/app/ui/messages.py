@@ -553,14 +553,17 @@ class MessagesScreen(BusScreen):
         try:
             while self._jobs:
                 job = self._jobs[0]
-                page = await self.ui.ask(job[0], MessagesPage)
+                try:
+                    page = await self.ui.ask(job[0], MessagesPage)
+                except PalaverError as error:
+                    if self._jobs[:1] == [job]:
+                        self._jobs.clear()
+                        self._is_marking = False
+                        self.messages.say_if_empty(f"cannot be read: {error}")
+                    continue
                 if self._jobs[:1] == [job]:  # otherwise another conversation was opened meanwhile
                     del self._jobs[0]
                     job[1](page)
-        except PalaverError as error:
-            self._jobs.clear()
-            self._is_marking = False
-            self.messages.say_if_empty(f"cannot be read: {error}")
         finally:
             self._is_loading = False
 

@@ -291,11 +291,15 @@ class TalkScreen(MessagesScreen):
 
     @work(group="talks")
     async def _load_talks(self, question: AskConversations) -> None:
+        store = self.store
         try:
             page = await self.ui.ask(question, ConversationsPage)
         except PalaverError as error:
-            self.talk_rows.fail()
-            self.say(str(error), is_error=True)
+            if store is self.store:
+                self.talk_rows.fail()
+                self.say(str(error), is_error=True)
+            return
+        if store is not self.store:  # the person has gone to the past, or back, during the question
             return
         self.talk_rows.take(question, page)
         self.talks.refresh_rows()
