@@ -102,6 +102,22 @@ async def test_nothing_can_be_sent_in_the_past() -> None:
     assert bus.commands.ran == []
 
 
+async def test_screen_that_was_opened_in_the_past_completes_the_names_of_now() -> None:
+    bus = with_past()
+    bus.room("shop", "luna", "nova")
+
+    async with past_screen(bus) as (app, pilot):
+        await go_to(pilot, app, 5)
+        await pilot.press("4")
+        await settle(pilot, lambda: "2 of 2 here" in shown(app, "#room"))
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.store.at == 0)
+        await pilot.press("n", *"@no", "tab", *"hi", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran == [["pal", "send", "--room", "shop", "--", "@nova hi"]]
+
+
 async def test_present_goes_on_while_the_past_is_shown() -> None:
     bus = with_past()
 

@@ -365,7 +365,7 @@ class AgentsScreen(AgentActions):
         rows = RowList(AgentRows(self.ui), id="agents")
         rows.marked = lambda key: key in self._selected
         yield rows
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
         yield PromptLine("filter: ", id="filter")
         yield PromptLine("tag: ", id="tag")
 
@@ -579,7 +579,7 @@ class AgentScreen(AgentActions):
                 yield RowList(
                     Lines(), id="messages", classes="messages", follows=True, empty="no messages yet"
                 )
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
         yield PromptLine("tag: ", id="tag")
 
     def opened(self) -> None:

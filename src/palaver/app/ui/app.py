@@ -225,6 +225,18 @@ class BusScreen(Screen[None]):
         """Build the content. Each screen has its own."""
         yield from ()
 
+    def new_composer(self) -> MessageComposer:
+        """Return a composer for messages to all agents."""
+
+        # Not the methods of the store: a screen that is built in the past would always ask that store.
+        def names() -> list[str]:
+            return self.store.names()
+
+        def asked(name: str) -> int:
+            return self.store.request_of(name)
+
+        return MessageComposer(names, asked)
+
     def opened(self) -> None:
         """Set up the content, once all parts are there. Each screen has its own."""
 

@@ -182,7 +182,7 @@ class NowScreen(BusScreen):
         """Build the list, the entry below it, and the composer."""
         yield RowList(AttentionRows(self.ui), id="entries")
         yield TextRows(is_ascii=self.is_ascii, id="detail")
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
 
     def opened(self) -> None:
         """Let the person move in the list; redraw the times now and then."""

@@ -220,7 +220,7 @@ class TalkScreen(MessagesScreen):
                 yield RowList(self._lines, follows=True, id="messages")
         yield PromptLine("find: ", id="find")
         yield PromptLine("to: ", id="recipients")
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
 
     def opened(self) -> None:
         """Let the person choose a conversation."""
