@@ -384,6 +384,26 @@ async def test_narrow_terminal_shows_one_part_at_a_time() -> None:
     assert not is_list_shown
 
 
+@pytest.mark.parametrize("size", [WIDE, (60, 20)])
+async def test_message_goes_to_the_conversation_with_the_cursor(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TalkScreen, "REST_S", 3600.0)  # no machine is too slow to be faster than this
+    bus = talking()
+
+    async with bus.opened("which po", widget="#talks", size=size) as (app, pilot):
+        await pilot.press("enter")
+        await settle(pilot, lambda: bus.link.seen == [5])
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.focused is app.screen.query_one("#talks"))
+        await pilot.press("down", "r")
+        await settle(pilot, lambda: status(app) == "error: choose a message first")
+        await pilot.press("n", *"hi", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran == [["pal", "send", "--room", "shop", "--", "hi"]]
+
+
 async def test_conversations_are_found_by_a_text() -> None:
     bus = talking()
 

@@ -317,6 +317,11 @@ class TalkScreen(MessagesScreen):
         if self.talks.cursor_key not in ("", self._opened):
             self._show(self.talks.cursor_key)
 
+    def _show_chosen(self) -> None:
+        """Show the conversation with the cursor at once if the person is in the list."""
+        if self.focused is self.talks:
+            self._rest()
+
     def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Go to the messages of a conversation. The ledger of a message is opened by the base."""
         if event.rows is self.talks:
@@ -373,6 +378,7 @@ class TalkScreen(MessagesScreen):
 
     def action_reply(self, is_quoting: bool) -> None:
         """Reply to the message with the cursor."""
+        self._show_chosen()
         row = self.message
         if row is None:
             self.say("choose a message first", is_error=True)
@@ -383,6 +389,7 @@ class TalkScreen(MessagesScreen):
 
     def action_write(self) -> None:
         """Write to everyone in the conversation."""
+        self._show_chosen()
         row = self.talk_rows.conversation(self._opened or self.talks.cursor_key)
         if row is None:
             self.action_write_new()
