@@ -5,7 +5,7 @@ import asyncio
 from tests.app.ui.fake_bus import FakeBus, settle, shown, status
 
 from palaver.errors import Unavailable
-from palaver.protocol.views import AnyAsk, AskLog, Changes, EventRow, ViewValue
+from palaver.protocol.views import AnyAsk, AskLog, AskSeq, Changes, EventRow, ViewValue
 
 MILLION = 1_000_000
 
@@ -69,6 +69,25 @@ async def test_jump_to_a_seq_and_to_a_time() -> None:
         await settle(pilot, lambda: "not a time: soon" in status(app))
         await pilot.press("t", *"9999999", "enter")
         await settle(pilot, lambda: "the log ends at #1000000" in status(app))
+
+
+async def test_jump_that_comes_late_does_not_move_a_newer_search() -> None:
+    bus = with_events(5_000)
+    app = bus.app("5")
+    reading = bus.link.held[AskSeq] = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: "event 5000" in shown(app, "#events"))
+        await pilot.press("t", *"10m", "enter")
+        await settle(pilot, lambda: bus.asked(AskSeq))
+        await pilot.press("slash", *"flaky", "enter")
+        await settle(pilot, lambda: "event 5000 flaky" in shown(app, "#events"))
+        reading.set()
+        bus.link.push(Changes(after=5_000, seq=5_001))
+        await settle(pilot, lambda: app.store.seq == 5_001)
+        events = shown(app, "#events")
+
+    assert "event 5000 flaky" in events
 
 
 async def test_filters_and_search_are_asked_and_hits_are_marked() -> None:

@@ -14,7 +14,7 @@ from palaver.app.ui.now import NowScreen
 from palaver.app.ui.past import PastScreen
 from palaver.app.ui.talk import TalkScreen
 from palaver.errors import Unavailable
-from palaver.protocol.views import AskConversations, AskLog, AskMessages, AskPast, Changes
+from palaver.protocol.views import AskConversations, AskLog, AskMessages, AskPast, AskSeq, Changes
 
 
 def with_past() -> FakeBus:
@@ -176,6 +176,20 @@ async def test_time_is_a_moment_too_and_a_refusal_changes_nothing() -> None:
 
     assert at == 4
     assert {question.at for question in bus.asked(AskLog)} == {0}
+
+
+async def test_escape_stops_the_way_to_a_time() -> None:
+    bus = with_past()
+    reading = bus.link.held[AskSeq] = asyncio.Event()
+
+    async with past_screen(bus) as (app, pilot):
+        await pilot.press("t", *"10m", "enter")
+        await settle(pilot, lambda: bus.asked(AskSeq))
+        await pilot.press("escape")
+        reading.set()
+        await go_to(pilot, app, 5)
+
+    assert [question.at for question in bus.asked(AskPast)] == [5]
 
 
 async def test_long_way_into_the_past_shows_how_far_it_is() -> None:

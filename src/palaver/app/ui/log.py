@@ -539,6 +539,7 @@ class LogScreen(BusScreen):
 
     def action_all(self) -> None:
         """Show all events again; without a filter, return from the past."""
+        self.workers.cancel_group(self, "go")
         if self._filter:
             seq = int(self.event_rows.cursor_key or 0)
             self._filter, self._query = "", AskLog()
@@ -552,6 +553,7 @@ class LogScreen(BusScreen):
             if event.prompt.id == "filter":
                 event.stop()
                 self._query = parse_filters(event.text, self.ui.now_ms())
+                self.workers.cancel_group(self, "go")
                 self._filter = event.text.strip()
                 self._show()
             elif event.prompt.id == "go":
