@@ -295,6 +295,29 @@ async def test_only_the_newest_action_asks() -> None:
     assert commands.ran == [["pal", "deny", "bb"]]
 
 
+async def test_late_refusal_is_explained_on_the_shown_screen() -> None:
+    release = Action(word="release", command=("pal", "release", "17"))
+    app, link, commands = app_with(entry("held/17", who="kai", actions=[release]))
+    link.answers[AskLedger] = lambda question: ledger_of(17)
+    commands.result = Result(1, "", "pal: #17 is not held; nothing was changed\n")
+    releasing = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("l")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("5")
+        await settle(pilot, lambda: app.bus_screen is not None and app.bus_screen.screen_name == "Log")
+        link.push(Changes(after=10, seq=11, settled=("held/17",)))
+        await settle(pilot, lambda: app.store.seq == 11)
+        releasing.set()
+        await settle(pilot, lambda: "#17 has ended meanwhile" in status(app))
+        await pilot.press("1")
+        await settle(pilot, lambda: "Enter open" in status(app))
+
+
 async def test_opened_request_counts_as_read() -> None:
     app, link, _ = app_with(entry("request/42"))
     message = MessageRow(seq=42, id="x", ts=1, sender="luna", text="Which one?", to=("human",))

@@ -15,6 +15,7 @@ from palaver.app.ui.widgets import CommandLine, MessageComposer, TextRows, Windo
 from palaver.errors import NotFound
 from palaver.protocol.views import (
     AnyAsk,
+    AskConversations,
     AskLedger,
     AskMessages,
     Changes,
@@ -402,6 +403,26 @@ async def test_message_goes_to_the_conversation_with_the_cursor(
         await settle(pilot, lambda: bus.commands.ran)
 
     assert bus.commands.ran == [["pal", "send", "--room", "shop", "--", "hi"]]
+
+
+async def test_refusal_of_a_list_that_is_not_shown_is_not_said_later() -> None:
+    bus = talking()
+
+    async with bus.opened("which port?") as (app, pilot):
+        reading = bus.link.held[AskConversations] = asyncio.Event()
+        await pilot.press("slash", *"shop", "enter")
+        await settle(pilot, lambda: len(bus.asked(AskConversations)) == 2)
+        del bus.link.answers[AskConversations], bus.link.held[AskConversations]
+        await pilot.press("5")
+        await settle(pilot, lambda: app.bus_screen is not None and app.bus_screen.screen_name == "Log")
+        reading.set()
+        bus.link.push(Changes(after=10, seq=11))
+        await settle(pilot, lambda: app.store.seq == 11)
+        await pilot.press("3")
+        await settle(pilot, lambda: isinstance(app.screen, TalkScreen))
+        said = status(app)
+
+    assert "not reachable" not in said
 
 
 async def test_conversations_are_found_by_a_text() -> None:

@@ -273,8 +273,9 @@ class BusScreen(Screen[None]):
             self.border_title = title
 
     def say(self, text: str, *, is_error: bool = False) -> None:
-        """Show a sentence in the last line."""
-        self.query_one(StatusLine).say(safe_line(text, is_ascii=self.is_ascii), is_error=is_error)
+        """Show a sentence in the last line, unless another screen is shown."""
+        if self.ui.bus_screen is self:  # otherwise it would look new when this one is shown again
+            self.query_one(StatusLine).say(safe_line(text, is_ascii=self.is_ascii), is_error=is_error)
 
     def show_keys_line(self, text: str) -> None:
         """Show other keys in the last line."""

@@ -391,7 +391,7 @@ class NowScreen(BusScreen):
         # Another view may have settled it after the question. Its outcome explains the refusal.
         if not result.is_done and entry.seq and self._has_ended(entry):
             why = f"{result.sentence.partition(';')[0]}: {await self._ending(entry)}"
-            self.say(f"{pal_line(argv[:3])}: {why}", is_error=True)
+            self.ui.say(f"{pal_line(argv[:3])}: {why}", is_error=True)
 
 
 def detail_text(entry: Attention, *, is_short: bool = False) -> str:
