@@ -425,6 +425,16 @@ async def test_refusal_of_a_list_that_is_not_shown_is_not_said_later() -> None:
     assert "not reachable" not in said
 
 
+async def test_search_that_is_cancelled_leaves_the_keys_to_the_shown_list() -> None:
+    bus = talking()
+
+    async with bus.opened("which port", widget="#talks", size=(60, 20)) as (app, pilot):
+        await pilot.press("enter")
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        await pilot.press("slash", "x", "escape", "down", "enter")
+        await settle(pilot, lambda: "the parser test is red" in shown(app, "#messages"))
+
+
 async def test_conversations_are_found_by_a_text() -> None:
     bus = talking()
 

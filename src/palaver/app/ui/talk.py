@@ -349,6 +349,8 @@ class TalkScreen(MessagesScreen):
     def action_find(self) -> None:
         """Find conversations by a text."""
         self.remove_class("-reading")
+        if self.has_class("-narrow"):  # the messages are hidden now; the focus must not return to them
+            self.set_focus(self.talks)
         self.query_one("#find", PromptLine).open(self.talk_rows.find_text)
 
     def action_beside(self) -> None:
