@@ -25,6 +25,8 @@ class FakeLink:
         self.seen: list[int] = []
         self.noticed: list[tuple[str, bool]] = []
         self.answers: dict[type[AnyAsk], Callable[[AnyAsk], ViewValue]] = {}
+        self.held: dict[type[AnyAsk], asyncio.Event] = {}
+        """Questions of these kinds are answered when their event is set."""
         self.past_steps: asyncio.Queue[int] | None = None
         """The seqs that a question about the past reaches before its answer, until its own; None for none."""
         for record in records:
@@ -42,6 +44,8 @@ class FakeLink:
         self, question: AnyAsk, answer: type[T], progress: Callable[[int], None] | None = None
     ) -> T:
         self.asked.append(question)
+        if (held := self.held.get(type(question))) is not None:
+            await held.wait()
         if type(question) not in self.answers:
             raise Unavailable("the bus is not reachable")
         if self.past_steps is not None and progress is not None:
@@ -68,9 +72,18 @@ class FakeCommands:
     def __init__(self) -> None:
         self.ran: list[list[str]] = []
         self.result = Result(0, "done\n", "")
+        self.held: asyncio.Event | None = None
+        """If there is one, commands end when it is set."""
+        self.cancelled: list[list[str]] = []
 
     async def run(self, argv: Sequence[str], stdin: str | None = None, cwd: str | None = None) -> Result:
         self.ran.append(list(argv))
+        try:
+            if self.held is not None:
+                await self.held.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(list(argv))
+            raise
         return self.result
 
     def run_in_terminal(self, argv: Sequence[str], cwd: str | None = None) -> int:

@@ -1,8 +1,10 @@
 """The screen Agents: the list, one opened agent, group actions, and the launch form."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 from tests.app.ui.fake_link import FakeCommands, FakeLink, agent, lines_of, snapshot
 from textual.pilot import Pilot
@@ -211,6 +213,27 @@ async def test_group_action_asks_once_with_all_names_and_reports_each_result() -
     assert report == "FAILED luna: luna has left\ndone   kai: done"
 
 
+async def test_group_report_is_a_line_for_a_person_who_types() -> None:
+    app, _, commands = app_with(agent("kai"), agent("luna"), agent("nova"), commands=PickyCommands("luna"))
+    stopping = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("space", "space", "x")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: len(commands.ran) == 2)
+        await pilot.press("m", *"hi")
+        stopping.set()
+        await settle(pilot, lambda: "failed" in agents_screen(app).query_one(StatusLine).text)
+        said = agents_screen(app).query_one(StatusLine).text
+        await pilot.press(*" all")
+        text = agents_screen(app).query_one(MessageComposer).area.text
+
+    assert said == "error: stop: 2 agents: it failed for luna"
+    assert text == "hi all"
+
+
 async def test_action_without_a_selection_is_for_the_cursor() -> None:
     app, _, commands = app_with(agent("kai"), agent("luna"))
 
@@ -252,6 +275,40 @@ async def test_tag_is_asked_for_and_an_empty_one_removes_it() -> None:
         await settle(pilot, lambda: len(commands.ran) == 2)
 
     assert commands.ran == [["pal", "tag", "kai", "api2"], ["pal", "tag", "kai", "--remove"]]
+
+
+async def test_tag_is_for_the_agent_that_was_chosen_before_it_was_typed() -> None:
+    app, link, commands = app_with(agent("kai"), agent("luna"))
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("t", *"api")
+        link.push(Changes(after=10, seq=11, agents=(replace(agent("kai", seq=11), has_left=True),)))
+        await settle(pilot, lambda: agents_screen(app).rows.cursor_key == "luna")
+        await pilot.press("enter")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+
+    assert commands.ran == [["pal", "tag", "kai", "api"]]
+
+
+async def test_agents_selected_during_an_action_stay_selected() -> None:
+    app, _, commands = app_with(agent("kai"), agent("luna"))
+    stopping = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("space", "x")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("space")
+        stopping.set()
+        await settle(pilot, lambda: "pal stop kai: done" in agents_screen(app).query_one(StatusLine).text)
+        lines = await shown_lines(app, pilot)
+
+    assert [line[:6].rstrip() for line in lines[:2]] == ["  kai", ">*luna"]
 
 
 async def test_one_message_goes_to_all_selected_agents() -> None:
@@ -357,6 +414,46 @@ async def test_keys_of_an_opened_agent_act_on_it_and_escape_returns() -> None:
         await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
 
 
+async def test_agent_can_be_left_while_a_message_to_it_is_sent() -> None:
+    app, link, commands = app_with(agent("luna"))
+    link.answers[AskAgent] = lambda question: page_of("luna")
+    sending = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(140, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("enter")
+        await settle(pilot, lambda: isinstance(app.screen, AgentScreen) and app.screen.is_ready)
+        await pilot.press("m", "h", "i", "enter")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("escape", "escape")
+        await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+        sending.set()
+        await settle(pilot, lambda: "pal send @luna: done" in agents_screen(app).query_one(StatusLine).text)
+
+    assert commands.ran == [["pal", "send", "@luna", "--", "hi"]]
+
+
+async def test_agent_can_be_left_while_it_is_stopped() -> None:
+    app, link, commands = app_with(agent("luna"))
+    link.answers[AskAgent] = lambda question: page_of("luna")
+    stopping = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(140, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("enter")
+        await settle(pilot, lambda: isinstance(app.screen, AgentScreen) and app.screen.is_ready)
+        await pilot.press("x")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("escape")
+        await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+        stopping.set()
+        await settle(pilot, lambda: "pal stop luna: done" in agents_screen(app).query_one(StatusLine).text)
+
+    assert commands.cancelled == []
+
+
 async def test_attach_without_a_terminal_says_why() -> None:
     app, _, commands = app_with(agent("luna"))
 
@@ -406,6 +503,35 @@ async def test_launch_shows_its_line_and_the_error_of_the_harness(tmp_path: Path
     assert line == "$ pal codex --detach --name 'x; rm -rf /'"
     assert commands.ran == [["pal", "codex", "--detach", "--name", "x; rm -rf /"]]
     assert "Error: not logged in" in report
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (Result(0, "luna\n", ""), "pal claude --detach: started luna"),
+        (Result(1, "", "pal: claude ended at once\n"), "error: pal claude --detach: claude ended at once"),
+    ],
+)
+async def test_launch_goes_on_when_its_form_is_closed(tmp_path: Path, result: Result, said: str) -> None:
+    app, _, commands = app_with(agent("luna"))
+    commands.result = result
+    launching = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        app.push_screen(LaunchForm(["claude"]))
+        await settle(pilot, lambda: isinstance(app.screen, LaunchForm))
+        await pilot.pause()
+        app.screen.query_one("#folder", LineInput).value = str(tmp_path)
+        await pilot.press("enter")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("escape")
+        await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+        await pilot.pause()
+        launching.set()
+        await settle(pilot, lambda: agents_screen(app).query_one(StatusLine).text == said)
+
+    assert commands.cancelled == []
 
 
 async def test_launch_into_a_folder_that_is_gone_starts_nothing(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """The screen of the log."""
 
+import asyncio
+
 from tests.app.ui.fake_bus import FakeBus, settle, shown, status
 
-from palaver.protocol.views import AskLog, Changes, EventRow
+from palaver.errors import Unavailable
+from palaver.protocol.views import AnyAsk, AskLog, AskSeq, Changes, EventRow, ViewValue
 
 MILLION = 1_000_000
 
@@ -68,6 +71,25 @@ async def test_jump_to_a_seq_and_to_a_time() -> None:
         await settle(pilot, lambda: "the log ends at #1000000" in status(app))
 
 
+async def test_jump_that_comes_late_does_not_move_a_newer_search() -> None:
+    bus = with_events(5_000)
+    app = bus.app("5")
+    reading = bus.link.held[AskSeq] = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: "event 5000" in shown(app, "#events"))
+        await pilot.press("t", *"10m", "enter")
+        await settle(pilot, lambda: bus.asked(AskSeq))
+        await pilot.press("slash", *"flaky", "enter")
+        await settle(pilot, lambda: "event 5000 flaky" in shown(app, "#events"))
+        reading.set()
+        bus.link.push(Changes(after=5_000, seq=5_001))
+        await settle(pilot, lambda: app.store.seq == 5_001)
+        events = shown(app, "#events")
+
+    assert "event 5000 flaky" in events
+
+
 async def test_filters_and_search_are_asked_and_hits_are_marked() -> None:
     bus = with_events(5_000)
     app = bus.app("5")
@@ -87,6 +109,36 @@ async def test_filters_and_search_are_asked_and_hits_are_marked() -> None:
     assert (asked.types, asked.senders, asked.search) == (("status",), ("luna",), "flaky")
     assert marked == ["flaky"]
     assert text == "filter: type:status from:luna flaky"
+
+
+async def test_refusal_of_an_earlier_filter_is_not_shown() -> None:
+    bus = with_events(5_000)
+    app = bus.app("5")
+    answer = bus.link.answers[AskLog]
+
+    def refuse(question: AnyAsk) -> ViewValue:
+        if getattr(question, "search", "") == "one":
+            raise Unavailable("the search took too long")
+        return answer(question)
+
+    bus.link.answers[AskLog] = refuse
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: "event 5000" in shown(app, "#events"))
+        first = bus.link.held[AskLog] = asyncio.Event()
+        await pilot.press("slash", *"one", "enter")
+        await settle(pilot, lambda: getattr(bus.asked(AskLog)[-1], "search", "") == "one")
+        second = bus.link.held[AskLog] = asyncio.Event()
+        await pilot.press("slash", *("backspace",) * 3, *"two", "enter")
+        await settle(pilot, lambda: getattr(bus.asked(AskLog)[-1], "search", "") == "two")
+        first.set()
+        bus.link.push(Changes(after=5_000, seq=5_001))
+        await settle(pilot, lambda: app.store.seq == 5_001)
+        meanwhile = shown(app, "#events")
+        second.set()
+        await settle(pilot, lambda: "event 5000 two" in shown(app, "#events"))
+
+    assert meanwhile.strip() == "searching ..."
 
 
 async def test_wrong_filter_is_refused_with_the_known_ones() -> None:

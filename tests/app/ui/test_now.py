@@ -1,12 +1,15 @@
 """The screen Now: entries, the hint, and actions that show what they do before they do it."""
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
 import pytest
+from tests.app.ui.fake_bus import screen_text
 from tests.app.ui.fake_link import FakeCommands, FakeLink, agent, entry, lines_of, snapshot
 from textual.pilot import Pilot
 
+from palaver.app.ui.agents import AgentsScreen
 from palaver.app.ui.app import PalaverApp
 from palaver.app.ui.commands import Result
 from palaver.app.ui.now import NowScreen
@@ -182,6 +185,30 @@ async def test_refused_reply_keeps_its_text() -> None:
     assert kept == (True, "main")
 
 
+async def test_reply_to_an_ended_request_is_refused_also_after_escape() -> None:
+    app, link, commands = app_with(entry("request/42", who="nova"))
+    message = MessageRow(seq=42, id="x", ts=1, sender="nova", text="Which one?", to=("human",))
+    link.answers[AskLedger] = lambda question: LedgerPage(
+        seq=10, message=message, receipts=msgspec.Raw(b"{}")
+    )
+    reading = link.held[AskLedger] = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("r", *"main")
+        link.push(Changes(after=10, seq=11, settled=("request/42",)))
+        await settle(pilot, lambda: app.store.seq == 11)
+        await pilot.press("enter")
+        await settle(pilot, lambda: bool(link.asked))
+        await pilot.press("escape")
+        reading.set()
+        await settle(pilot, lambda: "#42 has ended meanwhile" in status(app))
+        has_focus = now(app).rows.has_focus
+
+    assert commands.ran == []
+    assert has_focus
+
+
 async def test_release_shows_the_held_message_first() -> None:
     release = Action(word="release", command=("pal", "release", "17"))
     app, link, commands = app_with(entry("held/17", who="kai", actions=[release]))
@@ -200,6 +227,95 @@ async def test_release_shows_the_held_message_first() -> None:
 
     assert "with two lines" in shown
     assert commands.ran == [["pal", "release", "17"]]
+
+
+def ledger_of(seq: int) -> LedgerPage:
+    message = MessageRow(seq=seq, id="x", ts=1, sender="kai", text=f"text {seq}", to=("nova",))
+    return LedgerPage(seq=10, message=message, receipts=msgspec.Raw(b"{}"))
+
+
+async def test_question_that_is_read_late_does_not_take_the_keys_of_a_reply() -> None:
+    release = Action(word="release", command=("pal", "release", "17"))
+    app, link, commands = app_with(
+        entry("held/17", who="kai", since=1, actions=[release]), entry("request/42", since=2)
+    )
+    link.answers[AskLedger] = lambda question: ledger_of(17)
+    reading = link.held[AskLedger] = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("l")
+        await settle(pilot, lambda: bool(link.asked))
+        await pilot.press("down", "r")
+        reading.set()
+        await pilot.pause()
+        await pilot.press(*"yes", "enter")
+        await settle(pilot, lambda: bool(commands.ran))
+
+    assert commands.ran == [["pal", "send", "@luna", "--reply-to", "42", "--", "yes"]]
+
+
+async def test_entry_that_is_read_late_does_not_open_on_another_screen() -> None:
+    app, link, _ = app_with(entry("request/42"))
+    link.answers[AskLedger] = lambda question: ledger_of(42)
+    reading = link.held[AskLedger] = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("enter")
+        await settle(pilot, lambda: bool(link.asked))
+        await pilot.press("2")
+        await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+        reading.set()
+        link.push(Changes(after=10, seq=11, agents=(agent("nova", seq=11),)))
+        await settle(pilot, lambda: "nova" in screen_text(app))
+        shown = app.screen
+
+        assert isinstance(shown, AgentsScreen)
+
+
+async def test_only_the_newest_action_asks() -> None:
+    app, link, commands = app_with(entry("permission/aa", since=5), entry("permission/bb", since=6))
+    reading = link.held[AskPermission] = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("a")
+        await settle(pilot, lambda: len(link.asked) == 1)
+        await pilot.press("down", "x")
+        await settle(pilot, lambda: len(link.asked) == 2)
+        reading.set()
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+        shown = app.screen
+
+        assert isinstance(shown, NowScreen)
+
+    assert commands.ran == [["pal", "deny", "bb"]]
+
+
+async def test_late_refusal_is_explained_on_the_shown_screen() -> None:
+    release = Action(word="release", command=("pal", "release", "17"))
+    app, link, commands = app_with(entry("held/17", who="kai", actions=[release]))
+    link.answers[AskLedger] = lambda question: ledger_of(17)
+    commands.result = Result(1, "", "pal: #17 is not held; nothing was changed\n")
+    releasing = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("l")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("5")
+        await settle(pilot, lambda: app.bus_screen is not None and app.bus_screen.screen_name == "Log")
+        link.push(Changes(after=10, seq=11, settled=("held/17",)))
+        await settle(pilot, lambda: app.store.seq == 11)
+        releasing.set()
+        await settle(pilot, lambda: "#17 has ended meanwhile" in status(app))
+        await pilot.press("1")
+        await settle(pilot, lambda: "Enter open" in status(app))
 
 
 async def test_opened_request_counts_as_read() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 
 import pytest
-from tests.app.ui.fake_bus import FakeBus, settle, shown, status
+from tests.app.ui.fake_bus import WIDE, FakeBus, settle, shown, status
 from tests.app.ui.fake_link import entry
 from textual.pilot import Pilot
 
@@ -14,7 +14,7 @@ from palaver.app.ui.now import NowScreen
 from palaver.app.ui.past import PastScreen
 from palaver.app.ui.talk import TalkScreen
 from palaver.errors import Unavailable
-from palaver.protocol.views import AskLog, AskMessages, AskPast, Changes
+from palaver.protocol.views import AskConversations, AskLog, AskMessages, AskPast, AskSeq, Changes
 
 
 def with_past() -> FakeBus:
@@ -102,6 +102,22 @@ async def test_nothing_can_be_sent_in_the_past() -> None:
     assert bus.commands.ran == []
 
 
+async def test_screen_that_was_opened_in_the_past_completes_the_names_of_now() -> None:
+    bus = with_past()
+    bus.room("shop", "luna", "nova")
+
+    async with past_screen(bus) as (app, pilot):
+        await go_to(pilot, app, 5)
+        await pilot.press("4")
+        await settle(pilot, lambda: "2 of 2 here" in shown(app, "#room"))
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.store.at == 0)
+        await pilot.press("n", *"@no", "tab", *"hi", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran == [["pal", "send", "--room", "shop", "--", "@nova hi"]]
+
+
 async def test_present_goes_on_while_the_past_is_shown() -> None:
     bus = with_past()
 
@@ -117,6 +133,27 @@ async def test_present_goes_on_while_the_past_is_shown() -> None:
         await settle(pilot, lambda: "kira: may I push?" in shown(app, "TopLine"))
 
     assert in_past == 0
+
+
+async def test_conversations_that_are_read_late_are_not_shown_in_the_past() -> None:
+    bus = FakeBus()
+    bus.say("thread/later", 9, "newest")
+    newest = bus.snapshot()
+    bus.say("thread/old", 4, "older")
+    bus.link.push(newest)
+    reading = bus.link.held[AskConversations] = asyncio.Event()
+    app = bus.app()
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: bus.asked(AskConversations))
+        app.show_past(2)
+        await settle(pilot, lambda: app.store.at == 2)
+        past = app.store
+        reading.set()
+        app.show_past(1)
+        await settle(pilot, lambda: app.store.at == 1)
+
+    assert past.talks == {}
 
 
 async def test_time_is_a_moment_too_and_a_refusal_changes_nothing() -> None:
@@ -139,6 +176,20 @@ async def test_time_is_a_moment_too_and_a_refusal_changes_nothing() -> None:
 
     assert at == 4
     assert {question.at for question in bus.asked(AskLog)} == {0}
+
+
+async def test_escape_stops_the_way_to_a_time() -> None:
+    bus = with_past()
+    reading = bus.link.held[AskSeq] = asyncio.Event()
+
+    async with past_screen(bus) as (app, pilot):
+        await pilot.press("t", *"10m", "enter")
+        await settle(pilot, lambda: bus.asked(AskSeq))
+        await pilot.press("escape")
+        reading.set()
+        await go_to(pilot, app, 5)
+
+    assert [question.at for question in bus.asked(AskPast)] == [5]
 
 
 async def test_long_way_into_the_past_shows_how_far_it_is() -> None:

@@ -82,6 +82,20 @@ async def test_members_can_be_written_to_and_their_messages_shown() -> None:
     assert bus.commands.ran == [["pal", "send", "--room", "shop", "--", "hi"]]
 
 
+async def test_unsent_text_for_a_room_never_goes_to_another_room() -> None:
+    bus = with_rooms()
+    app = bus.app("4")
+
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settle(pilot, lambda: "Members" in shown(app, "#room"))
+        await pilot.press("n", *"only for the shop", "escape", "down")
+        await settle(pilot, lambda: "kira" in shown(app, "#room"))
+        await pilot.press("n", *"hi", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran == [["pal", "send", "--room", "web", "--", "hi"]]
+
+
 async def test_narrow_terminal_shows_the_list_or_the_room() -> None:
     bus = with_rooms()
     app = bus.app("4")

@@ -1,15 +1,28 @@
 """The screen Talk and the chat of a room, on a bus in memory."""
 
+import asyncio
+
 import pytest
-from tests.app.ui.fake_bus import WIDE, FakeBus, settle, shown, status, waiting
+from tests.app.ui.fake_bus import WIDE, FakeBus, screen_text, settle, shown, status, waiting
 from tests.app.ui.fake_link import entry
+from textual.events import Key
 from textual.widgets import Input
 
 from palaver.app.ui.commands import Result
 from palaver.app.ui.messages import PAGE, LedgerWindow
-from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, draft_for, reply_to
-from palaver.app.ui.widgets import MessageComposer, TextRows, Window
-from palaver.protocol.views import AskMessages, Changes, ConversationRow, MessageRow
+from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, message_to, reply_to
+from palaver.app.ui.widgets import CommandLine, MessageComposer, TextRows, Window
+from palaver.errors import NotFound
+from palaver.protocol.views import (
+    AnyAsk,
+    AskConversations,
+    AskLedger,
+    AskMessages,
+    Changes,
+    ConversationRow,
+    MessageRow,
+    ViewValue,
+)
 
 NOVA = "@human@nova"
 
@@ -20,6 +33,28 @@ def talking() -> FakeBus:
     bus.say(NOVA, 5, "which port?", to=["@human"], intent="request", is_unread=True)
     bus.room("shop", "luna", "nova")
     return bus
+
+
+async def test_conversation_is_shown_although_the_one_before_it_cannot_be_read() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+    reading = bus.link.held[AskMessages] = asyncio.Event()
+    answer = bus.link.answers[AskMessages]
+
+    def refuse(question: AnyAsk) -> ViewValue:
+        if getattr(question, "conversation", "") == NOVA:
+            raise NotFound("conversation")
+        return answer(question)
+
+    bus.link.answers[AskMessages] = refuse
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: bus.asked(AskMessages))
+        await pilot.press("down", "enter")
+        await settle(pilot, lambda: shown(app, "#talk-title").startswith("#shop"))
+        reading.set()
+        await settle(pilot, lambda: "the parser test is red" in shown(app, "#messages"))
 
 
 async def test_newest_conversation_is_shown_and_its_messages_are_acknowledged() -> None:
@@ -109,6 +144,42 @@ async def test_enter_shows_the_ledger_and_keeps_it_current() -> None:
     assert "Next: nova calls pal recv" in first
 
 
+async def test_ledger_that_was_closed_does_not_open_again() -> None:
+    bus = talking()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("enter", "enter")
+        await settle(pilot, lambda: isinstance(app.screen, LedgerWindow))
+        reading = bus.link.held[AskLedger] = asyncio.Event()
+        bus.changed(5, NOVA, moved=[5])
+        await settle(pilot, lambda: len(bus.asked(AskLedger)) == 2)
+        await pilot.press("escape")
+        await settle(pilot, lambda: isinstance(app.screen, TalkScreen))
+        reading.set()
+        bus.say(NOVA, 11, "use 80")
+        bus.changed(10, NOVA)
+        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
+        is_open = isinstance(app.screen, LedgerWindow)
+
+    assert not is_open
+
+
+async def test_ledger_does_not_open_above_a_reply() -> None:
+    bus = talking()
+    reading = bus.link.held[AskLedger] = asyncio.Event()
+
+    async with bus.opened("which port?") as (_app, pilot):
+        await pilot.press("enter", "enter")
+        await settle(pilot, lambda: bus.asked(AskLedger))
+        await pilot.press("r", *"on")
+        reading.set()
+        await pilot.pause()
+        await pilot.press(*"e", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran[0][-1] == "one"
+
+
 async def test_ledger_has_the_steps_of_all_recipients() -> None:
     bus = talking()
     marks = [{"name": f"agent{number:03}", "state": "seen"} for number in range(120)]
@@ -173,6 +244,116 @@ async def test_refused_message_keeps_its_text() -> None:
     assert "no such agent: nova" in said
 
 
+async def test_text_typed_while_a_message_is_sent_stays() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "ctrl+j", *"two", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        composer = app.screen.query_one(MessageComposer)
+        await pilot.press("ctrl+j", *"three")
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        rest, is_open = composer.area.text, composer.is_open
+        await pilot.press(*" four", "enter")
+        await settle(pilot, lambda: not composer.is_open)
+
+    assert [argv[-1] for argv in bus.commands.ran] == ["one\ntwo", "three four"]
+    assert (rest, is_open) == ("\nthree", True)
+
+
+async def test_sent_message_leaves_one_that_was_started_after_it_open() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape", "n", *"two")
+        composer = app.screen.query_one(MessageComposer)
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        text, is_open = composer.area.text, composer.is_open
+
+    assert (text, is_open) == ("two", True)
+
+
+async def test_sent_text_is_forgotten_although_its_composer_was_closed() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        composer = app.screen.query_one(MessageComposer)
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        await pilot.press("r")
+        await settle(pilot, lambda: composer.is_open)
+        text = composer.area.text
+
+    assert text == ""
+
+
+@pytest.mark.parametrize("result", [Result(0, "done\n", ""), Result(1, "", "pal: no such agent: nova")])
+async def test_result_of_a_send_leaves_the_focus_where_the_person_is(result: Result) -> None:
+    bus = talking()
+    bus.commands.result = result
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.click("#talks", offset=(5, 0))
+        await pilot.press("colon", *"li")
+        sending.set()
+        await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
+        await pilot.press(*"st")
+        typed, written = app.screen.query_one(CommandLine).input.value, bus.commands.ran[0][-1]
+
+    assert (typed, written) == ("list", "one")
+
+
+async def test_refusal_after_escape_leaves_the_keys_to_the_list() -> None:
+    bus = talking()
+    bus.commands.result = Result(1, "", "pal: no such agent: nova")
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        composer = app.screen.query_one(MessageComposer)
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        has_focus, said = composer.area.has_focus, status(app)
+        await pilot.press("r")
+        kept = composer.area.text
+
+    assert not has_focus
+    assert "no such agent: nova" in said
+    assert kept == "one"
+
+
+async def test_refusal_is_not_shown_above_a_message_that_was_started_after_it() -> None:
+    bus = talking()
+    bus.commands.result = Result(1, "", "pal: no such agent: nova")
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape", "n", *"two")
+        sending.set()
+        await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
+        await pilot.pause()
+        screen = screen_text(app)
+
+    assert "not sent" not in screen
+
+
 async def test_new_message_asks_for_recipients_and_completes_them() -> None:
     bus = talking()
 
@@ -202,6 +383,56 @@ async def test_narrow_terminal_shows_one_part_at_a_time() -> None:
         await settle(pilot, lambda: app.screen.query_one("#talks").display)
 
     assert not is_list_shown
+
+
+@pytest.mark.parametrize("size", [WIDE, (60, 20)])
+async def test_message_goes_to_the_conversation_with_the_cursor(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TalkScreen, "REST_S", 3600.0)  # no machine is too slow to be faster than this
+    bus = talking()
+
+    async with bus.opened("which po", widget="#talks", size=size) as (app, pilot):
+        await pilot.press("enter")
+        await settle(pilot, lambda: bus.link.seen == [5])
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.focused is app.screen.query_one("#talks"))
+        await pilot.press("down", "r")
+        await settle(pilot, lambda: status(app) == "error: choose a message first")
+        await pilot.press("n", *"hi", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran == [["pal", "send", "--room", "shop", "--", "hi"]]
+
+
+async def test_refusal_of_a_list_that_is_not_shown_is_not_said_later() -> None:
+    bus = talking()
+
+    async with bus.opened("which port?") as (app, pilot):
+        reading = bus.link.held[AskConversations] = asyncio.Event()
+        await pilot.press("slash", *"shop", "enter")
+        await settle(pilot, lambda: len(bus.asked(AskConversations)) == 2)
+        del bus.link.answers[AskConversations], bus.link.held[AskConversations]
+        await pilot.press("5")
+        await settle(pilot, lambda: app.bus_screen is not None and app.bus_screen.screen_name == "Log")
+        reading.set()
+        bus.link.push(Changes(after=10, seq=11))
+        await settle(pilot, lambda: app.store.seq == 11)
+        await pilot.press("3")
+        await settle(pilot, lambda: isinstance(app.screen, TalkScreen))
+        said = status(app)
+
+    assert "not reachable" not in said
+
+
+async def test_search_that_is_cancelled_leaves_the_keys_to_the_shown_list() -> None:
+    bus = talking()
+
+    async with bus.opened("which port", widget="#talks", size=(60, 20)) as (app, pilot):
+        await pilot.press("enter")
+        await settle(pilot, lambda: "which port?" in shown(app, "#messages"))
+        await pilot.press("slash", "x", "escape", "down", "enter")
+        await settle(pilot, lambda: "the parser test is red" in shown(app, "#messages"))
 
 
 async def test_conversations_are_found_by_a_text() -> None:
@@ -238,13 +469,13 @@ async def test_hostile_texts_stay_texts() -> None:
     assert "\x1b" not in messages
 
 
-def test_drafts_go_to_everyone_in_a_conversation() -> None:
+def test_new_message_goes_to_everyone_in_a_conversation() -> None:
     def row(key: str, kind: str) -> ConversationRow:
         return ConversationRow(key=key, kind=kind, title=key, seq=1, ts=1)
 
-    assert draft_for(row("#general", "all"), "human").argv("x") == ["pal", "send", "@all", "--", "x"]
-    assert draft_for(row("#shop", "room"), "human").argv("x") == ["pal", "send", "--room", "shop", "--", "x"]
-    assert draft_for(row("thread/pr 1", "thread"), "human").argv("x") == [
+    assert message_to(row("#general", "all"), "human").argv("x") == ["pal", "send", "@all", "--", "x"]
+    assert message_to(row("#shop", "room"), "human").argv("x") == ["pal", "send", "--room", "shop", "--", "x"]
+    assert message_to(row("thread/pr 1", "thread"), "human").argv("x") == [
         "pal",
         "send",
         "--thread",
@@ -252,8 +483,8 @@ def test_drafts_go_to_everyone_in_a_conversation() -> None:
         "--",
         "x",
     ]
-    assert draft_for(row("@human@nova", "pair"), "human").targets == ("@nova",)
-    assert draft_for(row("@luna@nova", "pair"), "human").targets == ("@luna", "@nova")
+    assert message_to(row("@human@nova", "pair"), "human").targets == ("@nova",)
+    assert message_to(row("@luna@nova", "pair"), "human").targets == ("@luna", "@nova")
 
 
 def test_reply_goes_to_the_sender_or_to_the_recipients_of_ones_own() -> None:
@@ -306,6 +537,79 @@ async def test_chat_keeps_a_refused_line_and_brings_back_earlier_ones() -> None:
 
     assert kept == "@nobody x"
     assert earlier == "one"
+
+
+def type_at_once(composer: ChatComposer, *keys: str) -> None:
+    """Let keys arrive before the screen has acted on the first of them."""
+    for key in keys:
+        composer.area.post_message(Key(key, key if len(key) == 1 else None))
+
+
+async def test_chat_line_entered_twice_at_once_is_sent_once() -> None:
+    bus = talking()
+
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
+        composer = app.screen.query_one(ChatComposer)
+        type_at_once(composer, *"one", "enter", "enter")
+        await settle(pilot, lambda: bus.commands.ran and not composer.is_sending)
+        await pilot.press(*"two", "enter")
+        await settle(pilot, lambda: bus.commands.ran[-1][-1] == "two")
+
+    assert [argv[-1] for argv in bus.commands.ran] == ["one", "two"]
+
+
+async def test_chat_keeps_what_is_typed_after_enter() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
+        composer = app.screen.query_one(ChatComposer)
+        type_at_once(composer, *"/all", "enter", *"one")
+        await settle(pilot, lambda: composer.area.text == "one" and not composer.is_sending)
+        type_at_once(composer, "enter", *"two")
+        await settle(pilot, lambda: bus.commands.ran)
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        rest = composer.area.text
+        await pilot.press("enter")
+        await settle(pilot, lambda: len(bus.commands.ran) == 2)
+
+    assert rest == "two"
+    assert [argv[-1] for argv in bus.commands.ran] == ["one", "two"]
+
+
+async def test_sent_chat_line_leaves_the_person_in_the_messages() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
+        await pilot.press(*"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.focused is app.screen.query_one("#messages"))
+        sending.set()
+        await settle(pilot, lambda: not app.screen.query_one(ChatComposer).is_sending)
+        has_focus = app.screen.query_one("#messages").has_focus
+
+    assert has_focus
+
+
+async def test_chat_keeps_a_reply_that_was_started_while_a_line_is_sent() -> None:
+    bus = talking()
+    sending = bus.commands.held = asyncio.Event()
+
+    async with bus.opened("2 of 2 here", room="shop", widget="#room-title", size=(80, 24)) as (app, pilot):
+        composer = app.screen.query_one(ChatComposer)
+        await pilot.press(*"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        await pilot.press("escape")
+        await settle(pilot, lambda: app.focused is app.screen.query_one("#messages"))
+        await pilot.press("r", *"two")
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        text, reply_to = composer.area.text, composer.outgoing.reply_to
+
+    assert (text, reply_to) == ("two", 3)
 
 
 async def test_chat_commands_do_what_they_say() -> None:

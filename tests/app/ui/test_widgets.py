@@ -234,12 +234,40 @@ def test_names_are_completed_as_far_as_they_are_unique() -> None:
 
 
 def test_outgoing_text_becomes_a_pal_line_with_the_text_last() -> None:
-    draft = OutgoingText(targets=("@luna",), reply_to=42, priority="interrupt", intent="request", thread="t")
+    outgoing = OutgoingText(
+        targets=("@luna",), reply_to=42, priority="interrupt", intent="request", thread="t"
+    )
 
-    assert draft.argv("--not an option") == [
+    assert outgoing.argv("--not an option") == [
         *("pal", "send", "@luna", "--thread", "t", "--reply-to", "42"),
         *("--priority", "interrupt", "--intent", "request", "--", "--not an option"),
     ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        OutgoingText(room="web"),
+        OutgoingText(thread="api"),
+        OutgoingText(targets=("@luna",), room="shop"),
+        OutgoingText(room="shop", reply_to=4),
+    ],
+)
+async def test_unsent_text_stays_only_with_its_own_destination(other: OutgoingText) -> None:
+    app, _, _ = app_with("luna")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        assert app.bus_screen is not None
+        composer = app.bus_screen.query_one(MessageComposer)
+        composer.open(OutgoingText(room="shop"))
+        await pilot.press(*"for the shop", "escape")
+        composer.open(OutgoingText(room="shop", priority="interrupt"))
+        again = composer.area.text
+        await pilot.press("escape")
+        composer.open(other)
+
+        assert (again, composer.area.text) == ("for the shop", "")
 
 
 async def test_pasted_lines_stay_together_and_survive_a_resize() -> None:

@@ -242,6 +242,11 @@ class AgentActions(BusScreen):
         letter_key("t", "tag"),
     ]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._tagged: Sequence[str] = ()
+        """The agents for which a tag is being typed."""
+
     def chosen(self) -> list[str]:
         """Return the agents that an action is for."""
         return []
@@ -264,25 +269,29 @@ class AgentActions(BusScreen):
     def action_act(self, word: str) -> None:
         """Pause, unpause or stop the chosen agents."""
         if (names := self.chosen()) and self.ui.may_act():
-            self._act(word, names, [["pal", word, name] for name in names])
+            self._start(word, names, [["pal", word, name] for name in names])
 
     def action_tag(self) -> None:
         """Ask for the tag of the chosen agents."""
         if (names := self.chosen()) and self.ui.may_act():
+            self._tagged = names  # not again at the end: the list may change while the person types
             first = self.store.agents[names[0]].tag
             self.query_one("#tag", PromptLine).open(first, label="tag (empty removes it): ")
 
     def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
-        """Tag the chosen agents."""
-        if event.prompt.id == "tag" and (names := self.chosen()):
-            tag = event.text.strip()
-            self._act(
+        """Tag the agents that were chosen when the line was opened."""
+        if event.prompt.id == "tag":
+            names, tag = self._tagged, event.text.strip()
+            self._start(
                 f"tag as {tag}" if tag else "remove the tag of",
                 names,
                 [["pal", "tag", name, *([tag] if tag else ["--remove"])] for name in names],
             )
 
-    @work(group="act")
+    def _start(self, word: str, names: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
+        # A worker of the dashboard: with one of this screen, leaving it would end the commands.
+        self.ui.run_worker(self._act(word, names, commands), group="act")
+
     async def _act(self, word: str, names: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
         line = pal_line(commands[0]) + (f"  and {len(names) - 1} more" if len(names) > 1 else "")
         if not await self.ui.confirm(f"{word}?", group_text(word, names), line):
@@ -293,17 +302,21 @@ class AgentActions(BusScreen):
             async with gate:
                 return await self.ui.commands.run(argv)
 
-        self.say(f"$ {line}")
+        self.ui.say(f"$ {line}")
         results = await asyncio.gather(*(run(argv) for argv in commands))
         report = list(zip(names, results, strict=True))
         if len(report) == 1:
-            self.say(f"{line}: {results[0].sentence}", is_error=not results[0].is_done)
-        else:
+            self.ui.say(f"{line}: {results[0].sentence}", is_error=not results[0].is_done)
+        elif self.can_show_window:
             self.ui.push_screen(Window(f"{word}: {len(names)} agents", group_report(report)))
-        self.acted()
+        else:
+            failed = [name for name, result in report if not result.is_done]
+            ending = f"it failed for {', '.join(failed)}" if failed else "done"
+            self.ui.say(f"{word}: {len(names)} agents: {ending}", is_error=bool(failed))
+        self.acted(names)
 
-    def acted(self) -> None:
-        """Do what follows an action, such as clearing the selection."""
+    def acted(self, names: Sequence[str]) -> None:
+        """Do what follows an action on these agents, such as clearing the selection."""
 
 
 # --------------------
@@ -352,7 +365,7 @@ class AgentsScreen(AgentActions):
         rows = RowList(AgentRows(self.ui), id="agents")
         rows.marked = lambda key: key in self._selected
         yield rows
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
         yield PromptLine("filter: ", id="filter")
         yield PromptLine("tag: ", id="tag")
 
@@ -394,9 +407,9 @@ class AgentsScreen(AgentActions):
         key = self.rows.cursor_key
         return [key] if key in self.store.agents else []
 
-    def acted(self) -> None:
-        """Clear the selection."""
-        self._selected.clear()
+    def acted(self, names: Sequence[str]) -> None:
+        """Deselect these agents. Others may have been selected for another action in the meantime."""
+        self._selected.difference_update(names)
         self._draw()
 
     def on_row_list_marked(self, event: RowList.Marked) -> None:
@@ -566,7 +579,7 @@ class AgentScreen(AgentActions):
                 yield RowList(
                     Lines(), id="messages", classes="messages", follows=True, empty="no messages yet"
                 )
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
         yield PromptLine("tag: ", id="tag")
 
     def opened(self) -> None:

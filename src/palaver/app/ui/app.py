@@ -204,6 +204,14 @@ class BusScreen(Screen[None]):
         """Whether the terminal has only ASCII."""
         return self.ui.is_ascii
 
+    @property
+    def can_show_window(self) -> bool:
+        """Whether a result may open a window here: the person has not gone elsewhere and types no text.
+
+        Otherwise the next keys, which are meant for something else, would act in the window.
+        """
+        return self.is_current and not self.ui.is_typing
+
     def compose(self) -> ComposeResult:
         """Build the parts of every screen around the content."""
         yield TopLine(lambda: self.ui.store)
@@ -216,6 +224,18 @@ class BusScreen(Screen[None]):
     def compose_content(self) -> ComposeResult:
         """Build the content. Each screen has its own."""
         yield from ()
+
+    def new_composer(self) -> MessageComposer:
+        """Return a composer for messages to all agents."""
+
+        # Not the methods of the store: a screen that is built in the past would always ask that store.
+        def names() -> list[str]:
+            return self.store.names()
+
+        def asked(name: str) -> int:
+            return self.store.request_of(name)
+
+        return MessageComposer(names, asked)
 
     def opened(self) -> None:
         """Set up the content, once all parts are there. Each screen has its own."""
@@ -253,8 +273,9 @@ class BusScreen(Screen[None]):
             self.border_title = title
 
     def say(self, text: str, *, is_error: bool = False) -> None:
-        """Show a sentence in the last line."""
-        self.query_one(StatusLine).say(safe_line(text, is_ascii=self.is_ascii), is_error=is_error)
+        """Show a sentence in the last line, unless another screen is shown."""
+        if self.ui.bus_screen is self:  # otherwise it would look new when this one is shown again
+            self.query_one(StatusLine).say(safe_line(text, is_ascii=self.is_ascii), is_error=is_error)
 
     def show_keys_line(self, text: str) -> None:
         """Show other keys in the last line."""
@@ -297,7 +318,7 @@ class BusScreen(Screen[None]):
     def on_message_composer_ready(self, event: MessageComposer.Ready) -> None:
         """Send a message, and keep its text if that is refused."""
         event.stop()
-        self.ui.send_composed(event.composer, event.argv)
+        self.ui.send_composed(self, event.composer, event.argv)
 
     async def objection(self) -> str:
         """Return why the written message must not be sent any more; empty if it may be sent."""
@@ -458,6 +479,10 @@ class PalaverApp(App[int]):
         else:
             self.push_screen(screen)
         return screen
+
+    def has_screen(self, screen: Screen[None]) -> bool:
+        """Return whether a screen is still part of the dashboard. Some are removed when they are left."""
+        return screen in self.screen_stack or screen in self._screens.values()
 
     def open_talk(self, key: str, seq: int = 0) -> None:
         """Show a conversation on the screen Talk, at one message."""
@@ -726,21 +751,23 @@ class PalaverApp(App[int]):
             self.say(f"{pal_line(argv)} ended with status {status}", is_error=True)
 
     @work(group="send")
-    async def send_composed(self, composer: MessageComposer, argv: Sequence[str]) -> None:
-        """Send a message from a composer."""
+    async def send_composed(self, screen: BusScreen, composer: MessageComposer, argv: Sequence[str]) -> None:
+        """Send a message from a composer of a screen."""
         composer.is_sending = True
         try:
-            screen = composer.screen
-            if isinstance(screen, BusScreen) and (why := await screen.objection()):
-                composer.keep(why)
-                return
-            result = await self.run_pal(argv)
+            if why := await screen.objection():
+                self.say(why, is_error=True)  # the person may have closed the composer in the meantime
+            else:
+                result = await self.run_pal(argv)
+                why = "" if result.is_done else result.sentence
         finally:
             composer.is_sending = False  # also if this is cancelled: otherwise Enter would do nothing there
-        if result.is_done:
-            composer.sent()
+        if not self.has_screen(screen):
+            return
+        if why:
+            composer.keep(why)
         else:
-            composer.keep(result.sentence)
+            composer.sent()
 
 
 _APP_LETTERS: Final = _letter_actions((PalaverApp,))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from textual import events, work
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -205,9 +205,9 @@ class LaunchForm(ModalScreen[None]):
         if not folder.is_dir():
             self._report(f"The folder {folder} does not exist. Nothing was started.")
             return
-        self._launch(self.argv(), str(folder))
+        # A worker of the dashboard: with one of this form, closing it would end the command.
+        self.ui.run_worker(self._launch(self.argv(), str(folder)), group="launch")
 
-    @work(group="launch")
     async def _launch(self, argv: list[str], folder: str) -> None:
         self._is_running = True
         self._report(f"starting in {folder} ...")
@@ -215,11 +215,14 @@ class LaunchForm(ModalScreen[None]):
             result = await self.ui.commands.run(argv, cwd=folder)
         finally:
             self._is_running = False
+        is_open = self.ui.has_screen(self)  # the person may have closed the form in the meantime
         if result.is_done:
             self.ui.say(f"{pal_line(argv)}: {' '.join(['started', *result.out.split()])}")
-            if self.is_attached:  # the person may have closed the form in the meantime
+            if is_open:
                 self.dismiss(None)
-        elif self.is_attached:
+        elif not is_open:
+            self.ui.say(f"{pal_line(argv)}: {result.sentence}", is_error=True)
+        else:
             text = "\n".join(part.rstrip("\n") for part in (result.err, result.out) if part.strip())
             self._report(f"It failed with status {result.status}:\n{text}")
 

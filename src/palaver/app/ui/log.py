@@ -453,7 +453,8 @@ class EventRows(RowList):
             page = await asking.ask(question, LogPage)
         except PalaverError as error:
             source.fail(question)
-            self.say_if_empty(f"cannot be read: {safe(str(error))}")
+            if source is self.source:
+                self.say_if_empty(f"cannot be read: {safe(str(error))}")
             return
         if source is self.source:  # otherwise the person has changed the filters meanwhile
             source.take(question, page)
@@ -538,6 +539,7 @@ class LogScreen(BusScreen):
 
     def action_all(self) -> None:
         """Show all events again; without a filter, return from the past."""
+        self.workers.cancel_group(self, "go")
         if self._filter:
             seq = int(self.event_rows.cursor_key or 0)
             self._filter, self._query = "", AskLog()
@@ -551,6 +553,7 @@ class LogScreen(BusScreen):
             if event.prompt.id == "filter":
                 event.stop()
                 self._query = parse_filters(event.text, self.ui.now_ms())
+                self.workers.cancel_group(self, "go")
                 self._filter = event.text.strip()
                 self._show()
             elif event.prompt.id == "go":

@@ -36,13 +36,14 @@ from palaver.protocol.views import (
     WaitReason,
 )
 
+if TYPE_CHECKING:
+    from palaver.app.ui.app import PalaverApp
+    from palaver.client.view_link import Record
+
 # --------------------
 # Messages as the lines of a list: texts, a mark for each recipient, the ledger. Pure.
 #
 # All foreign text is made safe here. Nothing depends on colour, and without UTF-8 all drawing is ASCII.
-
-if TYPE_CHECKING:
-    from palaver.app.ui.app import PalaverApp
 
 LIMIT_NAMES: Final = 4
 """Recipients that a line names before it counts the others."""
@@ -446,10 +447,6 @@ class MessageLines:
 #
 # It reads pages when they are needed, keeps marks current, and acknowledges messages that are shown.
 
-if TYPE_CHECKING:
-    from palaver.app.ui.app import PalaverApp
-    from palaver.client.view_link import Record
-
 PAGE: Final = 60
 """Messages that are read at once."""
 _NEAR: Final = 30
@@ -465,7 +462,7 @@ class LedgerWindow(Window):
 
     def __init__(self, page: LedgerPage, ui: "PalaverApp") -> None:
         self.seq = page.message.seq
-        super().__init__(f"Message #{self.seq}", ledger_text(page, ui), line=f"pal receipts {self.seq}")
+        super().__init__(f"Message #{self.seq}", ledger_text(page, ui), command=f"pal receipts {self.seq}")
 
 
 def ledger_text(page: LedgerPage, ui: "PalaverApp") -> str:
@@ -556,14 +553,17 @@ class MessagesScreen(BusScreen):
         try:
             while self._jobs:
                 job = self._jobs[0]
-                page = await self.ui.ask(job[0], MessagesPage)
+                try:
+                    page = await self.ui.ask(job[0], MessagesPage)
+                except PalaverError as error:
+                    if self._jobs[:1] == [job]:
+                        self._jobs.clear()
+                        self._is_marking = False
+                        self.messages.say_if_empty(f"cannot be read: {error}")
+                    continue
                 if self._jobs[:1] == [job]:  # otherwise another conversation was opened meanwhile
                     del self._jobs[0]
                     job[1](page)
-        except PalaverError as error:
-            self._jobs.clear()
-            self._is_marking = False
-            self.messages.say_if_empty(f"cannot be read: {error}")
         finally:
             self._is_loading = False
 
@@ -692,11 +692,18 @@ class MessagesScreen(BusScreen):
         except PalaverError as error:
             self.say(str(error), is_error=True)
             return
-        window = self.app.screen
-        if isinstance(window, LedgerWindow):
-            window.show_text(ledger_text(page, self.ui))
-        else:
+        if self.can_show_window:
             self.app.push_screen(LedgerWindow(page, self.ui))
+
+    @work(group="ledger", exclusive=True)
+    async def _update_ledger(self, window: LedgerWindow) -> None:
+        try:
+            page = await self._read_ledger(str(window.seq))
+        except PalaverError as error:
+            self.say(str(error), is_error=True)
+            return
+        if window is self.app.screen:  # otherwise the person has closed it meanwhile
+            window.show_text(ledger_text(page, self.ui))
 
     async def _read_ledger(self, key: str) -> LedgerPage:
         """Return the ledger of a message with the steps of all recipients that are drawn."""
@@ -712,12 +719,12 @@ class MessagesScreen(BusScreen):
         """Keep an open ledger current."""
         window = self.app.screen
         if isinstance(window, LedgerWindow) and window.seq in record.moved:
-            self.show_ledger(str(window.seq))
+            self._update_ledger(window)
 
-    def open_composer(self, draft: OutgoingText, text: str = "") -> None:
+    def open_composer(self, outgoing: OutgoingText, text: str = "") -> None:
         """Start a message. The message that it answers stays visible above it."""
         if self.ui.may_act():
-            self.query_one(MessageComposer).open(draft, text)
+            self.query_one(MessageComposer).open(outgoing, text)
             self.call_after_refresh(self.messages.reveal)
 
 

@@ -24,7 +24,6 @@ from palaver.app.ui.widgets import (
     Window,
     safe_content,
     safe_line,
-    window_css,
 )
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, display_width, truncate
@@ -128,8 +127,6 @@ _OVER: Final = "This request has ended meanwhile: "
 class EntryWindow(Window):
     """One entry, with the keys of its actions."""
 
-    DEFAULT_CSS = window_css("EntryWindow")
-
     def __init__(self, title: str, text: str, entry: Attention) -> None:
         super().__init__(title, text)
         self._entry = entry
@@ -185,7 +182,7 @@ class NowScreen(BusScreen):
         """Build the list, the entry below it, and the composer."""
         yield RowList(AttentionRows(self.ui), id="entries")
         yield TextRows(is_ascii=self.is_ascii, id="detail")
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
 
     def opened(self) -> None:
         """Let the person move in the list; redraw the times now and then."""
@@ -238,8 +235,10 @@ class NowScreen(BusScreen):
             detail.show_text(text)
 
     # Actions
+    #
+    # Only the newest one opens a window: the worker of an earlier one is ended while it still reads.
 
-    @work(group="open")
+    @work(group="read", exclusive=True)
     async def _open(self, entry: Attention) -> None:
         if entry.kind in (AttentionKind.BLOCKED, AttentionKind.STALE):
             from palaver.app.ui.agents import AgentScreen  # only when it is used
@@ -250,8 +249,9 @@ class NowScreen(BusScreen):
             text = await self._whole(entry)
         except PalaverError as error:
             text = f"{entry.what}\n\n{error}"
-        keys = detail_text(entry, is_short=True)
-        self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry))
+        if self.can_show_window:
+            keys = detail_text(entry, is_short=True)
+            self.ui.push_screen(EntryWindow(f"{entry.kind}: {entry.who}", f"{text}\n\n{keys}", entry))
 
     def act_on(self, entry: Attention, press: str) -> None:
         """Do what a key does, for an entry that was shown in a window."""
@@ -296,7 +296,7 @@ class NowScreen(BusScreen):
         elif self.ui.may_act():
             self._answer(entry, word)
 
-    @work(group="answer")
+    @work(group="read", exclusive=True)
     async def _answer(self, entry: Attention, word: str) -> None:
         """Show the whole request; approve or deny exactly the shown one."""
         try:
@@ -307,7 +307,7 @@ class NowScreen(BusScreen):
         # No request ever gets this id again, so the command can only be about the shown one.
         argv = ["pal", word, page.id]
         title = f"{word} this request of {page.agent}?"
-        await self._ask_and_run(entry, title, permission_text(page), argv)
+        self._ask_and_run(entry, title, permission_text(page), argv)
 
     def action_reply(self) -> None:
         """Write to the agent of the entry."""
@@ -367,15 +367,18 @@ class NowScreen(BusScreen):
             self.say(f"{word} is not possible for this entry", is_error=True)
         return found
 
-    @work(group="act")
+    @work(group="read", exclusive=True)
     async def _act(self, entry: Attention, action: Action) -> None:
         try:
             text = await self._whole(entry)
         except PalaverError:
             text = entry.what
-        await self._ask_and_run(entry, f"{action.word}?", f"{text}\n\n{entry.why}", action.command)
+        self._ask_and_run(entry, f"{action.word}?", f"{text}\n\n{entry.why}", action.command)
 
+    @work(group="act")
     async def _ask_and_run(self, entry: Attention, title: str, text: str, argv: Sequence[str]) -> None:
+        if not self.can_show_window:
+            return
         question = Question(title, text, pal_line(argv))
         self._asked = (entry, question)
         try:
@@ -388,7 +391,7 @@ class NowScreen(BusScreen):
         # Another view may have settled it after the question. Its outcome explains the refusal.
         if not result.is_done and entry.seq and self._has_ended(entry):
             why = f"{result.sentence.partition(';')[0]}: {await self._ending(entry)}"
-            self.say(f"{pal_line(argv[:3])}: {why}", is_error=True)
+            self.ui.say(f"{pal_line(argv[:3])}: {why}", is_error=True)
 
 
 def detail_text(entry: Attention, *, is_short: bool = False) -> str:

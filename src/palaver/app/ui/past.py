@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
@@ -37,7 +37,10 @@ class PastScreen(BusScreen):
         ("[, ]", "on every screen: 100 events back, 100 forward"),
         ("Esc", "on every screen: back to now"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = [letter_key("t", "go")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        letter_key("t", "go"),
+        Binding("escape", "stop", show=False),
+    ]
     DEFAULT_CSS = """
     PastScreen #past-hint { height: auto; width: 1fr; text-style: bold; }
     PastScreen.-low #past-hint { display: none; }
@@ -68,6 +71,11 @@ class PastScreen(BusScreen):
     def action_go(self) -> None:
         """Type a seq or a time."""
         self.query_one("#when", PromptLine).open()
+
+    def action_stop(self) -> None:
+        """Return to now, also while the seq of a time is still being read."""
+        self.workers.cancel_group(self, "go")
+        self.ui.action_leave_past()
 
     def on_prompt_line_entered(self, event: PromptLine.Entered) -> None:
         """Go to the typed moment."""

@@ -274,7 +274,7 @@ class RoomsScreen(BusScreen):
                 RoomRows(self.ui), id="rooms", empty="no rooms yet; an agent that joins one creates it"
             )
             yield RowList(has_cursor=False, id="room")
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
 
     def opened(self) -> None:
         """Read the rooms, and let the time of leases run down while the screen is shown."""

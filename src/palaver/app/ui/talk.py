@@ -121,7 +121,7 @@ class TalkRows:
         self._is_asking = False
 
 
-def draft_for(row: ConversationRow, me: str) -> OutgoingText:
+def message_to(row: ConversationRow, me: str) -> OutgoingText:
     """Return a new message to everyone in a conversation."""
     if row.key == GENERAL:
         return OutgoingText(targets=("@all",))
@@ -220,7 +220,7 @@ class TalkScreen(MessagesScreen):
                 yield RowList(self._lines, follows=True, id="messages")
         yield PromptLine("find: ", id="find")
         yield PromptLine("to: ", id="recipients")
-        yield MessageComposer(self.store.names, self.store.request_of)
+        yield self.new_composer()
 
     def opened(self) -> None:
         """Let the person choose a conversation."""
@@ -291,11 +291,15 @@ class TalkScreen(MessagesScreen):
 
     @work(group="talks")
     async def _load_talks(self, question: AskConversations) -> None:
+        store = self.store
         try:
             page = await self.ui.ask(question, ConversationsPage)
         except PalaverError as error:
-            self.talk_rows.fail()
-            self.say(str(error), is_error=True)
+            if store is self.store:
+                self.talk_rows.fail()
+                self.say(str(error), is_error=True)
+            return
+        if store is not self.store:  # the person has gone to the past, or back, during the question
             return
         self.talk_rows.take(question, page)
         self.talks.refresh_rows()
@@ -312,6 +316,11 @@ class TalkScreen(MessagesScreen):
         self._resting = None
         if self.talks.cursor_key not in ("", self._opened):
             self._show(self.talks.cursor_key)
+
+    def _show_chosen(self) -> None:
+        """Show the conversation with the cursor at once if the person is in the list."""
+        if self.focused is self.talks:
+            self._rest()
 
     def on_row_list_chosen(self, event: RowList.Chosen) -> None:
         """Go to the messages of a conversation. The ledger of a message is opened by the base."""
@@ -340,6 +349,8 @@ class TalkScreen(MessagesScreen):
     def action_find(self) -> None:
         """Find conversations by a text."""
         self.remove_class("-reading")
+        if self.has_class("-narrow"):  # the messages are hidden now; the focus must not return to them
+            self.set_focus(self.talks)
         self.query_one("#find", PromptLine).open(self.talk_rows.find_text)
 
     def action_beside(self) -> None:
@@ -369,6 +380,7 @@ class TalkScreen(MessagesScreen):
 
     def action_reply(self, is_quoting: bool) -> None:
         """Reply to the message with the cursor."""
+        self._show_chosen()
         row = self.message
         if row is None:
             self.say("choose a message first", is_error=True)
@@ -379,11 +391,12 @@ class TalkScreen(MessagesScreen):
 
     def action_write(self) -> None:
         """Write to everyone in the conversation."""
+        self._show_chosen()
         row = self.talk_rows.conversation(self._opened or self.talks.cursor_key)
         if row is None:
             self.action_write_new()
         else:
-            self.open_composer(draft_for(row, self.store.me))
+            self.open_composer(message_to(row, self.store.me))
 
     def action_write_new(self) -> None:
         """Ask for recipients, then write to them."""
@@ -423,11 +436,12 @@ class ChatComposer(MessageComposer):
     ]
 
     class LineTyped(Message):
-        """A line was entered."""
+        """A line was entered. The receiver sends it, or carries it out and calls `sent`."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, outgoing: OutgoingText) -> None:
             super().__init__()
             self.text = text
+            self.outgoing = outgoing
 
     def __init__(self, names: Callable[[], Sequence[str]], room: str) -> None:
         super().__init__(names)
@@ -439,18 +453,13 @@ class ChatComposer(MessageComposer):
         """Write to the room."""
         self.open(OutgoingText(room=self._room))
 
-    def sent(self) -> None:
-        """Forget the text, and write to the room again."""
-        self.clear()
-
-    def clear(self) -> None:
-        """Start a new line to the room."""
-        self.area.load_text("")
-        self.open(OutgoingText(room=self._room))
+    def finish(self) -> None:
+        """Write to the room again."""
+        self.write_to(OutgoingText(room=self._room))
 
     def action_cancel(self) -> None:
         """Leave a reply, or go to the messages."""
-        if self.draft.reply_to:
+        if self.outgoing.reply_to:
             self.open(OutgoingText(room=self._room))
         else:
             self.post_message(self.Left())
@@ -476,11 +485,12 @@ class ChatComposer(MessageComposer):
         """Report the line."""
         event.stop()
         event.prevent_default()  # the base would send it as it is
-        if (text := self.area.text.strip()) and not self.is_sending:
+        if self.submit(event.text):
+            text = event.text.strip()
             if self._lines[-1:] != [text]:
                 self._lines = [*self._lines, text][-_LIMIT_LINES:]
             self._position = len(self._lines)
-            self.post_message(self.LineTyped(text))
+            self.post_message(self.LineTyped(text, self.outgoing))
 
 
 _LIMIT_LINES: Final = 200
@@ -577,15 +587,16 @@ class RoomTalk(MessagesScreen):
         composer = self.query_one(ChatComposer)
         match parse_line(event.text):
             case ChatText() as text:
-                self.ui.send_composed(composer, self._argv(text, composer.draft))
+                self.ui.send_composed(self, composer, self._argv(text, event.outgoing))
             case ChatCommand(word=word):
-                composer.clear()
+                composer.is_sending = False
+                composer.sent()
                 self._do(word)
 
-    def _argv(self, text: ChatText, draft: OutgoingText) -> list[str]:
-        targets = tuple(f"@{name}" for name in text.to) or draft.targets
-        priority = "interrupt" if text.is_interrupt else draft.priority
-        return replace(draft, targets=targets, room=self._room, priority=priority).argv(text.text)
+    def _argv(self, text: ChatText, outgoing: OutgoingText) -> list[str]:
+        targets = tuple(f"@{name}" for name in text.to) or outgoing.targets
+        priority = "interrupt" if text.is_interrupt else outgoing.priority
+        return replace(outgoing, targets=targets, room=self._room, priority=priority).argv(text.text)
 
     def _do(self, word: str) -> None:
         if word == "/quit":

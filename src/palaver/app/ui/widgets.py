@@ -25,6 +25,8 @@ from palaver.app.ui.rows import Lines, RowList
 from palaver.protocol.display import need_words, safe, truncate
 
 if TYPE_CHECKING:
+    from rich.segment import Segment
+
     from palaver.app.ui.store import Store
 
 BOLD: Final = Style(bold=True)
@@ -56,7 +58,7 @@ def safe_content(text: str, style: Style | None = None, *, is_ascii: bool = Fals
 def safe_line(text: str, *, is_ascii: bool = False) -> str:
     """Return a text of others as one line without control characters."""
     # Cut first, because a text can have a megabyte and a line is drawn often.
-    line = safe(" ".join(text[:_LINE_CHARACTERS].split("\n")))
+    line = safe(text[:_LINE_CHARACTERS].replace("\n", " "))
     return _in_ascii(line) if is_ascii else line
 
 
@@ -98,7 +100,7 @@ def _wrap(line: str, width: int, indent: int) -> list[Content]:
 
 
 class AsciiOnly(LineFilter):
-    """Replaces every other character: the last step on a terminal without UTF-8."""
+    """A filter that replaces each non-ASCII character by ASCII of the same width."""
 
     def apply(self, segments: "list[Segment]", background: Color) -> "list[Segment]":
         """Return segments of the same width in ASCII."""
@@ -115,9 +117,6 @@ def _same_width(text: str) -> str:
 
 
 _ASCII: Final = {"…": "~", "─": "-", "│": "|", "┌": "+", "┐": "+", "└": "+", "┘": "+", "·": "."}
-
-if TYPE_CHECKING:
-    from rich.segment import Segment
 
 
 # --------------------
@@ -263,8 +262,7 @@ class StatusLine(Widget):
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Show a sentence until a key is pressed. An error is marked by its first word too."""
-        line = safe_content(f"error: {text}" if is_error else text, RED if is_error else BOLD)
-        self._said = line
+        self._said = safe_content(f"error: {text}" if is_error else text, RED if is_error else BOLD)
         self.refresh()
 
     def set_keys(self, keys: str) -> None:
@@ -350,43 +348,38 @@ class TextRows(RowList):
         return fold_text(self._text, width, is_ascii=self._is_ascii, hang=self._hang)
 
 
-_WINDOW_CSS: Final = """
-{name} {{ align: center middle; }}
-{name} > Vertical {{ width: 90%; max-width: 120; height: auto; max-height: 100%; border: round ansi_default;
-    padding: 0 1; }}
-{name} TextRows {{ height: auto; margin: 1 0; }}
-{name}.-small TextRows {{ margin: 0; }}
-{name}.-ascii > Vertical {{ border: ascii ansi_default; }}
-{name}.-small > Vertical {{ width: 100%; height: 100%; border: none; padding: 0; }}
-{name} Static {{ width: 1fr; height: auto; max-height: 3; }}
-{name}.-small Static {{ max-height: 1; }}
-"""
 _SMALL: Final = (50, 14)
 """A terminal with fewer columns or lines has windows without a frame."""
-
-
-def window_css(name: str) -> str:
-    """Return the look of a class of windows."""
-    return _WINDOW_CSS.format(name=name)
 
 
 class Window(ModalScreen[bool]):
     """A window with a title, a text that can be scrolled, and a line of keys. Escape closes it."""
 
-    DEFAULT_CSS = window_css("Window")
+    # Classes of windows inherit it: the name also selects them.
+    DEFAULT_CSS = """
+    Window { align: center middle; }
+    Window > Vertical { width: 90%; max-width: 120; height: auto; max-height: 100%;
+        border: round ansi_default; padding: 0 1; }
+    Window TextRows { height: auto; margin: 1 0; }
+    Window.-small TextRows { margin: 0; }
+    Window.-ascii > Vertical { border: ascii ansi_default; }
+    Window.-small > Vertical { width: 100%; height: 100%; border: none; padding: 0; }
+    Window Static { width: 1fr; height: auto; max-height: 3; }
+    Window.-small Static { max-height: 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "close", "Close", show=False),
     ]
 
     def __init__(
-        self, title: str, text: str, *, keys: str = "Esc closes", line: str = "", hang: int = 0
+        self, title: str, text: str, *, keys: str = "Esc closes", command: str = "", hang: int = 0
     ) -> None:
-        """`line` is the `pal` command of the window, `hang` where the rest of a long line begins."""
+        """`command` is the `pal` command of the window, `hang` where the rest of a long line begins."""
         super().__init__()
         self._title = title
         self._text = text
         self._keys = keys
-        self._line = line
+        self._command = command
         self._hang = hang
 
     @property
@@ -398,8 +391,8 @@ class Window(ModalScreen[bool]):
         """Build the window."""
         with Vertical():
             yield Static(safe_content(self._title, BOLD, is_ascii=self.is_ascii), markup=False)
-            if self._line:
-                yield Static(safe_content(f"$ {self._line}", CYAN, is_ascii=self.is_ascii), markup=False)
+            if self._command:
+                yield Static(safe_content(f"$ {self._command}", CYAN, is_ascii=self.is_ascii), markup=False)
             yield TextRows(self._text, is_ascii=self.is_ascii, hang=self._hang)
             yield Static(safe_content(self._keys, DIM), markup=False)
 
@@ -415,8 +408,9 @@ class Window(ModalScreen[bool]):
         """Drop the frame in a small terminal."""
         is_small = event.size.width < _SMALL[0] or event.size.height < _SMALL[1]
         self.set_class(is_small, "-small")
-        # The lines of the window that are not the text: frame, title, command, keys and margins.
-        edges = (2 if is_small else 8) + bool(self._line)
+        # The lines of the window that are not the text: the title and the keys; with a frame also its two
+        # lines, the two margins, and two more, because the title or the command may wrap.
+        edges = (2 if is_small else 8) + bool(self._command)
         for rows in self.query(TextRows):
             rows.styles.max_height = max(event.size.height - edges, 1)
 
@@ -434,15 +428,14 @@ class Window(ModalScreen[bool]):
 class Question(Window):
     """Shows a whole text and the command that follows, and asks yes or no. Only `y` means yes."""
 
-    DEFAULT_CSS = window_css("Question")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "agree", "Yes", show=False),
         Binding("n,escape,q", "close", "No", show=False),
         Binding("enter", "ignore", show=False),
     ]
 
-    def __init__(self, title: str, text: str, line: str) -> None:
-        super().__init__(title, text, keys="y yes   n no", line=line)
+    def __init__(self, title: str, text: str, command: str) -> None:
+        super().__init__(title, text, keys="y yes   n no", command=command)
 
     def warn(self, text: str) -> None:
         """Show above the text that something has changed since the question was asked."""
@@ -460,7 +453,6 @@ class Question(Window):
 class KeysHelp(Window):
     """The keys of a screen."""
 
-    DEFAULT_CSS = window_css("KeysHelp")
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "close", show=False)]
 
     def __init__(self, title: str, keys: Iterable[tuple[str, str]]) -> None:
@@ -585,8 +577,6 @@ class PromptLine(Widget):
 class CommandLine(PromptLine):
     """The line of `:`, which runs any `pal` command."""
 
-    DEFAULT_CSS = "CommandLine { }"
-
     def __init__(self) -> None:
         super().__init__("pal ", id="command-line")
 
@@ -617,6 +607,11 @@ class OutgoingText:
     """The beginning of the message that it answers, shown above the text."""
     priority: str = ""
     intent: str = ""
+
+    @property
+    def destination(self) -> tuple[tuple[str, ...], str, str, int]:
+        """Where the message goes, and what it answers. An unsent text belongs to one destination."""
+        return self.targets, self.room, self.thread, self.reply_to
 
     def argv(self, text: str) -> list[str]:
         """Return the `pal` command that sends a text."""
@@ -657,7 +652,11 @@ class MessageArea(TextArea):
     """
 
     class Submitted(Message):
-        """Enter was pressed."""
+        """Enter was pressed after a text. The keys after it may have changed the area already."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
     class Completing(Message):
         """Tab was pressed."""
@@ -669,7 +668,7 @@ class MessageArea(TextArea):
     async def on_key(self, event: events.Key) -> None:
         """Take Enter, new lines and Tab before the editor does, and all keys in the order of typing."""
         if event.key == "enter":
-            self.post_message(self.Submitted())
+            self.post_message(self.Submitted(self.text))
         elif event.key in ("ctrl+j", "alt+enter", "shift+enter"):
             self.insert("\n")
         elif event.key == "tab":
@@ -719,16 +718,18 @@ class MessageComposer(Widget):
         self.display = False
         self._names = names
         self._asked = asked
-        self._draft = OutgoingText()
+        self._outgoing = OutgoingText()
         self._hint = ""
         self._focused_before: Widget | None = None
         self.is_sending = False
         """Whether a message was given away and its result is not known yet."""
+        self._submitted = ("", self._outgoing.destination)
+        """The text of that message, as it was in the area, and where it goes."""
 
     @property
-    def draft(self) -> OutgoingText:
+    def outgoing(self) -> OutgoingText:
         """Where the message goes, and what it answers."""
-        return self._draft
+        return self._outgoing
 
     def compose(self) -> ComposeResult:
         """Build the head and the text."""
@@ -745,29 +746,53 @@ class MessageComposer(Widget):
         """Whether a message is being written."""
         return self.display
 
-    def open(self, draft: OutgoingText, text: str = "") -> None:
-        """Start a message. A text that was not sent yet is kept if it has the same recipients."""
-        if draft.targets != self._draft.targets or draft.reply_to != self._draft.reply_to or text:
-            self.area.load_text(text)
-        self._draft = draft
-        self._hint = "" if draft.reply_to else self._unanswered()
+    def open(self, outgoing: OutgoingText, text: str = "") -> None:
+        """Start a message. A text that was not sent yet is kept if it has the same destination."""
         if not self.is_open:  # otherwise the focus would return to the composer itself
             self._focused_before = self.screen.focused
         self.display = True
-        self._draw_head()
+        self.write_to(outgoing, text)
         self._show_keys(self.TYPING_KEYS)
         self.screen.set_focus(self.area)  # at once: the next key belongs to the message
 
+    def write_to(self, outgoing: OutgoingText, text: str = "") -> None:
+        """Change where the message goes, without opening the composer."""
+        if outgoing.destination != self._outgoing.destination or text:
+            self.area.load_text(text)
+        self._outgoing = outgoing
+        self._hint = "" if outgoing.reply_to else self._unanswered()
+        self._draw_head()
+
     def sent(self) -> None:
-        """Forget the text and close: it was sent."""
-        self.area.load_text("")
-        self._close()
+        """Forget the sent text, and close if that is all. Text that was typed after it stays.
+
+        If another message was started in the meantime, do nothing.
+        """
+        text, destination = self._submitted
+        if self._outgoing.destination != destination or not self.area.text.startswith(text):
+            return
+        if self.area.text == text:
+            self.area.load_text("")
+            self.finish()
+        else:
+            lines = text.split("\n")
+            self.area.delete((0, 0), (len(lines) - 1, len(lines[-1])))
+            self._hint = ""  # it may be about an earlier refusal
+            self._draw_head()
+
+    def finish(self) -> None:
+        """Close after the whole text was sent."""
+        if self.is_open:
+            self._close()
 
     def keep(self, why: str) -> None:
-        """Keep the text after a refusal, and show it."""
-        self._hint = f"not sent: {why}"
-        self._draw_head()
-        self.screen.set_focus(self.area)
+        """Keep the text after a refusal, and say why above it.
+
+        If the composer was closed or another message was started in the meantime, do nothing.
+        """
+        if self.is_open and self._outgoing.destination == self._submitted[1]:
+            self._hint = f"not sent: {why}"
+            self._draw_head()
 
     def action_cancel(self) -> None:
         """Close; the text is kept until another message is started."""
@@ -776,21 +801,28 @@ class MessageComposer(Widget):
 
     def action_priority(self) -> None:
         """Choose the next priority."""
-        self._draft = replace(self._draft, priority=_next(PRIORITIES, self._draft.priority or PRIORITIES[0]))
+        priority = _next(PRIORITIES, self._outgoing.priority or PRIORITIES[0])
+        self._outgoing = replace(self._outgoing, priority=priority)
         self._draw_head()
 
     def action_intent(self) -> None:
         """Choose the next intent."""
-        self._draft = replace(self._draft, intent=_next(INTENTS, self._draft.intent))
+        self._outgoing = replace(self._outgoing, intent=_next(INTENTS, self._outgoing.intent))
         self._draw_head()
 
     def on_message_area_submitted(self, event: MessageArea.Submitted) -> None:
         """Have the message sent, if there is a text."""
         event.stop()
-        text = self.area.text.strip("\n")
-        if text.strip() and not self.is_sending:
-            self.is_sending = True  # until the result is known, a second Enter must not send it again
-            self.post_message(self.Ready(self, self._draft.argv(text)))
+        if self.submit(event.text):
+            self.post_message(self.Ready(self, self._outgoing.argv(event.text.strip("\n"))))
+
+    def submit(self, text: str) -> bool:
+        """Note the text that is to be sent. Return False if it is empty, or another one is being sent."""
+        if self.is_sending or not text.strip():
+            return False
+        self.is_sending = True  # until the result is known, a second Enter must not send it again
+        self._submitted = (text, self._outgoing.destination)
+        return True
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:
         """Complete the name before the cursor."""
@@ -807,33 +839,36 @@ class MessageComposer(Widget):
 
     def _unanswered(self) -> str:
         """Say that a recipient waits for an answer, which this message is not."""
-        names = [target.removeprefix("@") for target in self._draft.targets]
+        names = [target.removeprefix("@") for target in self._outgoing.targets]
         waiting = [f"{name} waits for an answer to #{seq}" for name in names if (seq := self._asked(name))]
         return f"{', '.join(waiting)}; this is not a reply (r on the request is one)" if waiting else ""
 
     def _close(self) -> None:
         before, self.display = self._focused_before, False
         self._show_keys("")
-        self.screen.set_focus(before if before is not None and before.is_attached else None)
+        # The person may have gone to another part while the message was sent. No part has the focus while
+        # the terminal itself has none.
+        if self.screen.focused in (self.area, None):
+            self.screen.set_focus(before if before is not None and before.is_attached else None)
 
     def _show_keys(self, keys: str) -> None:
         for line in self.screen.query(StatusLine):
             line.set_typing_keys(keys)
 
     def _draw_head(self) -> None:
-        draft, is_ascii = self._draft, bool(getattr(self.app, "is_ascii", False))
-        everyone = "all participants" if draft.thread else "everyone"
-        where = " ".join((*draft.targets, *((f"room {draft.room}",) if draft.room else ()))) or everyone
-        parts = [f"to {where}"]
-        parts += [f"thread {draft.thread}"] if draft.thread else []
-        parts += [f"reply to #{draft.reply_to}"] if draft.reply_to else []
-        parts.append(f"priority {draft.priority or 'normal'} (Ctrl+P)")
-        parts.append(f"intent {draft.intent or 'none'} (Ctrl+T)")
+        outgoing, is_ascii = self._outgoing, bool(getattr(self.app, "is_ascii", False))
+        everyone = "all participants" if outgoing.thread else "everyone"
+        room = (f"room {outgoing.room}",) if outgoing.room else ()
+        parts = [f"to {' '.join((*outgoing.targets, *room)) or everyone}"]
+        parts += [f"thread {outgoing.thread}"] if outgoing.thread else []
+        parts += [f"reply to #{outgoing.reply_to}"] if outgoing.reply_to else []
+        parts.append(f"priority {outgoing.priority or 'normal'} (Ctrl+P)")
+        parts.append(f"intent {outgoing.intent or 'none'} (Ctrl+T)")
         content = safe_content(", ".join(parts), BOLD, is_ascii=is_ascii)
         if self._hint:
             content += Content("\n") + safe_content(self._hint, YELLOW, is_ascii=is_ascii)
-        elif draft.quote:
-            content += Content("\n") + safe_content(f"| {draft.quote}", DIM, is_ascii=is_ascii)
+        elif outgoing.quote:
+            content += Content("\n") + safe_content(f"| {outgoing.quote}", DIM, is_ascii=is_ascii)
         self.query_one(Static).update(content)
 
 
