@@ -1,6 +1,7 @@
 """The requests of holders on lines of JSON: states, lanes, outcomes, sub-agents and permissions."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
@@ -649,11 +650,13 @@ async def take_up_reports(services: Services) -> None:
         try:
             report = msgspec.json.decode(_read_report(path), type=ExitReport)
             await _take_up(services, report)
-        except Unavailable:  # such as a full disk: the next start takes it up
+        except (Unavailable, OSError) as error:  # such as a full disk, or no free descriptor
+            _logger.info("the report %s stays until the next start: %s", path.name, error)
             continue
-        except (PalaverError, OSError, ValueError) as error:  # msgspec raises a ValueError
+        except (PalaverError, ValueError) as error:  # msgspec raises a ValueError
             _logger.info("the report %s is invalid: %s", path.name, error)
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # taken up again at the next start, it changes nothing
+            path.unlink(missing_ok=True)
 
 
 def _read_report(path: Path) -> bytes:
