@@ -371,8 +371,10 @@ class TerminalHost:
     def _take_input(self, viewer: Viewer, text: str, priority: str) -> None:
         parse_priority(priority)
         if priority != "normal":
-            # Such a line is sent as a message, and the log keeps messages. A hidden line is never stored.
-            if self.is_current() and self.is_hidden(self.look()):
+            # Such a line becomes a message, and the log keeps messages. So a hidden line is refused, even if
+            # the program writes without a pause, and some of its output is left unread.
+            self.is_current()
+            if self.is_hidden(self.look()):
                 raise BadRequest(_HIDDEN)
             # A message in the user's name must come from the user's own process, never from the holder.
             viewer.send(control_to_bytes({"type": "send", "priority": priority}))
