@@ -122,10 +122,6 @@ class Reader:
 
     async def read(self, query: Query) -> list[Event]:
         """Return matching events, in seq order."""
-        if self._is_closed:
-            raise ShuttingDown("the log is closed")
-        # A new connection would open any file that is at the path now, also that of another log.
-        self._files.check()
         check_search(query)
         if not query.sql:
             return await self._run(self._threads, self._find, query)
@@ -155,6 +151,10 @@ class Reader:
     async def _run(
         self, threads: ThreadPoolExecutor, find: Callable[[Query], list[Event]], query: Query
     ) -> list[Event]:
+        if self._is_closed:
+            raise ShuttingDown("the log is closed")
+        # A new connection would open any file that is at the path now, also that of another log.
+        self._files.check()
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, find, query)
         except (sqlite3.Error, OSError) as error:
