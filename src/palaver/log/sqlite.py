@@ -495,17 +495,15 @@ class SqliteLog:
             found += await self._reader.read_archived_places(query, self._archives)
         return in_order(query, found)
 
-    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
+    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> None:
         try:
-            in_archives = await asyncio.to_thread(self._copier.redact, frozenset(seqs), scrub)
+            await asyncio.to_thread(self._copier.redact, frozenset(seqs), scrub)
         except OSError as error:
             raise failure_from(error) from error
-        in_log = await self._writer.redact(seqs, scrub)
+        await self._writer.redact(seqs, scrub)
         # Followers read the newest events from memory, so the text must leave it too.
         held = [await self.fetch(seq) for seq in seqs if self._newest.may_hold(seq)]
         self._newest.replace([event for event in held if event is not None])
-        # Not the sum: while an archiving is unfinished, an event is in both.
-        return max(in_log, in_archives)
 
     def redacted(self) -> int:
         return read_mark(self._point)
