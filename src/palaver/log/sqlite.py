@@ -201,7 +201,10 @@ class Reader:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection to the calling thread; there are never more connections than threads."""
-        connection = self._connections.pop() if self._connections else connect_reader(self._path)
+        try:
+            connection = self._connections.pop()
+        except IndexError:  # A check before it would not do: another thread may take the last one in between.
+            connection = connect_reader(self._path)
         try:
             yield connection
         finally:
@@ -585,17 +588,19 @@ def put_saved_back(path: Path) -> None:
     A copy made by a repair replaces the database, also after the repair was killed. A copy saved when the
     database was removed is used only while the database is missing.
     """
-    rebuilt = path.with_name(f"{path.name}{REBUILT}")
+    rebuilt, saved = path.with_name(f"{path.name}{REBUILT}"), _saved(path)
     if rebuilt.exists():
-        for ending in ("-wal", "-shm"):  # They belong to the damaged file, which is kept elsewhere.
-            Path(f"{path}{ending}").unlink(missing_ok=True)
-        sync(path.parent)  # A new file must never be seen with an old write-ahead log.
-        rebuilt.replace(path)
-        sync(path.parent)
-    elif not path.exists() and _saved(path).exists():
-        for ending in ("-wal", "-shm"):  # The copy contains all of their data.
-            Path(f"{path}{ending}").unlink(missing_ok=True)
-        _saved(path).rename(path)
+        copy = rebuilt
+    elif saved.exists() and not path.exists():
+        copy = saved
+    else:
+        return
+    # They belong to the damaged file, which is kept elsewhere; or the saved copy contains all of their data.
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+    sync(path.parent)  # A new file must never be seen with an old write-ahead log.
+    copy.replace(path)
+    sync(path.parent)
 
 
 def _saved(path: Path) -> Path:
