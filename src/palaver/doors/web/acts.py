@@ -17,6 +17,7 @@ from palaver.protocol.requests import Acknowledge, Pause, Redeliver, Release, Re
 from palaver.services.agents import STOP
 from palaver.services.permissions import decide_permission
 from palaver.services.services import Services
+from palaver.services.views import sent_lines
 
 PERSON: Final = Caller(name=HUMAN, standing=Standing.HUMAN, kind=HUMAN)
 """The person who signed the browser in."""
@@ -178,12 +179,7 @@ class Acts:
         sent = await self._submit(act, request)
         assert isinstance(sent, Sent)
         assert sent.event is not None
-        names = ", ".join(sent.delivered_to)
-        text = (
-            f"sent #{sent.event.seq} to {names}"
-            if names
-            else f"stored as #{sent.event.seq}; no other agent is present"
-        )
+        text = "; ".join(sent_lines(sent, self._services.clock.now_ms()))
         return ActResult(text=text, seq=sent.event.seq)
 
     async def _answer(self, act: AnswerRequest) -> ActResult:
