@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from palaver.client.wire import ReplyLine
-from palaver.clock import Clock
+from palaver.clock import CallLater, Clock, Timer
 from palaver.errors import Disconnected
 from palaver.harness.base import AgentReport, Gate, Make, Spawn
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED, fix_limit, is_counted_from_then, limit_ends_ms
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _STALE_MS: Final = 12 * 60 * 60_000
 """For this long after its end, the same text on a screen is the old limit and not a new one."""
+_LOOK_MS: Final = 60_000
+"""Interval at which the clock is checked: timers stop while the machine sleeps, and the clock may be set."""
 GRACE_MS: Final = 5_000
 """For this long after the dialog about a limit was answered, the turn may still end because of the limit."""
 
@@ -35,16 +37,17 @@ GRACE_MS: Final = 5_000
 class LimitWatch:
     """Derives the agent state from the usage limit shown on an idle screen."""
 
-    def __init__(self, clock: Clock, on_end: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, on_end: Callable[[], None], call_later: CallLater) -> None:
         """`on_end` is called when the state must be checked again, such as at the end of the limit."""
         self._clock = clock
         self._on_end = on_end
+        self._call_later = call_later
         self._shown = ""
         self._detail = ""
         self._ends_ms: int | None = None
         self._before = ("", "", 0)
         """The last limit whose end was known: its text on the screen, its detail, and its end."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._asked: AgentReport | None = None
         self._answered_ms: int | None = None
 
@@ -56,9 +59,13 @@ class LimitWatch:
             self._begin(shown)
         if not shown:
             return word
-        if self._ends_ms is not None and self._clock.now_ms() >= self._ends_ms:
-            # The screen may show the old text until something is typed, and then nothing would ever be typed.
-            return AgentReport(state=AgentState.IDLE)
+        if self._ends_ms is not None:
+            left_ms = self._ends_ms - self._clock.now_ms()
+            if left_ms <= 0:
+                # The old text stays until something is typed, and nothing is typed while the agent counts as
+                # blocked.
+                return AgentReport(state=AgentState.IDLE)
+            self._look_in(min(left_ms, _LOOK_MS))
         return AgentReport(state=AgentState.BLOCKED, detail=self._detail)
 
     def _see_dialog(self, word: AgentReport) -> AgentReport:
@@ -85,7 +92,7 @@ class LimitWatch:
         """Call `on_end` after `wait_ms`, instead of any earlier plan."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._on_end)
+        self._timer = self._call_later(wait_ms / 1000, self._on_end)
 
     def _begin(self, shown: str) -> None:
         if self._timer is not None:
@@ -103,7 +110,6 @@ class LimitWatch:
             self._ends_ms = limit_ends_ms(self._detail, now_ms)
         if self._ends_ms is not None:
             self._before = shown, self._detail, self._ends_ms
-            self._look_in(max(0, self._ends_ms - now_ms))
 
 
 # --------------------
@@ -172,7 +178,7 @@ class Native:
     ) -> None:
         """`address` is the future address of the integration: a path or a URL. Empty means no integration."""
         self.address = address
-        self._limit = LimitWatch(clock, on_status)
+        self._limit = LimitWatch(clock, on_status, asyncio.get_running_loop().call_later)
         integrate = INTEGRATIONS.get(harness) if address else None
         self._lanes: NativeLanes | None = None
         if integrate is not None:
