@@ -1,4 +1,4 @@
-"""The requests of holders on lines of JSON: states, lanes, outcomes, sub-agents and permissions."""
+"""The requests of holders, companions and the turn runner on lines of JSON, and exit reports."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ class ScreenReport:
 
     def _is_reported_better(self, known: Agent) -> bool:
         if says_less(self.status, known):
-            return True  # also for a report to an earlier daemon, whose conversation is not known here
+            return True  # also for a hook that reported to an earlier daemon: `has_hooks` is false then
         # An idle screen does not show that a usage limit was reached.
         is_resting = self.status.state == AgentState.IDLE and is_limited(known)
         return self._is_of_hooks(known) and (known.state == self.status.state or is_resting)

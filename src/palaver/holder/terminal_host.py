@@ -204,6 +204,7 @@ class TerminalHost:
         if not is_busy:
             self.typist.has_interrupted_in_vain = False
         self.hears_only_urgent = is_busy and not self.typist.has_interrupted_in_vain
+        # A gate that is open with a reason: the lane is paused, so only an interrupt passes.
         self._on_level(look, Gate(is_open=True, reason="deaf") if self.hears_only_urgent else gate)
         next_ms = self.screen.next_change_ms(self.now_ms())
         if next_ms is not None:
@@ -217,7 +218,7 @@ class TerminalHost:
     # Used by the typist
 
     def is_current(self) -> bool:
-        """Read all output so far, so that the next look at the screen includes it."""
+        """Read the available output. Return False if the program writes faster than it is read."""
         return self.pump.drain_output()
 
     def has_unsent(self) -> bool:

@@ -190,7 +190,7 @@ class Reader:
         # reads the index up to this seq, the other one reads the events after it.
         for statement, values in statements_from(query, among or (), last_indexed=read_indexed(connection)):
             with contextlib.closing(connection.execute(statement, values)) as cursor:
-                # First no more than the caller wants: a full log would otherwise cost more than an empty one.
+                # The first fetch is no larger than the query: most callers want one event.
                 size = min(wanted(query), _EVENTS_AT_ONCE)
                 while rows := cursor.fetchmany(size):
                     for event in readable_events(rows, self._blobs):

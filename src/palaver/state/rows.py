@@ -13,7 +13,8 @@ Open mail sorts by priority, then by seq; `idle-first` newest first. So the next
 first row under its name, however long its backlog is. Quiet mail, which wakes no agent, and handled copies,
 which no lane carries, have separate keys per priority: a search for waking mail does not have to read them.
 
-A session of an agent has its own mailbox, `agent+session`. Where a key names an agent, it may name that.
+A session of an agent has its own mailbox, `agent+session`. Where a key contains an agent's name, it may
+contain such a mailbox instead.
 """
 
 import enum
@@ -83,8 +84,8 @@ PUSHED: Final = (MailKind.WAKING, MailKind.QUIET)
 class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message that waits for one agent. `expires` is 0 for never.
 
-    No default is a string, here or below: msgspec omits only the same object, so a decoded string would make
-    a different row than the same string in the code.
+    No default here or below is a non-empty string: msgspec omits a field only if its value is the same object
+    as the default, and a decoded string is not.
     """
 
     seq: int
@@ -106,8 +107,7 @@ class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One ledger entry: the state of one message for one recipient.
 
-    There is no entry while it is queued: the message itself shows that. Times are Unix milliseconds, 0 for
-    not yet.
+    A queued message has no entry until its state first changes. Times are Unix milliseconds, 0 for not yet.
     """
 
     state: str

@@ -1,4 +1,7 @@
-"""Everything that a person can do on the page. Each act is a request to the broker, in the person's name."""
+"""Everything that a person can do on the page, in the person's name.
+
+Acts are requests to the broker. Only to end an agent, its holder is asked.
+"""
 
 import asyncio
 import hashlib
@@ -25,7 +28,10 @@ _STOP_S: Final = 30.0
 """Seconds that an agent may take to end."""
 
 RequestKey = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-"""16 random bytes: an act that is repeated with the same key is done once."""
+"""16 random bytes: an act that is repeated with the same key is done once.
+
+A repeated `StopAgents` or `AnswerRequest` may be refused, because its agent or request has ended.
+"""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Names = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=500)]
 
@@ -128,7 +134,7 @@ class NamedResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acts:
-    """Performs acts. Every refusal is a PalaverError, and then nothing was done."""
+    """Performs acts. A refusal is a PalaverError, and nothing was done, except perhaps after Unavailable."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -116,7 +116,7 @@ def _resumable(args: Sequence[str]) -> list[str]:
 
 
 def _options(args: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each option with its value. A first prompt is left out. Stop at `--`."""
+    """Yield each option with its value, up to `--`. Other arguments are left out."""
     rest = list(args)
     while rest and (word := rest.pop(0)) != "--":
         name, equals, _ = word.partition("=")
