@@ -12,6 +12,7 @@ import msgspec
 
 from palaver.broker.context import Sent, Written
 from palaver.errors import NotPerson, PalaverError, error_from_wire
+from palaver.protocol.address import parse_tag
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import body_as
 from palaver.protocol.events import DeliveryReport, Grade, Seq
@@ -166,7 +167,7 @@ class Acts:
     async def _submit(self, act: PageAct, request: Request, part: str = "") -> object:
         """Submit one request of an act; `part` is what it is about, if there are several."""
         # An act on several agents has one key, but each of its requests needs its own.
-        key = hashlib.sha256(bytes.fromhex(act.key) + part.encode("utf-8", "surrogatepass")).digest()[:16]
+        key = hashlib.sha256(bytes.fromhex(act.key) + part.encode()).digest()[:16]
         return await self._services.broker.submit(PERSON, request, key=key)
 
     def _seq(self, reference: str) -> int:
@@ -203,8 +204,8 @@ class Acts:
             submit=lambda request: self._submit(act, request),
             where="on the page",
         )
-        word = "allowed" if act.is_allowed else "denied"
-        return ActResult(text=f"{word}: {one.agent}, {one.text}")
+        decision = "allowed" if act.is_allowed else "denied"
+        return ActResult(text=f"{decision}: {one.agent}, {one.text}")
 
     async def _mark_seen(self, act: MarkSeen) -> ActResult:
         request = Acknowledge(messages=act.messages, lane="web", grade=Grade.ACKED)
@@ -236,7 +237,7 @@ class Acts:
         return "is no longer paused: it gets all messages"
 
     async def _tag(self, act: TagAgents, name: str) -> str:
-        new = act.tag.removeprefix("@").removesuffix("-").lower()
+        new = parse_tag(act.tag)
         await self._submit(act, TagAgent(name=name, tag=new), name)
         return f"has the tag {new}" if new else "has no tag"
 
