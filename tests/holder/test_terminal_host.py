@@ -14,6 +14,7 @@ from tests.fakes import FakeClock
 from tests.limits import LIMIT_S
 
 from palaver.errors import BadRequest
+from palaver.harness.base import Gate
 from palaver.harness.programs import GENERIC
 from palaver.holder.terminal_host import TerminalHost
 from palaver.protocol.agent_socket import ViewerFrameReader
@@ -35,6 +36,8 @@ class Flooded:
     pty: Pty
     program: int
     clock: FakeClock
+    gates: list[Gate]
+    """The reported gates, the newest last."""
 
     async def write(self, data: bytes) -> None:
         """Write like a program: wait whenever the terminal is full."""
@@ -81,18 +84,19 @@ def _write_all(descriptor: int, data: bytes) -> None:
 async def flooded() -> AsyncIterator[Flooded]:
     pty, program = Pty.open(80, 24)
     clock = FakeClock()
+    gates: list[Gate] = []
     host = TerminalHost(
         pty,
         os.getpid(),
         GENERIC,
         clock=clock,
-        on_level=lambda _look, _gate: None,
+        on_level=lambda _look, gate: gates.append(gate),
         on_hangup=lambda: None,
         on_typed=lambda *_: None,
         on_size=lambda _cols, _rows: None,
         on_stop=lambda: None,
     )
-    yield Flooded(host, pty, program, clock)
+    yield Flooded(host, pty, program, clock, gates)
     host.close()
     os.close(program)
     pty.close()
@@ -150,3 +154,27 @@ async def test_hidden_line_is_refused_while_the_program_writes_without_pause(
 
     with theirs, pytest.raises(BadRequest, match="asks for a secret"):
         flooded.host.on_control(viewer, {"type": "input", "text": "hunter2", "priority": priority})
+
+
+async def test_closed_terminal_is_not_checked_again(flooded: Flooded) -> None:
+    is_later = asyncio.Event()
+    flooded.host.close()
+    flooded.gates.clear()
+
+    flooded.host.on_viewers()
+    asyncio.get_running_loop().call_later(0, is_later.set)
+    async with asyncio.timeout(LIMIT_S):
+        await is_later.wait()
+
+    assert flooded.gates == []
+
+
+async def test_impossible_size_of_a_viewer_is_ignored(flooded: Flooded) -> None:
+    ours, theirs = socket.socketpair()
+    viewer = flooded.host.viewers.adopt(ours)
+
+    with theirs:
+        for cols, rows in ((100, 30), (0, 30), ("9", 9), (None, None)):
+            flooded.host.on_control(viewer, {"type": "resize", "cols": cols, "rows": rows})
+
+    assert (viewer.size, flooded.host.screen.size) == ((100, 30), (100, 30))
