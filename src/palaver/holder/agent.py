@@ -23,7 +23,7 @@ from palaver.harness.programs import parse_user_profile, with_prompt
 from palaver.harness.registry import PROFILES, profile_of, profile_of_start, program_names
 from palaver.holder.agent_socket import AgentServer, socket_path
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.integration import Native
+from palaver.holder.integration import AgentIntegration
 from palaver.holder.lane import TerminalLane, clip
 from palaver.holder.launch import file_with
 from palaver.holder.spawn import MODULE
@@ -551,7 +551,7 @@ class ExitReporter:
     """The exit report of one agent. It is sent once."""
 
     def __init__(
-        self, home: str, bus: HolderConnection, lane: TerminalLane, native: Native, clock: Clock
+        self, home: str, bus: HolderConnection, lane: TerminalLane, native: AgentIntegration, clock: Clock
     ) -> None:
         self._home = home
         self._bus = bus
@@ -715,8 +715,8 @@ class HeldAgent:
             on_stop=self.stop,
         )
 
-    def _make_native(self, harness: str) -> Native:
-        return Native(
+    def _make_native(self, harness: str) -> AgentIntegration:
+        return AgentIntegration(
             harness,
             self._running.native,
             self._bus,

@@ -51,14 +51,14 @@ class LimitWatch:
         self._asked: AgentReport | None = None
         self._answered_ms: int | None = None
 
-    def see(self, word: AgentReport) -> AgentReport:
+    def see(self, report: AgentReport) -> AgentReport:
         """Return the state of the agent: blocked while its usage limit is reached, as far as known."""
-        word = self._see_dialog(word)
-        shown = word.detail if word.state is AgentState.IDLE and word.detail.startswith(USED_UP) else ""
+        report = self._see_dialog(report)
+        shown = report.detail if report.state is AgentState.IDLE and report.detail.startswith(USED_UP) else ""
         if shown != self._shown:
             self._begin(shown)
         if not shown:
-            return word
+            return report
         if self._ends_ms is not None:
             left_ms = self._ends_ms - self._clock.now_ms()
             if left_ms <= 0:
@@ -68,21 +68,21 @@ class LimitWatch:
             self._look_in(min(left_ms, _LOOK_MS))
         return AgentReport(state=AgentState.BLOCKED, detail=self._detail)
 
-    def _see_dialog(self, word: AgentReport) -> AgentReport:
+    def _see_dialog(self, report: AgentReport) -> AgentReport:
         """Keep the state of an answered limit dialog for `GRACE_MS`, until its effect is visible."""
-        if word.state is AgentState.BLOCKED and word.detail.startswith(USED_UP_ASKED):
-            self._asked, self._answered_ms = word, None
-        elif self._asked is not None and word.state is AgentState.ACTIVE:
-            now_ms = int(self._clock.monotonic_s() * 1000)
-            self._answered_ms = now_ms if self._answered_ms is None else self._answered_ms
-            left_ms = self._answered_ms + GRACE_MS - now_ms
+        if report.state is AgentState.BLOCKED and report.detail.startswith(USED_UP_ASKED):
+            self._asked, self._answered_ms = report, None
+        elif self._asked is not None and report.state is AgentState.ACTIVE:
+            monotonic_ms = int(self._clock.monotonic_s() * 1000)
+            self._answered_ms = monotonic_ms if self._answered_ms is None else self._answered_ms
+            left_ms = self._answered_ms + GRACE_MS - monotonic_ms
             if left_ms > 0:
                 self._look_in(left_ms)
                 return self._asked
             self._asked = None
         else:
             self._asked = None
-        return word
+        return report
 
     def close(self) -> None:
         """Forget the limit and cancel the timer."""
@@ -99,11 +99,11 @@ class LimitWatch:
             self._timer.cancel()
             self._timer = None
         now_ms = self._clock.now_ms()
-        words, detail, ends_ms = self._before
+        known, detail, ends_ms = self._before
         self._shown = shown
         # The same text again, for instance after a dialog covered it. A time such as `3pm` that has passed
         # would now be taken for that of the next day.
-        if shown and shown == words and not is_counted_from_then(shown) and now_ms < ends_ms + _STALE_MS:
+        if shown and shown == known and not is_counted_from_then(shown) and now_ms < ends_ms + _STALE_MS:
             self._detail, self._ends_ms = detail, ends_ms
         else:
             self._detail = fix_limit(shown, now_ms)
@@ -159,7 +159,7 @@ INTEGRATIONS: Final[dict[str, Callable[[str, Held | None, Clock, Spawn], Make]]]
 """Makers of integrations by harness: for an address, the held agent, the clock and the task spawner."""
 
 
-class Native:
+class AgentIntegration:
     """The native integration of one agent, from the view of its holder.
 
     Does nothing if there is no integration.
@@ -235,11 +235,11 @@ class Native:
             # Only when the program is ready: Codex names its server after the first client, which must be the
             # user's screen.
             integration.start()
-        word = integration.status or AgentReport(state=AgentState.STARTING)
+        report = integration.status or AgentReport(state=AgentState.STARTING)
         # A dialog at the start must be answered by the user, and messages wait for that as usual. Any other
         # screen is not conclusive before the integration has a status.
-        is_asked = word.state is AgentState.STARTING and look.state is AgentState.BLOCKED
-        return (seen, _NATIVE if gate.is_open else gate) if is_asked else (word, _NATIVE)
+        is_asked = report.state is AgentState.STARTING and look.state is AgentState.BLOCKED
+        return (seen, _NATIVE if gate.is_open else gate) if is_asked else (report, _NATIVE)
 
     async def settle(self) -> None:
         """Wait until all outcomes are reported."""
