@@ -203,8 +203,8 @@ async def test_reads_of_archives_stop_like_others_at_close_or_loss(
 
     path.rename(tmp_path / "elsewhere")
     with pytest.raises(StorageFailed):
-        await reader.read_archived_places(query, archives)
+        await reader.read_archived_conversations(query, archives)
     (tmp_path / "elsewhere").rename(path)
     await reader.close()
     with pytest.raises(ShuttingDown):
-        await reader.read_archived_places(query, archives)
+        await reader.read_archived_conversations(query, archives)

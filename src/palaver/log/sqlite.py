@@ -133,7 +133,7 @@ class Reader:
         finally:
             self._sql_in_line -= 1
 
-    async def read_archived_places(self, query: Query, archives: Archives) -> list[Event]:
+    async def read_archived_conversations(self, query: Query, archives: Archives) -> list[Event]:
         """Return archived events in the places of a query, in seq order: as many as it wants."""
         return await self._run(self._threads, partial(self._find_archived, archives), query)
 
@@ -178,7 +178,7 @@ class Reader:
         before = _ABOVE_ALL_SEQS if query.before is None else query.before
         is_newest_first = query.last is not None
         with contextlib.closing(
-            self._guard.places(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
+            self._guard.seqs(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
         ) as pieces:
             for seqs in pieces:
                 yield from self._matching(connection, query, seqs)
@@ -495,7 +495,7 @@ class SqliteLog:
         # The log first: an event that is archived meanwhile is then found twice, and not missed.
         found = await self._reader.read(query)
         if query.after < self._archives.last():
-            found += await self._reader.read_archived_places(query, self._archives)
+            found += await self._reader.read_archived_conversations(query, self._archives)
         return in_order(query, found)
 
     async def redact(self, seqs: Sequence[int], scrub: Scrub) -> None:
