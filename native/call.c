@@ -8,8 +8,6 @@
 #include "errors.h"
 #include "variables.h"
 
-extern char **environ;
-
 struct call call;
 
 static bool is_same(const char *one, const char *other)
@@ -92,9 +90,8 @@ static bool is_alone(void)
             return false;
     }
     /* An agent or a tool inside a harness gets the help: it cannot use a full-screen program. */
-    for (char **entry = environ; *entry; entry++)
-        if (is_mark(*entry) || starts_with(*entry, "PALAVER_SEAT="))
-            return false;
+    if (is_inside_harness())
+        return false;
     return terminal && *terminal && !is_same(terminal, "dumb") && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
