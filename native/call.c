@@ -8,8 +8,6 @@
 #include "errors.h"
 #include "variables.h"
 
-extern char **environ;
-
 struct call call;
 
 static bool is_same(const char *one, const char *other)
@@ -24,13 +22,23 @@ static bool is_waiting_option(const char *argument)
            is_same(argument, "--timeout") || starts_with(argument, "--timeout=");
 }
 
-/* Return whether the command only shows the bus. */
-static bool is_looking(const char *verb)
+/* Return the first argument after the verb and its options, up to `--`, or an empty string. */
+static const char *find_subverb(void)
 {
-    const char *next = call.verb_at && call.verb_at + 1 < call.count ? call.all[call.verb_at + 1] : "";
+    for (int i = call.verb_at + 1; i < call.count && !is_same(call.all[i], "--"); i++) {
+        if (is_same(call.all[i], "--home") || is_same(call.all[i], "--as"))
+            i++;
+        else if (call.all[i][0] != '-')
+            return call.all[i];
+    }
+    return "";
+}
 
-    return is_same(verb, "list") || is_same(verb, "doctor") || (is_same(verb, "status") && !is_same(next, "set")) ||
-           (is_same(verb, "events") && !is_same(next, "sub") && !is_same(next, "unsub"));
+/* Return whether the command only shows the bus. */
+static bool is_looking(const char *verb, const char *subverb)
+{
+    return is_same(verb, "list") || is_same(verb, "doctor") || (is_same(verb, "status") && !is_same(subverb, "set")) ||
+           (is_same(verb, "events") && !is_same(subverb, "sub") && !is_same(subverb, "unsub"));
 }
 
 /* Read the options up to `--`, and find the verb. */
@@ -82,9 +90,8 @@ static bool is_alone(void)
             return false;
     }
     /* An agent or a tool inside a harness gets the help: it cannot use a full-screen program. */
-    for (char **entry = environ; *entry; entry++)
-        if (is_mark(*entry) || starts_with(*entry, "PALAVER_SEAT="))
-            return false;
+    if (is_inside_harness())
+        return false;
     return terminal && *terminal && !is_same(terminal, "dumb") && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
@@ -104,7 +111,7 @@ static void add_ui(void)
 
 void read_arguments(int count, char **all)
 {
-    const char *verb;
+    const char *verb, *subverb;
 
     call.count = count > 0 ? count : 1; /* a caller may give no arguments, not even the name */
     call.all = all;
@@ -112,16 +119,17 @@ void read_arguments(int count, char **all)
     if (!call.verb_at && count > 0 && is_alone())
         add_ui();
     verb = call.verb_at ? call.all[call.verb_at] : "help";
+    subverb = find_subverb();
     /* Completion runs while a person types, and its script at every start of a shell: like help, it starts nothing. */
     if (is_same(verb, "help") || is_same(verb, "completion") || is_same(verb, "__complete"))
         call.is_help = true;
     call.is_doctor = is_same(verb, "doctor") && !call.is_help;
     call.is_repair = call.is_repair && call.is_doctor;
-    call.is_waiting = (call.is_waiting && (is_same(verb, "recv") || is_same(verb, "events"))) ||
-                      (is_same(verb, "stick") && call.verb_at + 1 < call.count && is_same(call.all[call.verb_at + 1], "wait"));
+    call.is_waiting = !call.is_help && ((call.is_waiting && (is_same(verb, "recv") || is_same(verb, "events"))) ||
+                                        (is_same(verb, "stick") && is_same(subverb, "wait")));
     if (call.is_help) /* help never has an effect, whatever the other arguments are */
         return;
-    call.is_look = is_looking(verb);
+    call.is_look = is_looking(verb, subverb);
     call.is_hook = is_same(verb, "hook");
     call.is_up = is_same(verb, "up");
     call.is_down = is_same(verb, "down");

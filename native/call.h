@@ -16,7 +16,7 @@ struct call {
 
 extern struct call call;
 
-/* Read them. `pal` alone at a terminal is `pal ui`. */
+/* Read the arguments. `pal` alone at a terminal is `pal ui`. */
 void read_arguments(int count, char **all);
 
 /* Return whether a call of up or down has an argument that the client does not know. */

@@ -48,9 +48,8 @@ static bool is_person(void)
     int fd;
     bool is_foreground;
 
-    for (char **entry = environ; *entry; entry++)
-        if (is_mark(*entry) || starts_with(*entry, "PALAVER_SEAT="))
-            return false;
+    if (is_inside_harness())
+        return false;
     fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return false;

@@ -5,6 +5,8 @@
 
 #include "bytes.h"
 
+extern char **environ;
+
 /* Exact names, never prefixes: other variables carry keys. The same list is in MARKS of the Python package. */
 static const char *const MARKS[] = {
     "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE", "OPENCODE_PID",
@@ -26,9 +28,18 @@ static bool is_named(const char *entry, const char *const *names)
     return false;
 }
 
-bool is_mark(const char *entry)
+/* Return whether a harness sets this variable for its children. */
+static bool is_mark(const char *entry)
 {
     return is_named(entry, MARKS);
+}
+
+bool is_inside_harness(void)
+{
+    for (char **entry = environ; *entry; entry++)
+        if (is_mark(*entry) || starts_with(*entry, "PALAVER_SEAT="))
+            return true;
+    return false;
 }
 
 bool is_for_request(const char *entry)

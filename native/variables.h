@@ -1,13 +1,13 @@
-/* Which variables of the environment are passed on, and to whom. */
+/* Which variables of the environment are passed on, and to whom, and what they say about the caller. */
 #ifndef PAL_VARIABLES_H
 #define PAL_VARIABLES_H
 
 #include <stdbool.h>
 
-/* Each function takes an entry of the environment, NAME=value. */
+/* Return whether an agent or a tool inside a harness has started this process. */
+bool is_inside_harness(void);
 
-/* Return whether a harness sets this variable for its children. */
-bool is_mark(const char *entry);
+/* Each function below takes an entry of the environment, NAME=value. */
 
 /* Return whether the request carries this variable. */
 bool is_for_request(const char *entry);

@@ -119,6 +119,7 @@ def test_waiting_command_continues_however_many_daemons_die(pal: Pal, daemon: Da
         ("recv", "--timeout=5m", "--as", "nova"),
         ("events", "--wait", "5m"),
         ("--json", "stick", "wait"),
+        ("stick", "--json", "--as", "nova", "wait"),
     ],
 )
 def test_waiting_command_continues_when_no_daemon_ever_answered(
@@ -136,7 +137,17 @@ def test_waiting_command_continues_when_no_daemon_ever_answered(
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("words", [("list", "--wait"), ("recv", "--", "--follow"), ("stick", "claim")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "--wait"),
+        ("recv", "--", "--follow"),
+        ("recv", "--wait", "--help"),
+        ("stick", "claim"),
+        ("stick", "--as", "wait"),
+        ("stick", "wait", "--help"),
+    ],
+)
 def test_command_that_does_not_wait_gives_up(pal: Pal, daemon: Daemon, words: tuple[str, ...]) -> None:
     process = pal.start(*words)
 

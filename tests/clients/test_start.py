@@ -463,7 +463,17 @@ def test_after_down_a_background_job_of_a_terminal_starts_nothing(
 
 
 @pytest.mark.parametrize(
-    "words", [("list",), ("status",), ("status", "luna"), ("events", "--follow"), ("events", "subs")]
+    "words",
+    [
+        ("list",),
+        ("list", "set"),
+        ("status",),
+        ("status", "luna"),
+        ("status", "--as", "set"),
+        ("events", "--follow"),
+        ("events", "subs"),
+        ("events", "--", "sub"),
+    ],
 )
 def test_after_down_a_command_that_only_shows_starts_nothing(
     pal: Pal, at_terminal: Callable[[], None], words: tuple[str, ...]
@@ -490,7 +500,16 @@ def test_refusal_of_a_stopped_bus_names_the_home_that_was_named(pal: Pal, verb: 
     assert pal.notes() == []
 
 
-@pytest.mark.parametrize("words", [("status", "set", "idle"), ("events", "sub"), ("events", "unsub", "x")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "set", "idle"),
+        ("events", "sub"),
+        ("events", "unsub", "x"),
+        ("events", "--json", "sub"),
+        ("--json", "status", "--as", "luna", "set", "idle"),
+    ],
+)
 def test_after_down_a_person_who_changes_something_starts_the_daemon(
     pal: Pal, at_terminal: Callable[[], None], words: tuple[str, ...]
 ) -> None:

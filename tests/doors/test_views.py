@@ -19,7 +19,7 @@ from palaver.protocol.agents import BeginSubagent
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import Grade
 from palaver.protocol.lanes import Ability, LaneKind
-from palaver.protocol.requests import Acknowledge, Gone, Leave, Release, SetStatus
+from palaver.protocol.requests import Acknowledge, Gone, Leave, Release, Send, SetStatus
 from palaver.protocol.views import WaitReason
 from palaver.services.queries import Queries
 from palaver.services.results import RecentMessage, WaitingCopy
@@ -35,6 +35,7 @@ from palaver.services.views import (
     open_mail,
     receipts_view,
     recently_sent,
+    sent_lines,
     sent_view,
 )
 from palaver.state.reasons import LaneFact
@@ -341,3 +342,41 @@ def test_dry_run_has_neither_seq_nor_id() -> None:
     shown = msgspec.to_builtins(sent_view(Sent(event=None, to=("@nova",), delivered_to=("nova",))))
 
     assert shown == {"to": ("@nova",), "delivered_to": ("nova",), "dry_run": True}
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("@nova", ["sent #{} to nova"]),
+        ("irc/local/#dev", ["sent #{} to irc/local/#dev"]),
+        (
+            "news/build",
+            ["stored as #{}; it has no recipient now", "no agent is subscribed to news/build: dead letter"],
+        ),
+        (
+            "@observers",
+            ["stored as #{}; it has no recipient now", "@observers has no members now; the message is kept"],
+        ),
+    ],
+)
+async def test_result_of_a_send_names_its_recipients_or_why_it_has_none(
+    bus: Bus, to: str, said: list[str]
+) -> None:
+    luna = await bus.join("luna")
+    await bus.join("nova")
+
+    sent = await bus.broker.submit(luna, Send(text="hello", to=(to,)))
+
+    assert isinstance(sent, Sent)
+    assert sent.event is not None
+    assert sent_lines(sent, 0) == [line.format(sent.event.seq) for line in said]
+
+
+async def test_result_of_a_send_to_all_says_that_no_other_agent_is_present(bus: Bus) -> None:
+    luna = await bus.join("luna")
+
+    sent = await bus.broker.submit(luna, Send(text="hello", to=("@all",)))
+
+    assert isinstance(sent, Sent)
+    assert sent.event is not None
+    assert sent_lines(sent, 0) == [f"stored as #{sent.event.seq}; no other agent is present to read it"]

@@ -12,7 +12,7 @@ from tests.holder.stage import Stage
 from palaver.client.wire import ReplyLine
 from palaver.harness.base import OPEN, AgentReport, Gate
 from palaver.holder.connection import HolderConnection
-from palaver.holder.integration import INTEGRATIONS, Native
+from palaver.holder.integration import INTEGRATIONS, AgentIntegration
 from palaver.protocol.events import AgentState, Outcome
 from palaver.protocol.lines import HoldOp
 from palaver.terminal.screen import ScreenState
@@ -20,8 +20,8 @@ from palaver.terminal.screen import ScreenState
 IDLE = ScreenState(state=AgentState.IDLE)
 
 
-def make(bus: HolderConnection, address: str, harness: str = "fake") -> Native:
-    return Native(
+def make(bus: HolderConnection, address: str, harness: str = "fake") -> AgentIntegration:
+    return AgentIntegration(
         harness,
         address,
         bus,

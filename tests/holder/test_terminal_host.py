@@ -4,17 +4,21 @@ import asyncio
 import contextlib
 import os
 import socket
+import termios
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+import pytest
 import pytest_asyncio
 from tests.fakes import FakeClock
 from tests.limits import LIMIT_S
 
+from palaver.errors import BadRequest
+from palaver.harness.base import Gate
 from palaver.harness.programs import GENERIC
 from palaver.holder.terminal_host import TerminalHost
 from palaver.protocol.agent_socket import ViewerFrameReader
-from palaver.terminal.pty import Pty
+from palaver.terminal.pty import Pty, TerminalPump
 
 LINES = 20_000
 FLOOD = b"".join(b"line %05d of an endless build\r\n" % number for number in range(LINES))
@@ -29,8 +33,11 @@ class Flooded:
     """A terminal host, the program's end of its terminal, and the clock of both."""
 
     host: TerminalHost
+    pty: Pty
     program: int
     clock: FakeClock
+    gates: list[Gate]
+    """The reported gates, the newest last."""
 
     async def write(self, data: bytes) -> None:
         """Write like a program: wait whenever the terminal is full."""
@@ -50,6 +57,17 @@ class Flooded:
             for _ in range(STEPS):
                 await asyncio.sleep(0)
 
+    def write_without_pause(self) -> None:
+        """Write now, and from now on once more after each read: there is always unread output."""
+
+        def write_again(data: bytes) -> None:
+            self.host.screen.feed(data, self.host.now_ms())
+            os.write(self.program, b"more output\r\n")
+
+        self.host.pump.close()
+        self.host.pump = TerminalPump(self.pty.master, write_again, lambda: None, lambda: None)
+        os.write(self.program, b"some output\r\n")
+
     async def until(self, text: str) -> None:
         """Wait until the last line of output on the screen contains the text."""
         async with asyncio.timeout(LIMIT_S):
@@ -66,18 +84,19 @@ def _write_all(descriptor: int, data: bytes) -> None:
 async def flooded() -> AsyncIterator[Flooded]:
     pty, program = Pty.open(80, 24)
     clock = FakeClock()
+    gates: list[Gate] = []
     host = TerminalHost(
         pty,
         os.getpid(),
         GENERIC,
         clock=clock,
-        on_level=lambda _look, _gate: None,
+        on_level=lambda _look, gate: gates.append(gate),
         on_hangup=lambda: None,
         on_typed=lambda *_: None,
         on_size=lambda _cols, _rows: None,
         on_stop=lambda: None,
     )
-    yield Flooded(host, program, clock)
+    yield Flooded(host, pty, program, clock, gates)
     host.close()
     os.close(program)
     pty.close()
@@ -119,3 +138,43 @@ async def test_viewer_that_missed_output_sees_the_newest_screen_in_a_flood(flood
 
     await reading
     theirs.close()
+
+
+@pytest.mark.parametrize("priority", ["interrupt", "idle"])
+async def test_hidden_line_is_refused_while_the_program_writes_without_pause(
+    flooded: Flooded, priority: str
+) -> None:
+    ours, theirs = socket.socketpair()
+    viewer = flooded.host.viewers.adopt(ours)
+    settings = termios.tcgetattr(flooded.program)
+    settings[3] &= ~termios.ECHO
+    termios.tcsetattr(flooded.program, termios.TCSANOW, settings)
+    flooded.write_without_pause()
+    assert not flooded.host.is_current()
+
+    with theirs, pytest.raises(BadRequest, match="asks for a secret"):
+        flooded.host.on_control(viewer, {"type": "input", "text": "hunter2", "priority": priority})
+
+
+async def test_closed_terminal_is_not_checked_again(flooded: Flooded) -> None:
+    is_later = asyncio.Event()
+    flooded.host.close()
+    flooded.gates.clear()
+
+    flooded.host.on_viewers()
+    asyncio.get_running_loop().call_later(0, is_later.set)
+    async with asyncio.timeout(LIMIT_S):
+        await is_later.wait()
+
+    assert flooded.gates == []
+
+
+async def test_impossible_size_of_a_viewer_is_ignored(flooded: Flooded) -> None:
+    ours, theirs = socket.socketpair()
+    viewer = flooded.host.viewers.adopt(ours)
+
+    with theirs:
+        for cols, rows in ((100, 30), (0, 30), ("9", 9), (None, None)):
+            flooded.host.on_control(viewer, {"type": "resize", "cols": cols, "rows": rows})
+
+    assert (viewer.size, flooded.host.screen.size) == ((100, 30), (100, 30))

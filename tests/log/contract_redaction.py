@@ -17,9 +17,8 @@ async def test_redacted_event_has_its_new_payload_everywhere(log: Log) -> None:
     second = await put(log, "hello")
     before = all_rows(log)
 
-    count = await log.redact([first.seq], scrub)
+    await log.redact([first.seq], scrub)
 
-    assert count == 1
     assert log.event(first.seq) == scrub(first)
     assert log.find(first.id) == [scrub(first)]
     assert log.tail(0, 10) in (None, [scrub(first), second])
@@ -67,9 +66,10 @@ async def test_repeat_finds_the_redacted_event(log: Log) -> None:
 async def test_redacting_twice_or_nothing_is_harmless(log: Log) -> None:
     first = await put(log, "hunter2")
 
-    assert await log.redact([first.seq], scrub) == 1
-    assert await log.redact([first.seq], scrub) == 1
-    assert await log.redact([first.seq + 1000], scrub) == 0
+    await log.redact([first.seq], scrub)
+    await log.redact([first.seq], scrub)
+    await log.redact([first.seq + 1000], scrub)
+
     assert log.event(first.seq) == scrub(first)
 
 

@@ -29,7 +29,7 @@ def path(sqlite_log: SqliteLog, tmp_path: Path) -> Path:
 
 
 def places(path: Path, clause: str, limit_s: float = LIMIT_S) -> list[int]:
-    found = GuardProcess(path, limit_s).places(clause, after=0, before=10**9, is_newest_first=False)
+    found = GuardProcess(path, limit_s).seqs(clause, after=0, before=10**9, is_newest_first=False)
     return [seq for some in found for seq in some]
 
 
@@ -74,7 +74,7 @@ async def test_stop_ends_the_running_query_and_all_later_ones(sqlite_log: Sqlite
 
     def run() -> None:
         try:
-            list(guard.places(ENDLESS, after=0, before=10**9, is_newest_first=True))
+            list(guard.seqs(ENDLESS, after=0, before=10**9, is_newest_first=True))
         except ShuttingDown as error:
             outcome.append(error)
 
@@ -87,14 +87,14 @@ async def test_stop_ends_the_running_query_and_all_later_ones(sqlite_log: Sqlite
 
     assert len(outcome) == 1
     with pytest.raises(ShuttingDown):
-        list(guard.places("1", after=0, before=10**9, is_newest_first=True))
+        list(guard.seqs("1", after=0, before=10**9, is_newest_first=True))
     guard.stop()
 
 
 async def test_closed_iterator_ends_the_process(sqlite_log: SqliteLog, path: Path) -> None:
     await put(sqlite_log, "hello")
     guard = GuardProcess(path, LIMIT_S)
-    found = guard.places("1", after=0, before=10**9, is_newest_first=True)
+    found = guard.seqs("1", after=0, before=10**9, is_newest_first=True)
     next(found)
 
     found.close()
@@ -208,7 +208,7 @@ def test_time_that_the_caller_reads_events_is_not_counted(
     run_instead(monkeypatch, tmp_path, f"{one}; read go < '{tmp_path}/go'; {two}; {end}")
     clock = FakeClock()
     guard = GuardProcess(tmp_path, LIMIT_S, monotonic_s=clock.monotonic_s)
-    found = guard.places("1", after=0, before=10**9, is_newest_first=False)
+    found = guard.seqs("1", after=0, before=10**9, is_newest_first=False)
     first = next(found)
 
     clock.advance(3600)
@@ -227,7 +227,7 @@ async def test_condition_is_timed_only_while_sqlite_runs(
     guard = Guard(path, 1.0, monotonic_s=clock.monotonic_s)
 
     found = []
-    for some in guard.places("1", after=0, before=10**9, is_newest_first=False):
+    for some in guard.seqs("1", after=0, before=10**9, is_newest_first=False):
         found += some
         clock.advance(3600)
 
@@ -249,7 +249,7 @@ async def test_time_of_all_steps_of_sqlite_counts_together(
         return clock.monotonic_s()
 
     guard = Guard(path, 50.0, monotonic_s=ticking_s)
-    found = guard.places("1", after=0, before=10**9, is_newest_first=False)
+    found = guard.seqs("1", after=0, before=10**9, is_newest_first=False)
 
     with pytest.raises(TooSlow, match="more than 50 s"):
         list(found)

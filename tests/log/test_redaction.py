@@ -144,7 +144,7 @@ async def test_lost_archive_is_reported(log: SqliteLog, tmp_path: Path) -> None:
 def test_archive_without_the_seq_is_left_unchanged() -> None:
     file = ArchiveFile(Path("nowhere"), 1, 4)
 
-    assert redact_archives(Path("nowhere"), (file,), {5}, scrub) == 0
+    redact_archives(Path("nowhere"), (file,), {5}, scrub)  # It would fail if it opened the file.
 
 
 async def test_incomplete_first_archive_is_removed_by_a_redaction(log: SqliteLog, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ async def test_damaged_line_stays_and_the_others_are_redacted(log: SqliteLog, tm
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"\xff damaged\n" + lines[1])
 
-    assert await log.redact([event.seq], scrub) == 1
+    await log.redact([event.seq], scrub)
 
     assert path.read_bytes().startswith(b"\xff damaged\n")
     assert log.recall(event.seq) == scrub(event)

@@ -11,9 +11,11 @@ import pytest
 from tests.log.logs import all_rows, draft, files_no_larger_than, fold, put, writes
 
 from palaver.clock import SystemClock
-from palaver.errors import DiskFull, NewerSchema, StorageFailed
-from palaver.log.sqlite import SqliteLog
-from palaver.log.storage import FILE_NAME
+from palaver.errors import DiskFull, NewerSchema, ShuttingDown, StorageFailed
+from palaver.log.archive import Archives
+from palaver.log.records import Blobs
+from palaver.log.sqlite import Reader, SqliteLog
+from palaver.log.storage import FILE_NAME, LogFiles
 from palaver.protocol.query import Query
 
 
@@ -189,3 +191,20 @@ async def test_rows_that_pass_the_coarse_filter_are_checked_again(sqlite_log: Sq
     meant = await put(sqlite_log, "nova is meant")
 
     assert await sqlite_log.read(Query(agents=("nova",))) == [meant]
+
+
+async def test_reads_of_archives_stop_like_others_at_close_or_loss(
+    sqlite_log: SqliteLog, tmp_path: Path
+) -> None:
+    await put(sqlite_log)
+    path, query = tmp_path / FILE_NAME, Query(shown=("#dev",))
+    archives = Archives(tmp_path / "archive")
+    reader = Reader(path, Blobs(tmp_path / "blobs"), LogFiles(path), sql_limit_s=1)
+
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(StorageFailed):
+        await reader.read_archived_conversations(query, archives)
+    (tmp_path / "elsewhere").rename(path)
+    await reader.close()
+    with pytest.raises(ShuttingDown):
+        await reader.read_archived_conversations(query, archives)

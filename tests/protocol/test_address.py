@@ -18,6 +18,7 @@ from palaver.protocol.address import (
     find_named,
     format_address,
     parse_address,
+    parse_tag,
 )
 from palaver.protocol.agents import RESERVED, ROLES
 
@@ -43,6 +44,13 @@ def test_address_survives_formatting_and_parsing(address: Address) -> None:
 @given(addresses.filter(lambda address: not isinstance(address, Path)))
 def test_case_does_not_matter_in_an_address(address: Address) -> None:
     assert parse_address(format_address(address).upper()) == address
+
+
+@given(st.from_regex(r"[a-z][a-z0-9_-]*", fullmatch=True).filter(lambda tag: not tag.endswith("-")))
+def test_tag_is_found_in_each_of_its_spellings(tag: str) -> None:
+    group = format_address(TagGroup(tag=tag))
+
+    assert [parse_tag(text) for text in (tag, group, group.upper())] == [tag, tag, tag]
 
 
 @given(st.text())

@@ -13,11 +13,11 @@ from palaver.state.rows import (
     answered_seq,
     deliverable,
     expiry_key,
-    expiry_of_key,
     ledger_key,
     mail_key,
     mail_keys,
     mail_prefix,
+    parse_expiry_key,
     priority_of_key,
     seq_of_key,
 )
@@ -69,7 +69,7 @@ def test_key_of_a_short_list_returns_the_seq(name: str, seq: int) -> None:
 
 @given(st.integers(0, 10**14), places, names)
 def test_key_of_expiry_returns_all_its_parts(at_ms: int, seq: int, name: str) -> None:
-    assert expiry_of_key(expiry_key(at_ms, seq, name)) == (at_ms, seq, name)
+    assert parse_expiry_key(expiry_key(at_ms, seq, name)) == (at_ms, seq, name)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**14), places)))
@@ -85,7 +85,7 @@ def test_two_messages_never_share_a_ledger_entry(one: int, other: int) -> None:
 def test_message_itself_names_its_recipients() -> None:
     found = deliverable(event(delivered_to=("eve",), priority="idle", expires=9, held="brake"))
 
-    assert found == Deliverable((), Priority.IDLE, 9, "brake")
+    assert found == Deliverable(delivered_to=(), priority=Priority.IDLE, expires=9, held="brake")
 
 
 def test_recipient_gets_a_message_only_once() -> None:
@@ -100,13 +100,15 @@ def test_recipient_gets_a_message_only_once() -> None:
         payload={"delivered_to": ["nova", "kira", "nova"]},
     )
 
-    assert deliverable(made) == Deliverable(("nova", "kira"), Priority.NORMAL, 0, "")
+    assert deliverable(made) == Deliverable(
+        delivered_to=("nova", "kira"), priority=Priority.NORMAL, expires=0, held=""
+    )
 
 
 def test_only_outer_fields_of_a_foreign_envelope_count() -> None:
     found = deliverable(event("x", delivered_to=("nova",), priority="idle", expires="soon"))
 
-    assert found == Deliverable(("nova",), Priority.NORMAL, 0, "")
+    assert found == Deliverable(delivered_to=("nova",), priority=Priority.NORMAL, expires=0, held="")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from palaver.state.rows import (
     Rows,
     answered_seq,
     decode_entry,
-    receiver_of_key,
+    parse_ledger_key,
 )
 
 
@@ -59,7 +59,7 @@ class FakeFacts:
     def sender_of(self, seq: int) -> str:
         return self.events[seq].sender if seq in self.events else ""
 
-    def permission(self, id: str) -> bool:
+    def can_answer_permission(self, id: str) -> bool:
         return id not in self.closed
 
     def lease_until_ms(self, room: Room) -> int:
@@ -136,7 +136,7 @@ def _attention(rows: Rows, events: Sequence[Event], agents: Sequence[Agent]) -> 
     found = {f"permission/{id_}": name for id_, name in asked.items()}
     found |= {f"request/{event.seq}": event.sender for event in events if _is_open(rows, event, events)}
     for key, _ in rows.scan(HELD, "", limit=100_000):
-        seq, name = receiver_of_key(key)
+        seq, name = parse_ledger_key(key)
         entry, mail = read_entry(rows, seq, name), find_mail(rows, name, seq)
         assert entry is not None
         assert mail is not None
@@ -195,4 +195,4 @@ def _is_withdrawn(event: Event, events: Sequence[Event]) -> bool:
 
 def _ledger(rows: Rows) -> list[tuple[int, str, LedgerEntry]]:
     entries = rows.scan(LEDGER, "", limit=100_000)
-    return [(*receiver_of_key(key), decode_entry(value)) for key, value in entries]
+    return [(*parse_ledger_key(key), decode_entry(value)) for key, value in entries]

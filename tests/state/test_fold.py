@@ -68,9 +68,9 @@ from palaver.state.rows import (
     decode_count,
     decode_mail,
     expiry_key,
-    expiry_of_key,
     kind_of_key,
     ledger_key,
+    parse_expiry_key,
 )
 
 TABLES = (
@@ -684,4 +684,4 @@ def test_imported_message_is_a_part_of_its_thread_and_of_no_conversation() -> No
 
 
 def test_key_of_an_expiry_time_can_be_read_back() -> None:
-    assert expiry_of_key(expiry_key(5, 42, "nova+mon")) == (5, 42, "nova+mon")
+    assert parse_expiry_key(expiry_key(5, 42, "nova+mon")) == (5, 42, "nova+mon")

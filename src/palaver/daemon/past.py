@@ -236,7 +236,7 @@ class PastLog:
         found = await self._reader.read(query)
         archives = Archives(self._archive)
         if query.after < archives.last():
-            found += await self._reader.read_archived_places(query, archives)
+            found += await self._reader.read_archived_conversations(query, archives)
         return in_order(query, found)
 
     async def read_archived(self, query: Query) -> ArchivedPage:
@@ -324,10 +324,10 @@ class PastFacts:
         event = self._event(seq)
         return "" if event is None else event.sender
 
-    def permission(self, id: str) -> bool:
+    def can_answer_permission(self, id: str) -> bool:
         return True  # The fold has ended all others.
 
-    def request(self, id: str) -> PermissionPage | None:
+    def permission_page(self, id: str) -> PermissionPage | None:
         found = attention_of(self._rows, f"{AttentionKind.PERMISSION}/{id}", self)
         event = None if found is None else self._event(found.seq)
         if found is None or event is None or not isinstance(asked := event.body, PermissionAsked):

@@ -15,7 +15,7 @@ from palaver.protocol.message import BROADCAST, HUMAN, LOST, is_raw
 from palaver.protocol.paths import NO_AGENT, readable_mailbox
 from palaver.protocol.requests import Notify, ReportDelivery, Submit
 from palaver.state.agents import read_agent, read_entry, read_lane_entry, read_unsure
-from palaver.state.rows import EXPIRY, LedgerEntry, Rows, expiry_of_key
+from palaver.state.rows import EXPIRY, LedgerEntry, Rows, parse_expiry_key
 
 # --------------------
 # Compose the notice that lists an agent's unconfirmed messages for its next session. Writes nothing.
@@ -139,7 +139,7 @@ def expiring(rows: Rows, *, is_in_hand: Callable[[str, int], bool]) -> Iterator[
     after = ""
     while page := rows.scan(EXPIRY, "", after=after, limit=_PAGE):
         for key, _ in page:
-            due = Expiring(*expiry_of_key(key))
+            due = Expiring(*parse_expiry_key(key))
             if not is_in_hand(due.agent, due.seq):
                 yield due
         after = page[-1][0]

@@ -1,6 +1,7 @@
-"""The requests of holders on lines of JSON: states, lanes, outcomes, sub-agents and permissions."""
+"""The requests of holders, companions and the turn runner on lines of JSON, and exit reports."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
@@ -8,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import msgspec
 
@@ -97,7 +98,7 @@ class ScreenReport:
 
     def _is_reported_better(self, known: Agent) -> bool:
         if says_less(self.status, known):
-            return True  # also for a report to an earlier daemon, whose conversation is not known here
+            return True  # also for a hook that reported to an earlier daemon: `has_hooks` is false then
         # An idle screen does not show that a usage limit was reached.
         is_resting = self.status.state == AgentState.IDLE and is_limited(known)
         return self._is_of_hooks(known) and (known.state == self.status.state or is_resting)
@@ -239,7 +240,7 @@ class Lanes:
             remembers=op.remembers,
         )
         # Parsed before the lane is opened, because a refused request must leave no open lane.
-        recovered = [(outcome, _parse_answer(outcome.answer)) for outcome in op.outcomes]
+        recovered = [(outcome, _parse_outcome(outcome.answer)) for outcome in op.outcomes]
         number = next(self._numbers)
 
         holds, rows = self._services.agents.holds, self._services.queries.rows
@@ -278,7 +279,7 @@ class Lanes:
     async def answer(self, op: AnswerOp) -> None:
         """Store the outcome of an offer on a lane of this connection."""
         lane = self._lane(op.lane)
-        answer = _parse_answer(op.answer)
+        answer = _parse_outcome(op.answer)
         if len(op.evidence.encode()) > LIMIT_EVIDENCE_BYTES:
             raise MessageTooLarge("the evidence", len(op.evidence.encode()), LIMIT_EVIDENCE_BYTES)
         await self._services.delivery.answer(
@@ -302,20 +303,20 @@ class Lanes:
                 await self._services.delivery.close_lane(lane)
 
 
-def _parse_kind(word: str) -> LaneKind:
+def _parse_kind(kind: str) -> LaneKind:
     try:
-        return LaneKind[word.upper()]
+        return LaneKind[kind.upper()]
     except KeyError:
-        kinds = ", ".join(kind.name.lower() for kind in LaneKind)
-        raise BadRequest(f"the kind of a lane must be one of {kinds}, not {word!r}") from None
+        kinds = ", ".join(one.name.lower() for one in LaneKind)
+        raise BadRequest(f"the kind of a lane must be one of {kinds}, not {kind!r}") from None
 
 
-def _parse_answer(word: str) -> OfferOutcome:
+def _parse_outcome(outcome: str) -> OfferOutcome:
     try:
-        return OfferOutcome(word)
+        return OfferOutcome(outcome)
     except ValueError:
         outcomes = ", ".join(OfferOutcome)
-        raise BadRequest(f"the outcome of an offer must be one of {outcomes}, not {word!r}") from None
+        raise BadRequest(f"the outcome of an offer must be one of {outcomes}, not {outcome!r}") from None
 
 
 # --------------------
@@ -485,7 +486,6 @@ def _child(pid: int) -> list[Process]:
 
 AnchorOfSession = Callable[[str], Anchor]
 """Returns the anchor of a session with this key for the calling process; raises if it may not join there."""
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Companions:
@@ -507,7 +507,7 @@ class Companions:
         _check_own(chain, op)
         # Before the session joins: a second companion is refused, and must change nothing.
         self._services.agents.companions.take(op.harness, op.session, chain[0])
-        agent = self._seated(op) or await self._join_session(op)
+        agent = self._seated(op, chain[1]) or await self._join_session(op, chain[1])
         assert agent.seat is not None  # both branches set a seat
         self._names.take(agent, min(standing_of_role(agent.role), Standing.WORKER), by=SCRIPT.name)
         return {
@@ -520,19 +520,14 @@ class Companions:
             "unsure": read_unsure(self._services.queries.rows, agent.name),
         }
 
-    def _seated(self, op: AccompanyOp) -> Agent | None:
+    def _seated(self, op: AccompanyOp, parent: Process) -> Agent | None:
         """Return the agent of a session that already has its seat, because its companion reconnects."""
-        parents = self._see()[1:2]
-        at = self._services.callers.seats.at(parents[0]) if parents else []
+        at = self._services.callers.seats.at(parent)
         return next((one for one in at if _is_session(one, op) and not one.holder), None)
 
-    async def _join_session(self, op: AccompanyOp) -> Agent:
+    async def _join_session(self, op: AccompanyOp, parent: Process) -> Agent:
         anchor = self._anchor_of(op.session)
-        parents = self._see()[1:2]
-        is_parent = bool(parents) and (parents[0].pid, parents[0].start) == (
-            anchor.seat.pid,
-            anchor.seat.start,
-        )
+        is_parent = (parent.pid, parent.start) == (anchor.seat.pid, anchor.seat.start)
         if anchor.harness != op.harness or not is_parent:
             raise BadRequest(
                 f"only {op.harness} itself can start its companion; another program started this process"
@@ -547,7 +542,7 @@ class Companions:
 class AskedOnLines:
     """The permission requests that one connection has reported. They end with it."""
 
-    def __init__(self, services: Services, push: Push, spawn: Spawn) -> None:
+    def __init__(self, services: Services, push: Push, start: Start) -> None:
         self._services = services
         self._permission_service = PermissionService(
             services.agents.permissions,
@@ -557,7 +552,7 @@ class AskedOnLines:
             settings=services.daemon.settings,
         )
         self._push = push
-        self._spawn = spawn
+        self._start = start
         self._open: dict[tuple[str, str], Pending] = {}
         self._is_closed = False
 
@@ -582,7 +577,7 @@ class AskedOnLines:
         self._open[key] = pending
         if self._is_closed:
             pending.leave()  # the connection closed while the request was stored
-        self._spawn(self._wait(key, pending))
+        self._start(self._wait(key, pending))
         return {"id": pending.id}
 
     async def _wait(self, key: tuple[str, str], pending: Pending) -> None:
@@ -591,8 +586,14 @@ class AskedOnLines:
         try:
             verdict = await self._permission_service.verdict(pending, is_told=True)
             if verdict.is_allowed is not None and self._open.get(key) is pending:
-                word = {"allowed": verdict.is_allowed, "digest": pending.digest}
-                self._push({"name": name, "request": request, **word})
+                self._push(
+                    {
+                        "name": name,
+                        "request": request,
+                        "allowed": verdict.is_allowed,
+                        "digest": pending.digest,
+                    }
+                )
                 await asyncio.wait({pending.arrived})
         except PalaverError:
             pass  # the log is closing, so the harness asks at its own terminal
@@ -649,11 +650,13 @@ async def take_up_reports(services: Services) -> None:
         try:
             report = msgspec.json.decode(_read_report(path), type=ExitReport)
             await _take_up(services, report)
-        except Unavailable:  # such as a full disk: the next start takes it up
+        except (Unavailable, OSError) as error:  # such as a full disk, or no free descriptor
+            _logger.info("the report %s stays until the next start: %s", path.name, error)
             continue
-        except (PalaverError, OSError, ValueError) as error:  # msgspec raises a ValueError
+        except (PalaverError, ValueError) as error:  # msgspec raises a ValueError
             _logger.info("the report %s is invalid: %s", path.name, error)
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # taken up again at the next start, it changes nothing
+            path.unlink(missing_ok=True)
 
 
 def _read_report(path: Path) -> bytes:

@@ -23,7 +23,7 @@ from palaver.harness.programs import parse_user_profile, with_prompt
 from palaver.harness.registry import PROFILES, profile_of, profile_of_start, program_names
 from palaver.holder.agent_socket import AgentServer, socket_path
 from palaver.holder.connection import Held, HolderConnection
-from palaver.holder.integration import Native
+from palaver.holder.integration import AgentIntegration
 from palaver.holder.lane import TerminalLane, clip
 from palaver.holder.launch import file_with
 from palaver.holder.spawn import MODULE
@@ -327,10 +327,11 @@ class HolderControl:
         """Attach a viewer. The size of its terminal becomes the size of the agent's terminal."""
         if len(self._host.viewers) >= LIMIT_CLIENTS:
             raise Unavailable(f"{LIMIT_CLIENTS} terminals are already attached: detach one of them")
-        # Before the greeting, so that the first picture the viewer gets is drawn for its own size.
-        self._host.resize(request.cols, request.rows)
-        greeting = reply_to_json(SocketReply(is_ok=True, agent=self.status()))
         size = (request.cols, request.rows) if is_size(request.cols, request.rows) else None
+        if size is not None:
+            # Before the greeting, so that the first picture the viewer gets is drawn for its own size.
+            self._host.resize(*size)
+        greeting = reply_to_json(SocketReply(is_ok=True, agent=self.status()))
         self._host.viewers.adopt(connection, greeting=greeting, size=size)
 
     def hook(self, event_name: str, payload: Mapping[str, object]) -> None:
@@ -550,7 +551,7 @@ class ExitReporter:
     """The exit report of one agent. It is sent once."""
 
     def __init__(
-        self, home: str, bus: HolderConnection, lane: TerminalLane, native: Native, clock: Clock
+        self, home: str, bus: HolderConnection, lane: TerminalLane, native: AgentIntegration, clock: Clock
     ) -> None:
         self._home = home
         self._bus = bus
@@ -714,8 +715,8 @@ class HeldAgent:
             on_stop=self.stop,
         )
 
-    def _make_native(self, harness: str) -> Native:
-        return Native(
+    def _make_native(self, harness: str) -> AgentIntegration:
+        return AgentIntegration(
             harness,
             self._running.native,
             self._bus,
@@ -820,7 +821,7 @@ class HeldAgent:
         has_keyboard = self.host.viewers.holds_mail
         self._waits_for = gate.reason or ("passthrough" if has_keyboard else "")
         self._show_state()
-        self._lane.set_level(gate, is_paused=has_keyboard or self.host.hears_only_urgent)
+        self._lane.set_level(gate, is_paused=has_keyboard or self.host.accepts_only_interrupts)
         self.holder_control.looked()
 
     def _say_status(self) -> None:
@@ -856,7 +857,7 @@ class HeldAgent:
         host.screen.exit(str(ended))
         host.typist.end(str(ended))
         host.check_level()
-        if self.awaits_viewer and not host.has_been_watched.is_set():
+        if self.awaits_viewer and not host.first_viewer.is_set():
             self._spawn(self._wait_for_viewer(ended))
         else:
             self._let_go(ended)
@@ -864,7 +865,7 @@ class HeldAgent:
     async def _wait_for_viewer(self, ended: Exit) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(VIEWER_LIMIT_S):
-                await self.host.has_been_watched.wait()
+                await self.host.first_viewer.wait()
         self._let_go(ended)
 
     def _let_go(self, ended: Exit) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from palaver.client.wire import ReplyLine
-from palaver.clock import Clock
+from palaver.clock import CallLater, Clock, Timer
 from palaver.errors import Disconnected
 from palaver.harness.base import AgentReport, Gate, Make, Spawn
 from palaver.harness.hooks import USED_UP, USED_UP_ASKED, fix_limit, is_counted_from_then, limit_ends_ms
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _STALE_MS: Final = 12 * 60 * 60_000
 """For this long after its end, the same text on a screen is the old limit and not a new one."""
+_LOOK_MS: Final = 60_000
+"""Interval at which the clock is checked: timers stop while the machine sleeps, and the clock may be set."""
 GRACE_MS: Final = 5_000
 """For this long after the dialog about a limit was answered, the turn may still end because of the limit."""
 
@@ -35,47 +37,52 @@ GRACE_MS: Final = 5_000
 class LimitWatch:
     """Derives the agent state from the usage limit shown on an idle screen."""
 
-    def __init__(self, clock: Clock, on_end: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, on_end: Callable[[], None], call_later: CallLater) -> None:
         """`on_end` is called when the state must be checked again, such as at the end of the limit."""
         self._clock = clock
         self._on_end = on_end
+        self._call_later = call_later
         self._shown = ""
         self._detail = ""
         self._ends_ms: int | None = None
         self._before = ("", "", 0)
         """The last limit whose end was known: its text on the screen, its detail, and its end."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._asked: AgentReport | None = None
         self._answered_ms: int | None = None
 
-    def see(self, word: AgentReport) -> AgentReport:
+    def see(self, report: AgentReport) -> AgentReport:
         """Return the state of the agent: blocked while its usage limit is reached, as far as known."""
-        word = self._see_dialog(word)
-        shown = word.detail if word.state is AgentState.IDLE and word.detail.startswith(USED_UP) else ""
+        report = self._see_dialog(report)
+        shown = report.detail if report.state is AgentState.IDLE and report.detail.startswith(USED_UP) else ""
         if shown != self._shown:
             self._begin(shown)
         if not shown:
-            return word
-        if self._ends_ms is not None and self._clock.now_ms() >= self._ends_ms:
-            # The screen may show the old text until something is typed, and then nothing would ever be typed.
-            return AgentReport(state=AgentState.IDLE)
+            return report
+        if self._ends_ms is not None:
+            left_ms = self._ends_ms - self._clock.now_ms()
+            if left_ms <= 0:
+                # The old text stays until something is typed, and nothing is typed while the agent counts as
+                # blocked.
+                return AgentReport(state=AgentState.IDLE)
+            self._look_in(min(left_ms, _LOOK_MS))
         return AgentReport(state=AgentState.BLOCKED, detail=self._detail)
 
-    def _see_dialog(self, word: AgentReport) -> AgentReport:
+    def _see_dialog(self, report: AgentReport) -> AgentReport:
         """Keep the state of an answered limit dialog for `GRACE_MS`, until its effect is visible."""
-        if word.state is AgentState.BLOCKED and word.detail.startswith(USED_UP_ASKED):
-            self._asked, self._answered_ms = word, None
-        elif self._asked is not None and word.state is AgentState.ACTIVE:
-            now_ms = int(self._clock.monotonic_s() * 1000)
-            self._answered_ms = now_ms if self._answered_ms is None else self._answered_ms
-            left_ms = self._answered_ms + GRACE_MS - now_ms
+        if report.state is AgentState.BLOCKED and report.detail.startswith(USED_UP_ASKED):
+            self._asked, self._answered_ms = report, None
+        elif self._asked is not None and report.state is AgentState.ACTIVE:
+            monotonic_ms = int(self._clock.monotonic_s() * 1000)
+            self._answered_ms = monotonic_ms if self._answered_ms is None else self._answered_ms
+            left_ms = self._answered_ms + GRACE_MS - monotonic_ms
             if left_ms > 0:
                 self._look_in(left_ms)
                 return self._asked
             self._asked = None
         else:
             self._asked = None
-        return word
+        return report
 
     def close(self) -> None:
         """Forget the limit and cancel the timer."""
@@ -85,25 +92,24 @@ class LimitWatch:
         """Call `on_end` after `wait_ms`, instead of any earlier plan."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._on_end)
+        self._timer = self._call_later(wait_ms / 1000, self._on_end)
 
     def _begin(self, shown: str) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now_ms = self._clock.now_ms()
-        words, detail, ends_ms = self._before
+        known, detail, ends_ms = self._before
         self._shown = shown
         # The same text again, for instance after a dialog covered it. A time such as `3pm` that has passed
         # would now be taken for that of the next day.
-        if shown and shown == words and not is_counted_from_then(shown) and now_ms < ends_ms + _STALE_MS:
+        if shown and shown == known and not is_counted_from_then(shown) and now_ms < ends_ms + _STALE_MS:
             self._detail, self._ends_ms = detail, ends_ms
         else:
             self._detail = fix_limit(shown, now_ms)
             self._ends_ms = limit_ends_ms(self._detail, now_ms)
         if self._ends_ms is not None:
             self._before = shown, self._detail, self._ends_ms
-            self._look_in(max(0, self._ends_ms - now_ms))
 
 
 # --------------------
@@ -153,7 +159,7 @@ INTEGRATIONS: Final[dict[str, Callable[[str, Held | None, Clock, Spawn], Make]]]
 """Makers of integrations by harness: for an address, the held agent, the clock and the task spawner."""
 
 
-class Native:
+class AgentIntegration:
     """The native integration of one agent, from the view of its holder.
 
     Does nothing if there is no integration.
@@ -172,7 +178,7 @@ class Native:
     ) -> None:
         """`address` is the future address of the integration: a path or a URL. Empty means no integration."""
         self.address = address
-        self._limit = LimitWatch(clock, on_status)
+        self._limit = LimitWatch(clock, on_status, asyncio.get_running_loop().call_later)
         integrate = INTEGRATIONS.get(harness) if address else None
         self._lanes: NativeLanes | None = None
         if integrate is not None:
@@ -229,11 +235,11 @@ class Native:
             # Only when the program is ready: Codex names its server after the first client, which must be the
             # user's screen.
             integration.start()
-        word = integration.status or AgentReport(state=AgentState.STARTING)
+        report = integration.status or AgentReport(state=AgentState.STARTING)
         # A dialog at the start must be answered by the user, and messages wait for that as usual. Any other
         # screen is not conclusive before the integration has a status.
-        is_asked = word.state is AgentState.STARTING and look.state is AgentState.BLOCKED
-        return (seen, _NATIVE if gate.is_open else gate) if is_asked else (word, _NATIVE)
+        is_asked = report.state is AgentState.STARTING and look.state is AgentState.BLOCKED
+        return (seen, _NATIVE if gate.is_open else gate) if is_asked else (report, _NATIVE)
 
     async def settle(self) -> None:
         """Wait until all outcomes are reported."""

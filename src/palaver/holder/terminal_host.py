@@ -77,18 +77,20 @@ class TerminalHost:
         self._loop = asyncio.get_running_loop()
         self._recent = b""
         self._is_working = False
+        self._is_closed = False
         self._unparsed = 0
         self._output_at = 0.0
         self._shown_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.has_been_watched = asyncio.Event()
+        self.first_viewer = asyncio.Event()
+        """Set when a viewer attaches for the first time."""
         self.screen = Screen(pty.cols, pty.rows, profile, started_ms=self.now_ms())
         self._reading = Reading(pty, child, profile, self.screen)
         self.viewers = Viewers(self)
         self.pump = TerminalPump(pty.master, self._on_output, on_hangup, self._on_drained)
         self.typist = Typist(self, self.screen.leftover, profile)
         self._bar = InputBar(self, settle_ms=profile.settle_ms)
-        self.hears_only_urgent = False
+        self.accepts_only_interrupts = False
         """Whether the program is busy and does not read, so that only an interrupt can be delivered."""
         self._look_in(0)
 
@@ -98,6 +100,7 @@ class TerminalHost:
 
     def close(self) -> None:
         """Stop all timers and close the terminal."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._bar.close()
@@ -179,7 +182,7 @@ class TerminalHost:
         """Check the level after this many seconds, or earlier if that is already planned."""
         at_s = self._loop.time() + seconds
         # An earlier check plans the next one itself, so one timer is enough.
-        if self._timer is not None and not self._timer.cancelled() and self._timer.when() <= at_s:
+        if self._is_closed or (self._timer is not None and self._timer.when() <= at_s):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -202,9 +205,10 @@ class TerminalHost:
         is_busy = gate.reason == "deaf" and not level.has_unread and look.state is AgentState.ACTIVE
         # If the program ignored the interrupt keys, do not interrupt it again until it reads or is idle.
         if not is_busy:
-            self.typist.has_interrupted_in_vain = False
-        self.hears_only_urgent = is_busy and not self.typist.has_interrupted_in_vain
-        self._on_level(look, Gate(is_open=True, reason="deaf") if self.hears_only_urgent else gate)
+            self.typist.is_interrupt_ignored = False
+        self.accepts_only_interrupts = is_busy and not self.typist.is_interrupt_ignored
+        # A gate that is open with a reason: the lane is paused, so only an interrupt passes.
+        self._on_level(look, Gate(is_open=True, reason="deaf") if self.accepts_only_interrupts else gate)
         next_ms = self.screen.next_change_ms(self.now_ms())
         if next_ms is not None:
             self._look_in(max(next_ms - self.now_ms(), 1) / 1000)
@@ -217,7 +221,7 @@ class TerminalHost:
     # Used by the typist
 
     def is_current(self) -> bool:
-        """Read all output so far, so that the next look at the screen includes it."""
+        """Read the available output. Return False if the program writes faster than it is read."""
         return self.pump.drain_output()
 
     def has_unsent(self) -> bool:
@@ -325,8 +329,7 @@ class TerminalHost:
     def on_control(self, viewer: Viewer, fields: dict[str, object]) -> None:
         match fields["type"]:
             case "resize":
-                self.resize(fields.get("cols"), fields.get("rows"))
-                self.sized(viewer, fields.get("cols"), fields.get("rows"))
+                self._take_size(viewer, fields.get("cols"), fields.get("rows"))
             case "passthrough":
                 self._set_passthrough(viewer, fields)
             case "input":
@@ -343,22 +346,22 @@ class TerminalHost:
             case kind:
                 raise BadRequest(f"unknown control: {kind}")
 
-    def resize(self, cols: object, rows: object) -> None:
-        """Resize the terminal; ignore an impossible size."""
-        if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
-            self.screen.resize(cols, rows)
-            self._pty.resize(cols, rows)
-            self._on_size(cols, rows)
-            self.viewers.tell({"type": "size", "cols": cols, "rows": rows})
-            self._look_in(0)
+    def _take_size(self, viewer: Viewer, cols: object, rows: object) -> None:
+        """Use the size of a viewer until another viewer sends one or this one leaves.
 
-    def sized(self, viewer: Viewer, cols: object, rows: object) -> None:
-        """Set the size of a viewer's terminal.
-
-        It is used until another viewer sends one or this one leaves.
+        An impossible size is ignored.
         """
         if is_size(cols, rows) and isinstance(cols, int) and isinstance(rows, int):
+            self.resize(cols, rows)
             self.viewers.sized(viewer, (cols, rows))
+
+    def resize(self, cols: int, rows: int) -> None:
+        """Resize the terminal to a size that `is_size` accepts."""
+        self.screen.resize(cols, rows)
+        self._pty.resize(cols, rows)
+        self._on_size(cols, rows)
+        self.viewers.tell({"type": "size", "cols": cols, "rows": rows})
+        self._look_in(0)
 
     def _set_passthrough(self, viewer: Viewer, fields: dict[str, object]) -> None:
         if fields.get("on") is not True:
@@ -371,8 +374,10 @@ class TerminalHost:
     def _take_input(self, viewer: Viewer, text: str, priority: str) -> None:
         parse_priority(priority)
         if priority != "normal":
-            # Such a line is sent as a message, and the log keeps messages. A hidden line is never stored.
-            if self.is_current() and self.is_hidden(self.look()):
+            # Such a line becomes a message, and the log keeps messages. So a hidden line is refused, even if
+            # the program writes without a pause, and some of its output is left unread.
+            self.is_current()
+            if self.is_hidden(self.look()):
                 raise BadRequest(_HIDDEN)
             # A message in the user's name must come from the user's own process, never from the holder.
             viewer.send(control_to_bytes({"type": "send", "priority": priority}))
@@ -390,7 +395,7 @@ class TerminalHost:
         self._bar.add(BarLine(text=text, typed=typed, refused=refused))
 
     def on_viewers(self) -> None:
-        self.has_been_watched.set()
+        self.first_viewer.set()
         self._look_in(0)
         if (size := self.viewers.size) is not None and size != self.screen.size:
             self.resize(*size)  # The viewer whose size was used has disconnected.

@@ -248,8 +248,8 @@ class Log(Protocol):
         """
         ...
 
-    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
-        """Replace events with the result of `scrub`, wherever they are stored. Return how many there were.
+    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> None:
+        """Replace events with the result of `scrub`, wherever they are stored. Missing ones are ignored.
 
         Only payloads change, and no row that the fold made. On return the old payloads are in no file of the
         log, its index or its archives. Commits wait meanwhile. A failed call can be repeated. Raises

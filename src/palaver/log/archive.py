@@ -208,18 +208,16 @@ def _seq_of_line(line: bytes) -> int:
 
 def redact_archives(
     directory: Path, files: Sequence[ArchiveFile], seqs: Collection[int], scrub: Scrub
-) -> int:
-    """Rewrite the archive files that contain one of the seqs, and return how many events changed.
+) -> None:
+    """Rewrite the archive files that contain one of the seqs.
 
     Incomplete files in the directory are removed: they may contain the text, even if nothing is archived.
     """
-    count = 0
     _remove_unfinished(directory)
     for file in files:
         if any(file.first <= seq <= file.last for seq in seqs):
             with _readable(file):
-                count += _redact_file(file.path, seqs, scrub)
-    return count
+                _redact_file(file.path, seqs, scrub)
 
 
 @contextmanager
@@ -231,10 +229,9 @@ def _readable(file: ArchiveFile) -> Iterator[None]:
         raise StorageFailed(f"the archive {file.path} cannot be read: {error}") from error
 
 
-def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
-    """Replace events in one file, and return how many. Lines that cannot be read stay as they are."""
-    count = 0
-    is_damaged = False
+def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> None:
+    """Replace events in one file. Lines that cannot be read stay as they are."""
+    has_redacted = is_damaged = False
     handle, temporary = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as copy, path.open("rb") as lines:
@@ -245,8 +242,8 @@ def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
                     is_redacted = False
                     is_damaged = True
                 copy.write(encode_event(scrub(decode_event(line))) + b"\n" if is_redacted else line)
-                count += is_redacted
-            if is_damaged and not count:  # A damaged line may be the one that was to be redacted.
+                has_redacted = has_redacted or is_redacted
+            if is_damaged and not has_redacted:  # A damaged line may be the one that was to be redacted.
                 raise StorageFailed(f"the archive {path} cannot be read: some of its lines are damaged")
             copy.flush()
             os.fsync(copy.fileno())
@@ -255,7 +252,6 @@ def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> int:
         Path(temporary).unlink(missing_ok=True)
         raise
     sync(path.parent)
-    return count
 
 
 # --------------------
@@ -386,10 +382,10 @@ class Copier:
                 self._archives.add(file)
             return file
 
-    def redact(self, seqs: Collection[int], scrub: Scrub) -> int:
-        """Replace events in the archive files, and return how many; never during a copy."""
+    def redact(self, seqs: Collection[int], scrub: Scrub) -> None:
+        """Replace events in the archive files; never during a copy."""
         with self._one_at_a_time:
-            return redact_archives(self._archives.directory, self._archives.files, seqs, scrub)
+            redact_archives(self._archives.directory, self._archives.files, seqs, scrub)
 
     def stop(self) -> None:
         """Make the running and all later copies give up; from any thread."""

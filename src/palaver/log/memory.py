@@ -216,7 +216,7 @@ class MemoryLog:
         self._check_open()
         return in_order(query, _matching(query, self._all()))
 
-    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
+    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> None:
         await asyncio.sleep(0)
         self._check_open()
         self._show()
@@ -226,7 +226,6 @@ class MemoryLog:
         self._by_id = {key: new.get(event.seq, event) for key, event in self._by_id.items()}
         self._by_request_key = {key: new.get(event.seq, event) for key, event in self._by_request_key.items()}
         self._newest.replace(list(new.values()))
-        return len(new)
 
     def redacted(self) -> int:
         return self._redacted

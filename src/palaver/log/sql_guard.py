@@ -124,7 +124,7 @@ class Guard:
         self._connection.set_authorizer(_authorize)
         self._connection.set_progress_handler(self._is_over, _STEPS_BETWEEN_LOOKS)
 
-    def places(
+    def seqs(
         self, clause: str, *, after: int, before: int, is_newest_first: bool
     ) -> Generator[list[int], None, None]:
         """Yield the seqs of the events that match the condition, some at a time and in order.
@@ -251,7 +251,7 @@ class GuardProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
 
-    def places(
+    def seqs(
         self, clause: str, *, after: int, before: int, is_newest_first: bool
     ) -> Generator[list[int], None, None]:
         """Yield the seqs of the events that match the condition, some at a time and in order.
@@ -374,7 +374,7 @@ def answer(source: BinaryIO, target: BinaryIO) -> None:
 
     guard = Guard(Path(asked.path), asked.limit_s)
     try:
-        for seqs in guard.places(
+        for seqs in guard.seqs(
             asked.clause, after=asked.after, before=asked.before, is_newest_first=asked.is_newest_first
         ):
             say(_Answer(places=seqs))

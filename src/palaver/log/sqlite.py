@@ -122,10 +122,6 @@ class Reader:
 
     async def read(self, query: Query) -> list[Event]:
         """Return matching events, in seq order."""
-        if self._is_closed:
-            raise ShuttingDown("the log is closed")
-        # A new connection would open any file that is at the path now, also that of another log.
-        self._files.check()
         check_search(query)
         if not query.sql:
             return await self._run(self._threads, self._find, query)
@@ -137,7 +133,7 @@ class Reader:
         finally:
             self._sql_in_line -= 1
 
-    async def read_archived_places(self, query: Query, archives: Archives) -> list[Event]:
+    async def read_archived_conversations(self, query: Query, archives: Archives) -> list[Event]:
         """Return archived events in the places of a query, in seq order: as many as it wants."""
         return await self._run(self._threads, partial(self._find_archived, archives), query)
 
@@ -155,6 +151,10 @@ class Reader:
     async def _run(
         self, threads: ThreadPoolExecutor, find: Callable[[Query], list[Event]], query: Query
     ) -> list[Event]:
+        if self._is_closed:
+            raise ShuttingDown("the log is closed")
+        # A new connection would open any file that is at the path now, also that of another log.
+        self._files.check()
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, find, query)
         except (sqlite3.Error, OSError) as error:
@@ -178,7 +178,7 @@ class Reader:
         before = _ABOVE_ALL_SEQS if query.before is None else query.before
         is_newest_first = query.last is not None
         with contextlib.closing(
-            self._guard.places(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
+            self._guard.seqs(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
         ) as pieces:
             for seqs in pieces:
                 yield from self._matching(connection, query, seqs)
@@ -190,7 +190,7 @@ class Reader:
         # reads the index up to this seq, the other one reads the events after it.
         for statement, values in statements_from(query, among or (), last_indexed=read_indexed(connection)):
             with contextlib.closing(connection.execute(statement, values)) as cursor:
-                # First no more than the caller wants: a full log would otherwise cost more than an empty one.
+                # The first fetch is no larger than the query: most callers want one event.
                 size = min(wanted(query), _EVENTS_AT_ONCE)
                 while rows := cursor.fetchmany(size):
                     for event in readable_events(rows, self._blobs):
@@ -201,7 +201,10 @@ class Reader:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection to the calling thread; there are never more connections than threads."""
-        connection = self._connections.pop() if self._connections else connect_reader(self._path)
+        try:
+            connection = self._connections.pop()
+        except IndexError:  # A check before it would not do: another thread may take the last one in between.
+            connection = connect_reader(self._path)
         try:
             yield connection
         finally:
@@ -492,20 +495,18 @@ class SqliteLog:
         # The log first: an event that is archived meanwhile is then found twice, and not missed.
         found = await self._reader.read(query)
         if query.after < self._archives.last():
-            found += await self._reader.read_archived_places(query, self._archives)
+            found += await self._reader.read_archived_conversations(query, self._archives)
         return in_order(query, found)
 
-    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> int:
+    async def redact(self, seqs: Sequence[int], scrub: Scrub) -> None:
         try:
-            in_archives = await asyncio.to_thread(self._copier.redact, frozenset(seqs), scrub)
+            await asyncio.to_thread(self._copier.redact, frozenset(seqs), scrub)
         except OSError as error:
             raise failure_from(error) from error
-        in_log = await self._writer.redact(seqs, scrub)
+        await self._writer.redact(seqs, scrub)
         # Followers read the newest events from memory, so the text must leave it too.
         held = [await self.fetch(seq) for seq in seqs if self._newest.may_hold(seq)]
         self._newest.replace([event for event in held if event is not None])
-        # Not the sum: while an archiving is unfinished, an event is in both.
-        return max(in_log, in_archives)
 
     def redacted(self) -> int:
         return read_mark(self._point)
@@ -587,17 +588,19 @@ def put_saved_back(path: Path) -> None:
     A copy made by a repair replaces the database, also after the repair was killed. A copy saved when the
     database was removed is used only while the database is missing.
     """
-    rebuilt = path.with_name(f"{path.name}{REBUILT}")
+    rebuilt, saved = path.with_name(f"{path.name}{REBUILT}"), _saved(path)
     if rebuilt.exists():
-        for ending in ("-wal", "-shm"):  # They belong to the damaged file, which is kept elsewhere.
-            Path(f"{path}{ending}").unlink(missing_ok=True)
-        sync(path.parent)  # A new file must never be seen with an old write-ahead log.
-        rebuilt.replace(path)
-        sync(path.parent)
-    elif not path.exists() and _saved(path).exists():
-        for ending in ("-wal", "-shm"):  # The copy contains all of their data.
-            Path(f"{path}{ending}").unlink(missing_ok=True)
-        _saved(path).rename(path)
+        copy = rebuilt
+    elif saved.exists() and not path.exists():
+        copy = saved
+    else:
+        return
+    # They belong to the damaged file, which is kept elsewhere; or the saved copy contains all of their data.
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+    sync(path.parent)  # A new file must never be seen with an old write-ahead log.
+    copy.replace(path)
+    sync(path.parent)
 
 
 def _saved(path: Path) -> Path:

@@ -193,6 +193,14 @@ def format_address(address: Address) -> str:
             return address.path if "/" in address.path else f"/{address.path}"
 
 
+def parse_tag(text: str) -> str:
+    """Return a tag that is written alone, in any case, or as the address of its group: `api`, `@api-`.
+
+    The tag may be invalid or empty.
+    """
+    return text.removeprefix("@").removesuffix("-").lower()
+
+
 # An e-mail address, a path and a glob contain an @ too: the characters around it decide. The device is in
 # capitals here, so that `@luna:look` is luna. Possessive, so that a name is never cut to make the rest of the
 # pattern fit: `@luna-*` is a glob and does not mention luna.

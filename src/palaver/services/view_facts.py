@@ -89,10 +89,10 @@ class LiveFacts:
     def lease_until_ms(self, room: Room) -> int:
         return lease_until_ms(room, self.room(room.id, (room.owner,)), self.policy)
 
-    def permission(self, id: str) -> bool:
+    def can_answer_permission(self, id: str) -> bool:
         return self._sources.permissions.get(id) is not None
 
-    def request(self, id: str) -> PermissionPage | None:
+    def permission_page(self, id: str) -> PermissionPage | None:
         book = self._sources.permissions
         found = book.get(id)
         if found is None:

@@ -222,7 +222,7 @@ class ViewPages:
 
     def permission(self, id: str) -> PermissionPage:
         """Return an open permission request with its whole input. Raises NotFound."""
-        found = self._facts.request(id)
+        found = self._facts.permission_page(id)
         if found is None:
             raise NotFound(f"permission request {id}", "it was answered, or its session has ended")
         return found

@@ -112,7 +112,7 @@ class ViewFacts(AttentionFacts, WaitFacts, Protocol):
         """Return the number of all agents, also of those that have left."""
         ...
 
-    def request(self, id: str) -> PermissionPage | None:
+    def permission_page(self, id: str) -> PermissionPage | None:
         """Return an open permission request with its whole input, or None. Raises NotFound."""
         ...
 

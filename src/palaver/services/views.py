@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from palaver.broker.context import Sent
+from palaver.broker.context import ExitedRecipient, Sent
 from palaver.broker.messages import recipients_of
 from palaver.delivery.mailbox import mailboxes_of_agent, mailboxes_of_lanes
 from palaver.errors import NotFound, Unavailable
@@ -19,8 +19,9 @@ from palaver.home import find_message
 from palaver.identity.process import is_alive
 from palaver.log.storage import FILE_NAME, kept_folders
 from palaver.protocol.agent_text import MessageLine, format_message_file, injection_line
-from palaver.protocol.agents import Agent, Caller, doing_text
-from palaver.protocol.envelope import Event
+from palaver.protocol.agents import SCRIPT_NAME, Agent, Caller, doing_text
+from palaver.protocol.display import ago
+from palaver.protocol.envelope import Event, body_as, room_id_of
 from palaver.protocol.events import AgentState, MessageSent, State
 from palaver.protocol.message import (
     MESSAGE,
@@ -32,7 +33,7 @@ from palaver.protocol.message import (
     is_lost,
     readable_text,
 )
-from palaver.protocol.paths import PLUS, readable_mailbox, split_mailbox
+from palaver.protocol.paths import IRC, PLUS, readable_mailbox, split_mailbox
 from palaver.protocol.query import Query
 from palaver.protocol.requests import GATE_ADVICE
 from palaver.protocol.views import Attention, WaitReason
@@ -511,6 +512,56 @@ def sent_view(sent: Sent) -> SentView:
         repeat=sent.is_repeat,
         dry_run=event is None,
     )
+
+
+def sent_lines(sent: Sent, now_ms: int) -> list[str]:
+    """Return the result of a send for people: a line, and one for each group or path without recipients."""
+    exited = {one.agent: f" ({_exited(one, now_ms)})" for one in sent.exited}
+    recipients = (f"{readable_mailbox(name)}{exited.get(name, '')}" for name in sent.delivered_to)
+    on_irc = [token for token in sent.to if token.startswith(f"{IRC}/") and token not in sent.dead]
+    names = ", ".join([*recipients, *on_irc]) or "no agent"
+    if room := _room_of(sent):
+        names = f"{names} in {room}"
+    message = None if sent.event is None else body_as(sent.event, MessageSent)
+    if message is not None and message.answers is not None:
+        names = f"{names}, as the answer to #{message.answers}"
+    # No lane carries a message to IRC, so it has no recipient in the ledger.
+    is_for_all = not sent.to or "@all" in sent.to or bool(room)
+    has_recipient = bool(sent.delivered_to or on_irc)
+    if sent.event is None:
+        first = f"would go to {names}"
+    elif sent.is_repeat:
+        first = f"#{sent.event.seq} was sent before, to {names}"
+    elif message is not None and sent.to == (SCRIPT_NAME,):
+        first = f"stored as #{sent.event.seq}, the answer to #{message.reply_to}; a script has no mailbox"
+    elif has_recipient:
+        first = f"sent #{sent.event.seq} to {names}"
+    elif is_for_all:
+        where = f" in {room}" if room else ""
+        first = f"stored as #{sent.event.seq}; no other agent is present{where} to read it"
+    else:
+        first = f"stored as #{sent.event.seq}; it has no recipient now"
+    # A message to all says already that no other agent is present.
+    groups = sent.empty_groups if has_recipient or sent.event is None or not is_for_all else ()
+    return [
+        first,
+        *(f"{group} has no members now; the message is kept" for group in groups),
+        *(f"no agent is subscribed to {path}: dead letter" for path in sent.dead),
+    ]
+
+
+def _room_of(sent: Sent) -> str:
+    """Return the room of a sent message; empty if it was not for a room."""
+    if sent.event is not None:
+        return room_id_of(sent.event) or ""
+    return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
+
+
+def _exited(one: ExitedRecipient, now_ms: int) -> str:
+    """Return since when a recipient has left, and what happens to its message."""
+    span = ago(now_ms - one.since)
+    way = f": pal resume {one.agent}" if one.resumable else ""
+    return f"{one.state} {span[:-1]} {span[-1]} ago; it waits until {one.agent} comes back{way}"
 
 
 async def attention_view(services: Services) -> list[Attention]:

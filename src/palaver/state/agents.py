@@ -32,7 +32,7 @@ from palaver.state.rows import (
     ledger_key,
     mail_keys,
     mail_prefix,
-    receiver_of_key,
+    parse_ledger_key,
     seq_of_key,
     tip_key,
 )
@@ -112,7 +112,7 @@ def read_entry(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
 def read_session_entries(rows: Rows, seq: int, agent: str) -> dict[str, LedgerEntry]:
     """Return the ledger entries of a message for the sessions of an agent, by mailbox."""
     found = rows.scan(LEDGER, ledger_key(seq, f"{agent}{PLUS}"), limit=_LIMIT_LIST)
-    return {receiver_of_key(key)[1]: decode_entry(value) for key, value in found}
+    return {parse_ledger_key(key)[1]: decode_entry(value) for key, value in found}
 
 
 def read_seen(

@@ -65,7 +65,7 @@ from palaver.state.rows import (
     decode_entry,
     encode_row,
     ledger_key,
-    receiver_of_key,
+    parse_ledger_key,
     seq_of_key,
 )
 from palaver.state.watches import owed_no_more, walk
@@ -145,7 +145,7 @@ class AttentionFacts(Protocol):
         """Return the sender of a message; empty if the event is lost."""
         ...
 
-    def permission(self, id: str) -> bool:
+    def can_answer_permission(self, id: str) -> bool:
         """Return whether a permission request can still be answered."""
         ...
 
@@ -263,7 +263,9 @@ def _keys_of_message(seq: int) -> frozenset[str]:
 def _agents_asking(rows: Rows, facts: AttentionFacts) -> frozenset[str]:
     """Return the agents with a permission request that can be answered."""
     found = walk(rows, ATTENTION, f"{AttentionKind.PERMISSION}/")
-    return frozenset(_decode(value).who for key, value in found if facts.permission(key.partition("/")[2]))
+    return frozenset(
+        _decode(value).who for key, value in found if facts.can_answer_permission(key.partition("/")[2])
+    )
 
 
 def _row_key(kind: str, seq: int, name: str = "") -> str:
@@ -286,7 +288,7 @@ def _row_key_of(kind: str, name: str) -> str | None:
 
 def _show_permission(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> Attention | None:
     id_ = key.partition("/")[2]
-    if not facts.permission(id_):
+    if not facts.can_answer_permission(id_):
         return None
     return Attention(
         key=key,
@@ -331,7 +333,7 @@ def _show_held(rows: Rows, key: str, entry: _Entry, facts: AttentionFacts) -> At
         why=_why_held(entry.text),
         actions=(_action("release", "release", str(seq)), _show(seq)),
         seq=seq,
-        to=tuple(receiver_of_key(name)[1] for name, _ in names),
+        to=tuple(parse_ledger_key(name)[1] for name, _ in names),
     )
 
 
@@ -561,7 +563,7 @@ def _moved(rows: Rows, event: Event, changes: Sequence[Change]) -> list[Change]:
         if table == UNSURE:
             found += _unconfirmed(rows, event, key, is_open=value is not None)
         elif table == HELD and value is None:
-            seq, mailbox = receiver_of_key(key)
+            seq, mailbox = parse_ledger_key(key)
             freed.setdefault(seq, set()).add(mailbox)
         elif table == HELD:
             found += _held(rows, event, key, changes)
@@ -588,7 +590,7 @@ def _unconfirmed(rows: Rows, event: Event, key: str, *, is_open: bool) -> list[C
 
 def _held(rows: Rows, event: Event, key: str, changes: Sequence[Change]) -> list[Change]:
     """Return the row of a message that is held, unless the end of a usage limit releases it."""
-    seq, _ = receiver_of_key(key)
+    seq, _ = parse_ledger_key(key)
     row_key = _row_key(AttentionKind.HELD, seq)
     entry = next(
         decode_entry(value) for table, at, value in changes if (table, at) == (LEDGER, key) and value
@@ -606,7 +608,7 @@ def _is_held_for_others(rows: Rows, seq: int, freed: Container[str]) -> bool:
     # A broadcast is released for one recipient after the other, and most often the first row decides.
     while page := rows.scan(HELD, prefix, after=after, limit=_FEW):
         for key, _ in page:
-            _, mailbox = receiver_of_key(key)
+            _, mailbox = parse_ledger_key(key)
             entry = None if mailbox in freed else read_entry(rows, seq, mailbox)
             if entry is not None and not _goes_on_by_itself(entry):
                 return True

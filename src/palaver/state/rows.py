@@ -13,7 +13,8 @@ Open mail sorts by priority, then by seq; `idle-first` newest first. So the next
 first row under its name, however long its backlog is. Quiet mail, which wakes no agent, and handled copies,
 which no lane carries, have separate keys per priority: a search for waking mail does not have to read them.
 
-A session of an agent has its own mailbox, `agent+session`. Where a key names an agent, it may name that.
+A session of an agent has its own mailbox, `agent+session`. Where a key contains an agent's name, it may
+contain such a mailbox instead.
 """
 
 import enum
@@ -58,7 +59,7 @@ TIP: Final = "tip"
 
 # Numbers in keys have a fixed length, so that keys sort like the numbers. 15 digits are also exact in a
 # double, which is all that a reader of JSON in another language may have.
-_LARGEST_SEQ: Final = 10**15 - 1
+_LARGEST_NUMBER: Final = 10**15 - 1
 _SEQ_DIGITS: Final = 15
 _PRIORITIES: Final = len(Priority)
 _NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "held", "handled", "migrated"})
@@ -83,8 +84,8 @@ PUSHED: Final = (MailKind.WAKING, MailKind.QUIET)
 class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message that waits for one agent. `expires` is 0 for never.
 
-    No default is a string, here or below: msgspec omits only the same object, so a decoded string would make
-    a different row than the same string in the code.
+    No default here or below is a non-empty string: msgspec omits a field only if its value is the same object
+    as the default, and a decoded string is not.
     """
 
     seq: int
@@ -106,8 +107,7 @@ class OpenMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One ledger entry: the state of one message for one recipient.
 
-    There is no entry while it is queued: the message itself shows that. Times are Unix milliseconds, 0 for
-    not yet.
+    A queued message has no entry until its state first changes. Times are Unix milliseconds, 0 for not yet.
     """
 
     state: str
@@ -126,7 +126,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The caller that caused the last change in the name of another, as the human with --as."""
 
 
-class Deliverable(msgspec.Struct, frozen=True):
+class Deliverable(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of an event that delivery needs."""
 
     delivered_to: tuple[str, ...]
@@ -157,20 +157,22 @@ def deliverable(event: Event) -> Deliverable:
     """
     message = event.body
     if not isinstance(message, MessageSent):
-        return Deliverable(_once(event.delivered_to), Priority.NORMAL, 0, "")
+        return Deliverable(
+            delivered_to=_once(event.delivered_to), priority=Priority.NORMAL, expires=0, held=""
+        )
     if event.odd_fields and (odd := event.odd_fields & _NEEDED):
         raise ValueError(", ".join(sorted(odd)))
-    if not 0 <= message.expires <= _LARGEST_SEQ:
+    if not 0 <= message.expires <= _LARGEST_NUMBER:
         raise ValueError("expires")
     return Deliverable(
-        _once(message.delivered_to),
-        Priority.NORMAL if message.priority is None else parse_priority(message.priority),
-        message.expires,
-        message.held,
-        message.wakes,
-        message.raw is not None,
-        tuple(message.handled),
-        message.migrated or (),
+        delivered_to=_once(message.delivered_to),
+        priority=Priority.NORMAL if message.priority is None else parse_priority(message.priority),
+        expires=message.expires,
+        held=message.held,
+        wakes=message.wakes,
+        is_raw=message.raw is not None,
+        handled=tuple(message.handled),
+        migrated=message.migrated or (),
     )
 
 
@@ -193,7 +195,7 @@ def answered_seq(event: Event) -> int | None:
 def mail_key(agent: str, priority: Priority, seq: int, kind: MailKind = MailKind.WAKING) -> str:
     """Return the key of a waiting message in its agent's queue."""
     # Counted down, so that the newest one of this priority comes first in the order of keys.
-    number = _LARGEST_SEQ - seq if priority is Priority.IDLE_FIRST else seq
+    number = _LARGEST_NUMBER - seq if priority is Priority.IDLE_FIRST else seq
     return f"{mail_prefix(agent, priority, kind)}{number:015d}"
 
 
@@ -201,6 +203,10 @@ def mail_prefix(agent: str, priority: Priority | None = None, kind: MailKind = M
     """Return the prefix of all keys of an agent's open mail, or of one priority and kind."""
     # One hexadecimal digit, because three kinds of four priorities need more than ten values.
     return f"{agent}/" if priority is None else f"{agent}/{priority + _PRIORITIES * kind:x}"
+
+
+# A look-up by seq tries every possible key, so the common priority comes first.
+_LIKELIEST: Final = (Priority.NORMAL, Priority.INTERRUPT, Priority.IDLE, Priority.IDLE_FIRST)
 
 
 def mail_keys(agent: str, seq: int) -> tuple[str, ...]:
@@ -221,7 +227,7 @@ def kind_of_key(key: str) -> MailKind:
 def seq_of_mail_key(key: str) -> int:
     """Return the seq in a key of open mail."""
     number = int(key[-_SEQ_DIGITS:])
-    return _LARGEST_SEQ - number if priority_of_key(key) is Priority.IDLE_FIRST else number
+    return _LARGEST_NUMBER - number if priority_of_key(key) is Priority.IDLE_FIRST else number
 
 
 def _digit(key: str) -> int:
@@ -233,7 +239,7 @@ def ledger_key(seq: int, agent: str) -> str:
     return f"{seq:015d}/{agent}"
 
 
-def receiver_of_key(key: str) -> tuple[int, str]:
+def parse_ledger_key(key: str) -> tuple[int, str]:
     """Return the (seq, agent) of a key of `ledger_key`."""
     seq, agent = key.split("/", 1)
     return int(seq), agent
@@ -259,14 +265,11 @@ def expiry_key(expires: int, seq: int, agent: str) -> str:
     return f"{expires:015d}/{seq:015d}/{agent}"
 
 
-def expiry_of_key(key: str) -> tuple[int, int, str]:
+def parse_expiry_key(key: str) -> tuple[int, int, str]:
     """Return the (expiry time, seq, agent) of a key."""
     at_ms, seq, agent = key.split("/", 2)
     return int(at_ms), int(seq), agent
 
-
-# A look-up by seq tries every possible key, so the common priority comes first.
-_LIKELIEST: Final = (Priority.NORMAL, Priority.INTERRUPT, Priority.IDLE, Priority.IDLE_FIRST)
 
 encode_row: Final = msgspec.json.Encoder().encode
 decode_mail: Final = msgspec.json.Decoder(OpenMessage).decode

@@ -554,7 +554,7 @@ class Typist:
         self._timer: asyncio.TimerHandle | None = None
         self._screen_before = ""
         self._is_stopped = False
-        self.has_interrupted_in_vain = False
+        self.is_interrupt_ignored = False
         """Whether the last message was deferred although the interrupt keys had been pressed."""
         self.reason = ""
         """Why the text is held that is in the composer, or partly; empty if it is not held."""
@@ -623,7 +623,7 @@ class Typist:
             elif isinstance(step, Done):
                 if step.answer is TextOutcome.SEEN and self._typing.prompt:
                     self._terminal.accepted(self._typing.prompt)
-                self.has_interrupted_in_vain = (
+                self.is_interrupt_ignored = (
                     step.answer is TextOutcome.DEFERRED and self._typing.interrupts > 0
                 )
                 if self._typing.is_left:

@@ -46,6 +46,20 @@ def test_message_of_the_page_is_the_persons(bus: Home, signed_in: PageClient) ->
     assert sent.json()["text"] == f"sent #{seq} to luna"
 
 
+def test_message_without_a_mailbox_says_where_it_went(bus: Home, signed_in: PageClient) -> None:
+    bus.shell().ok("join", "--name", "nora")
+
+    on_irc = signed_in.act(do="send", to=["irc/local/#dev"], text="hello").json()
+    dead = signed_in.act(do="send", to=["news/build"], text="done").json()
+
+    assert on_irc["text"] == f"sent #{on_irc['seq']} to irc/local/#dev"
+    assert dead["text"].split("; ") == [
+        f"stored as #{dead['seq']}",
+        "it has no recipient now",
+        "no agent is subscribed to news/build: dead letter",
+    ]
+
+
 def test_repeated_act_is_done_once(signed_in: PageClient) -> None:
     act = {"do": "send", "key": os.urandom(16).hex(), "to": ["@all"], "text": "once"}
 

@@ -59,15 +59,13 @@ class ThinCall:
         # Help never has an effect, whatever other arguments there are.
         self.verb = b"help" if self.is_help or self.verb_at is None else arguments[self.verb_at]
         self.is_repair = self.is_repair and self.verb == b"doctor"
-        words = arguments[self.verb_at or 0 :][:2]
-        # Such a command only shows the bus: it starts none that was stopped or never existed. The words after
-        # it are exceptions, because they write.
-        self.is_look = self.verb in (b"list", b"doctor", b"status", b"events") and words[1:] not in (
-            [b"set"],
-            [b"sub"],
-            [b"unsub"],
+        subverb = self._find_subverb()
+        # Such a command only shows the bus: it starts none that was stopped or never existed. These
+        # subcommands are exceptions, because they write.
+        self.is_look = self.verb in (b"list", b"doctor", b"status", b"events") and (
+            (self.verb, subverb) not in ((b"status", b"set"), (b"events", b"sub"), (b"events", b"unsub"))
         )
-        self.is_waiting = words == [b"stick", b"wait"] or (
+        self.is_waiting = (self.verb, subverb) == (b"stick", b"wait") or (
             self.is_waiting and self.verb in (b"recv", b"events")
         )
         # Completion runs while a person types, and its script at every start of a shell: it starts nothing.
@@ -104,6 +102,18 @@ class ThinCall:
             elif verb_at is None and not argument.startswith(b"-"):
                 verb_at = at
         return verb_at
+
+    def _find_subverb(self) -> bytes:
+        """Return the first argument after the verb and its options, up to `--`; empty if there is none."""
+        row = iter(self.arguments[(self.verb_at or 0) + 1 :])
+        for argument in row:
+            if argument == b"--":
+                break
+            if argument in (b"--home", b"--as"):
+                next(row, None)
+            elif not argument.startswith(b"-"):
+                return argument
+        return b""
 
     def has_more_words(self) -> bool:
         """Whether a call of up or down has an argument that the client itself does not know."""

@@ -14,6 +14,7 @@ from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import ROLE, TAG, Command, Option, Positional
 from palaver.errors import AlreadyJoined, UsageError
 from palaver.identity.caller import who_joins
+from palaver.protocol.address import parse_tag
 from palaver.protocol.agents import SCRIPT_NAME, doing_text, full_name
 from palaver.protocol.display import Column, Paint, Safe, ago, display_width, lay_out, truncate
 from palaver.protocol.paths import readable_mailbox
@@ -386,7 +387,7 @@ async def tag(call: Call) -> int:
     name, *tags = call.parsed.positionals
     if bool(tags) == call.parsed.has("--remove"):
         raise UsageError("give a tag, or --remove: pal tag NAME TAG, pal tag NAME --remove")
-    agent, new = call.agent(name), tags[0].removeprefix("@").removesuffix("-").lower() if tags else ""
+    agent, new = call.agent(name), parse_tag(tags[0]) if tags else ""
     if tags and not new:
         raise UsageError("the tag is empty; to remove it, use --remove")
     await call.submit(TagAgent(name=agent.name, tag=new))

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from palaver.broker.context import SYSTEM_CALLER, ExitedRecipient, Sent, Written
+from palaver.broker.context import SYSTEM_CALLER, Sent, Written
 from palaver.domain.rights import can, require_own_mail
 from palaver.domain.routing import Directory, is_recipient
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
@@ -27,10 +27,10 @@ from palaver.errors import BadRequest, NotPerson, UsageError
 from palaver.home import older_trace, trace_path
 from palaver.identity.presence import BY_COMMANDS
 from palaver.protocol.agent_text import format_injection, injection_line, tips_for
-from palaver.protocol.agents import INSTANCE, SCRIPT_NAME, Standing
+from palaver.protocol.agents import INSTANCE, Standing
 from palaver.protocol.bundles import bundle_hint, locate_file
 from palaver.protocol.display import Column, ago
-from palaver.protocol.envelope import Event, body_as, common_fields, encode_event, room_id_of
+from palaver.protocol.envelope import Event, body_as, common_fields, encode_event
 from palaver.protocol.events import (
     AGENT_TYPES,
     ENDS,
@@ -46,7 +46,7 @@ from palaver.protocol.events import (
 )
 from palaver.protocol.lanes import MailboxReader
 from palaver.protocol.message import flat, handlers_of, is_raw, readable_text, reply_reference
-from palaver.protocol.paths import IRC, mailbox_of, readable_mailbox, split_mailbox
+from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
 from palaver.protocol.query import Passes, Query
 from palaver.protocol.requests import Acknowledge, Redeliver, Release, Send
 from palaver.protocol.text import LIMIT_BODY_BYTES, LIMIT_INJECTION
@@ -62,6 +62,7 @@ from palaver.services.views import (
     open_mail,
     receipts_of,
     receipts_view,
+    sent_lines,
     sent_view,
 )
 from palaver.state.agents import count_handled, read_entry, read_tips, read_unread
@@ -435,7 +436,7 @@ async def send(call: Call) -> int:
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:
-        await call.say(call.safe(_sentence(call, sent), keep_lines=True))
+        await call.say(call.safe("\n".join(sent_lines(sent, call.services.clock.now_ms())), keep_lines=True))
         await _hint_unanswered(call, request, sent)
     return 0
 
@@ -599,50 +600,6 @@ def _checked_path(call: Call, path: str) -> str:
             f"{path} is outside the working directory, and an agent under a harness cannot name it with "
             f"--file; use standard input: pal {' '.join(call.parsed.command.path)} … --stdin < {path}"
         ) from None
-
-
-def _room_of(sent: Sent) -> str:
-    """Return the room of a sent message; empty if it was not for a room."""
-    if sent.event is not None:
-        return room_id_of(sent.event) or ""
-    return next((one.removeprefix("#") for one in sent.to if one.startswith("#")), "")
-
-
-def _sentence(call: Call, sent: Sent) -> str:
-    """Return the result in one line, and one more line for each group or path without recipients."""
-    exited = {one.agent: f" ({_exited(one, call.services.clock.now_ms())})" for one in sent.exited}
-    recipients = (f"{readable_mailbox(name)}{exited.get(name, '')}" for name in sent.delivered_to)
-    on_irc = [token for token in sent.to if token.startswith(f"{IRC}/") and token not in sent.dead]
-    names = ", ".join([*recipients, *on_irc]) or "no agent"
-    if room := _room_of(sent):
-        names = f"{names} in {room}"
-    message = None if sent.event is None else body_as(sent.event, MessageSent)
-    if message is not None and message.answers is not None:
-        names = f"{names}, as the answer to #{message.answers}"
-    if sent.event is None:
-        lines = [f"would go to {names}"]
-    elif sent.is_repeat:
-        lines = [f"#{sent.event.seq} was sent before, to {names}"]
-    else:
-        lines = [f"sent #{sent.event.seq} to {names}"]
-        if not sent.delivered_to and not on_irc:
-            where = f" in {room}" if room else ""
-            lines = [f"stored as #{sent.event.seq}; no other agent is present{where} to read it"]
-        if message is not None and sent.to == (SCRIPT_NAME,):
-            lines = [
-                f"stored as #{sent.event.seq}, the answer to #{message.reply_to}; a script has no mailbox"
-            ]
-    if sent.delivered_to or sent.event is None:
-        lines += [f"{group} has no members now; the message is kept" for group in sent.empty_groups]
-    lines += [f"no agent is subscribed to {path}: dead letter" for path in sent.dead]
-    return "\n".join(lines)
-
-
-def _exited(one: ExitedRecipient, now_ms: int) -> str:
-    """Return since when a recipient has left, and what happens to its message."""
-    span = ago(now_ms - one.since)
-    way = f": pal resume {one.agent}" if one.resumable else ""
-    return f"{one.state} {span[:-1]} {span[-1]} ago; it waits until {one.agent} comes back{way}"
 
 
 # --------------------

@@ -28,6 +28,7 @@ from palaver.harness.base import ASKING, compile_rule
 from palaver.harness.registry import FORKABLE
 from palaver.identity.accounts import Ticket
 from palaver.identity.process import HARNESS_WORDS
+from palaver.protocol.address import parse_tag
 from palaver.protocol.agents import (
     LAUNCHED,
     Agent,
@@ -689,7 +690,7 @@ def _chosen(call: Call) -> list[Agent]:
     A tag and --all select agents that have not left, without sub-agents and the caller.
     """
     parsed, directory = call.parsed, call.services.broker.directory
-    tags = [tag.removeprefix("@").removesuffix("-").lower() for tag in parsed.values("--tag")]
+    tags = list(map(parse_tag, parsed.values("--tag")))
     if parsed.has("--all") and (tags or parsed.positionals):
         raise UsageError("--all selects every agent; use it without names and tags")
     if not (parsed.positionals or _is_group(call)):

@@ -1,4 +1,7 @@
-"""Everything that a person can do on the page. Each act is a request to the broker, in the person's name."""
+"""Everything that a person can do on the page, in the person's name.
+
+Acts are requests to the broker. Only to end an agent, its holder is asked.
+"""
 
 import asyncio
 import hashlib
@@ -9,6 +12,7 @@ import msgspec
 
 from palaver.broker.context import Sent, Written
 from palaver.errors import NotPerson, PalaverError, error_from_wire
+from palaver.protocol.address import parse_tag
 from palaver.protocol.agents import Caller, Standing
 from palaver.protocol.envelope import body_as
 from palaver.protocol.events import DeliveryReport, Grade, Seq
@@ -17,6 +21,7 @@ from palaver.protocol.requests import Acknowledge, Pause, Redeliver, Release, Re
 from palaver.services.agents import STOP
 from palaver.services.permissions import decide_permission
 from palaver.services.services import Services
+from palaver.services.views import sent_lines
 
 PERSON: Final = Caller(name=HUMAN, standing=Standing.HUMAN, kind=HUMAN)
 """The person who signed the browser in."""
@@ -24,7 +29,10 @@ _STOP_S: Final = 30.0
 """Seconds that an agent may take to end."""
 
 RequestKey = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-"""16 random bytes: an act that is repeated with the same key is done once."""
+"""16 random bytes: an act that is repeated with the same key is done once.
+
+A repeated `StopAgents` or `AnswerRequest` may be refused, because its agent or request has ended.
+"""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Names = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=500)]
 
@@ -127,7 +135,7 @@ class NamedResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acts:
-    """Performs acts. Every refusal is a PalaverError, and then nothing was done."""
+    """Performs acts. A refusal is a PalaverError, and nothing was done, except perhaps after Unavailable."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -159,7 +167,7 @@ class Acts:
     async def _submit(self, act: PageAct, request: Request, part: str = "") -> object:
         """Submit one request of an act; `part` is what it is about, if there are several."""
         # An act on several agents has one key, but each of its requests needs its own.
-        key = hashlib.sha256(bytes.fromhex(act.key) + part.encode("utf-8", "surrogatepass")).digest()[:16]
+        key = hashlib.sha256(bytes.fromhex(act.key) + part.encode()).digest()[:16]
         return await self._services.broker.submit(PERSON, request, key=key)
 
     def _seq(self, reference: str) -> int:
@@ -178,12 +186,7 @@ class Acts:
         sent = await self._submit(act, request)
         assert isinstance(sent, Sent)
         assert sent.event is not None
-        names = ", ".join(sent.delivered_to)
-        text = (
-            f"sent #{sent.event.seq} to {names}"
-            if names
-            else f"stored as #{sent.event.seq}; no other agent is present"
-        )
+        text = "; ".join(sent_lines(sent, self._services.clock.now_ms()))
         return ActResult(text=text, seq=sent.event.seq)
 
     async def _answer(self, act: AnswerRequest) -> ActResult:
@@ -201,8 +204,8 @@ class Acts:
             submit=lambda request: self._submit(act, request),
             where="on the page",
         )
-        word = "allowed" if act.is_allowed else "denied"
-        return ActResult(text=f"{word}: {one.agent}, {one.text}")
+        decision = "allowed" if act.is_allowed else "denied"
+        return ActResult(text=f"{decision}: {one.agent}, {one.text}")
 
     async def _mark_seen(self, act: MarkSeen) -> ActResult:
         request = Acknowledge(messages=act.messages, lane="web", grade=Grade.ACKED)
@@ -234,7 +237,7 @@ class Acts:
         return "is no longer paused: it gets all messages"
 
     async def _tag(self, act: TagAgents, name: str) -> str:
-        new = act.tag.removeprefix("@").removesuffix("-").lower()
+        new = parse_tag(act.tag)
         await self._submit(act, TagAgent(name=name, tag=new), name)
         return f"has the tag {new}" if new else "has no tag"
 

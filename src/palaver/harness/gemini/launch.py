@@ -31,23 +31,23 @@ WORKING: Final = ("tmp", "history")
 """Folders that it creates at its first start."""
 _HOOK_LIMIT_MS: Final = 10_000
 """Milliseconds. The client gives up long before this."""
-_LAST: Final = "latest"
+_LATEST: Final = "latest"
 
 _COMMANDS: Final = frozenset({"mcp", "extensions", "extension", "skills", "skill", "hooks", "hook", "gemma"})
 _INFORMATION: Final = frozenset(
     {"--version", "-v", "--help", "-h", "--list-extensions", "-l", "--list-sessions", "--delete-session"}
 )
 _PROMPT: Final = frozenset({"-p", "--prompt"})
-_FIRST: Final = frozenset({"-i", "--prompt-interactive"})
+_FIRST_PROMPT: Final = frozenset({"-i", "--prompt-interactive"})
 _RESUME: Final = frozenset({"-r", "--resume"})
 _WITH_VALUE: Final = frozenset(
     {
         *("-m", "--model", "-i", "--prompt-interactive", "--approval-mode", "--policy", "--admin-policy"),
         *("--allowed-mcp-server-names", "--allowed-tools", "-e", "--extensions", "--include-directories"),
-        *("-o", "--output-format", "--session-id", "--session-file", "-w", "--worktree"),
+        *("-o", "--output-format", "--session-file", "-w", "--worktree"),
     }
 )
-_ALONE: Final = frozenset(
+_FLAGS: Final = frozenset(
     {
         *("-d", "--debug", "-s", "--sandbox", "-y", "--yolo", "--skip-trust", "--screen-reader"),
         *("--acp", "--experimental-acp", "--raw-output", "--accept-raw-output-risk"),
@@ -74,19 +74,15 @@ def read_gemini_args(args: Sequence[str]) -> GeminiCall:
     if args and args[0] in _COMMANDS:
         return GeminiCall(is_conversation=False)
     is_headless = is_last = is_information = False
-    session, rest = "", list(args)
-    while rest and (word := rest.pop(0)) != "--":
-        name, equals, value = word.partition("=")
+    session = ""
+    for name, arguments in _options(args):
         is_information |= name in _INFORMATION
         is_headless |= name in _PROMPT or name in ("--acp", "--experimental-acp")
         if name in _RESUME or name == "--session-id":
-            if not equals and rest and not rest[0].startswith("-"):
-                value = rest.pop(0)
-            is_last |= name in _RESUME and (value or _LAST) == _LAST
+            value = _value(arguments)
+            is_last |= name in _RESUME and (value or _LATEST) == _LATEST
             # A number is only a position in the list of sessions, not an id that stays.
-            session = "" if value == _LAST or value.isdigit() else value
-        elif name in (_WITH_VALUE | _PROMPT) and not equals:
-            del rest[:1]
+            session = "" if value == _LATEST or value.isdigit() else value
     return GeminiCall(
         is_conversation=not is_information, is_headless=is_headless, session=session, is_last=is_last
     )
@@ -108,25 +104,30 @@ def _resumable(args: Sequence[str]) -> list[str]:
     its value and is kept.
     """
     kept: list[str] = []
-    for name, words in _options(args):
-        is_number = name in _RESUME and (words[0].partition("=")[2] + "".join(words[1:])).isdigit()
-        if name not in _FIRST and not is_number:
-            kept += words
+    for name, arguments in _options(args):
+        is_number = name in _RESUME and _value(arguments).isdigit()
+        if name not in _FIRST_PROMPT and not is_number:
+            kept += arguments
     return kept
 
 
 def _options(args: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each option with its value. A first prompt is left out. Stop at `--`."""
+    """Yield each option with its value, up to `--`. Other arguments are left out."""
     rest = list(args)
-    while rest and (word := rest.pop(0)) != "--":
-        name, equals, _ = word.partition("=")
-        if not word.startswith("-"):
+    while rest and (argument := rest.pop(0)) != "--":
+        name, equals, _ = argument.partition("=")
+        if not argument.startswith("-"):
             continue
         # An argument after an unknown option may be its value.
         has_value = name in _WITH_VALUE | _PROMPT or (bool(rest) and not rest[0].startswith("-"))
-        end = 1 if has_value and not equals and name not in _ALONE else 0
-        yield name, [word, *rest[:end]]
+        end = 1 if has_value and not equals and name not in _FLAGS else 0
+        yield name, [argument, *rest[:end]]
         del rest[:end]
+
+
+def _value(arguments: Sequence[str]) -> str:
+    """Return the value of an option that `_options` has found; empty if it has none."""
+    return arguments[0].partition("=")[2] + "".join(arguments[1:])
 
 
 POLICIES: Final = "policies"
@@ -157,7 +158,7 @@ def with_policy(args: Sequence[str], ours: str, theirs: str) -> list[str]:
     policies. The options come last: each takes all arguments up to the next option.
     """
     end = list(args).index("--") if "--" in args else len(args)
-    has_own = any(word.partition("=")[0] == _POLICY for word in args[:end])
+    has_own = any(argument.partition("=")[0] == _POLICY for argument in args[:end])
     paths = [ours] if has_own or not theirs else [theirs, ours]
     return [*args[:end], *(f"{_POLICY}={path}" for path in paths), *args[end:]]
 
@@ -191,7 +192,7 @@ def _json(value: object) -> str:
 # One turn without a terminal: the prompt is read from standard input. Pure.
 
 _NOT_IN_A_TURN: Final = (
-    _FIRST
+    _FIRST_PROMPT
     | _PROMPT
     | _RESUME
     | {"--session-id", "--session-file", "-o", "--output-format", "--acp", "--experimental-acp"}
@@ -205,7 +206,7 @@ def turn_args(args: Sequence[str], session: str) -> list[str]:
 
     It resumes `session`, or begins a new one if that is empty.
     """
-    kept = [word for name, words in _options(args) if name not in _NOT_IN_A_TURN for word in words]
+    kept = [one for name, arguments in _options(args) if name not in _NOT_IN_A_TURN for one in arguments]
     return ["--output-format", "json", *(["--resume", session] if session else []), *kept]
 
 
