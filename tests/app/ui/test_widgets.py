@@ -266,8 +266,34 @@ async def test_unsent_text_stays_only_with_its_own_destination(other: OutgoingTe
         again = composer.area.text
         await pilot.press("escape")
         composer.open(other)
+        text_of_other = composer.area.text
+        composer.open(OutgoingText(room="shop"))
 
-        assert (again, composer.area.text) == ("for the shop", "")
+        assert (again, text_of_other, composer.area.text) == ("for the shop", "", "for the shop")
+
+
+@pytest.mark.parametrize(
+    ("is_sent", "left"), [(True, " and more"), (False, "first and more")], ids=["sent", "refused"]
+)
+async def test_text_left_during_its_send_is_shown_again_unless_it_was_sent(is_sent: bool, left: str) -> None:
+    app, _, _ = app_with("luna")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        assert app.bus_screen is not None
+        composer = app.bus_screen.query_one(MessageComposer)
+        composer.open(OutgoingText(room="shop"))
+        composer.area.insert("first")
+        assert composer.submit("first")
+        composer.area.insert(" and more")
+        composer.open(OutgoingText(room="web"))
+        if is_sent:
+            composer.sent()
+        else:
+            composer.keep("the room is closed")
+        composer.open(OutgoingText(room="shop"))
+
+        assert composer.area.text == left
 
 
 async def test_pasted_lines_stay_together_and_survive_a_resize() -> None:

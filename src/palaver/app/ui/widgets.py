@@ -4,7 +4,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from textual import events
 from textual.app import ComposeResult
@@ -593,6 +593,8 @@ def command_words(text: str) -> list[str]:
 PRIORITIES: Final = ("normal", "interrupt", "idle-first", "idle")
 INTENTS: Final = ("", "request", "inform", "ack")
 
+_Destination: TypeAlias = tuple[tuple[str, ...], str, str, int]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingText:
@@ -609,7 +611,7 @@ class OutgoingText:
     intent: str = ""
 
     @property
-    def destination(self) -> tuple[tuple[str, ...], str, str, int]:
+    def destination(self) -> _Destination:
         """Where the message goes, and what it answers. An unsent text belongs to one destination."""
         return self.targets, self.room, self.thread, self.reply_to
 
@@ -725,6 +727,8 @@ class MessageComposer(Widget):
         """Whether a message was given away and its result is not known yet."""
         self._submitted = ("", self._outgoing.destination)
         """The text of that message, as it was in the area, and where it goes."""
+        self._unsent: dict[_Destination, str] = {}
+        """The texts of other destinations that were not sent yet."""
 
     @property
     def outgoing(self) -> OutgoingText:
@@ -747,7 +751,7 @@ class MessageComposer(Widget):
         return self.display
 
     def open(self, outgoing: OutgoingText, text: str = "") -> None:
-        """Start a message. A text that was not sent yet is kept if it has the same destination."""
+        """Start a message, with the unsent text to its destination if there is one."""
         if not self.is_open:  # otherwise the focus would return to the composer itself
             self._focused_before = self.screen.focused
         self.display = True
@@ -757,19 +761,25 @@ class MessageComposer(Widget):
 
     def write_to(self, outgoing: OutgoingText, text: str = "") -> None:
         """Change where the message goes, without opening the composer."""
-        if outgoing.destination != self._outgoing.destination or text:
+        if outgoing.destination != self._outgoing.destination:
+            if self.area.text.strip():
+                self._unsent[self._outgoing.destination] = self.area.text
+            text = text or self._unsent.pop(outgoing.destination, "")
+            self.area.load_text(text)
+        elif text:
             self.area.load_text(text)
         self._outgoing = outgoing
         self._hint = "" if outgoing.reply_to else self._unanswered()
         self._draw_head()
 
     def sent(self) -> None:
-        """Forget the sent text, and close if that is all. Text that was typed after it stays.
-
-        If another message was started in the meantime, do nothing.
-        """
+        """Forget the sent text, and close if that is all. Text that was typed after it stays."""
         text, destination = self._submitted
-        if self._outgoing.destination != destination or not self.area.text.startswith(text):
+        if self._outgoing.destination != destination:  # another message was started in the meantime
+            if (unsent := self._unsent.get(destination, "")).startswith(text):
+                self._unsent[destination] = unsent[len(text) :]
+            return
+        if not self.area.text.startswith(text):
             return
         if self.area.text == text:
             self.area.load_text("")
@@ -795,7 +805,7 @@ class MessageComposer(Widget):
             self._draw_head()
 
     def action_cancel(self) -> None:
-        """Close; the text is kept until another message is started."""
+        """Close; the text is kept for the next message to the same destination."""
         self._close()
         self.post_message(self.Left())
 
