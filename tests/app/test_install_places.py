@@ -106,7 +106,7 @@ def test_record_of_an_earlier_version_applies_to_the_folder_of_its_files(
     run("install", harness, "--yes")
     record = read_record(tmp_path / ".palaver", harness)
     assert record is not None
-    files = tuple(msgspec.structs.replace(one, place="") for one in record.files)
+    files = tuple(msgspec.structs.replace(one, settings_folder="") for one in record.files)
     write_record(tmp_path / ".palaver", Record(harness=harness, files=files, own=record.own))
     variable, value, _ = ELSEWHERE[harness]
 

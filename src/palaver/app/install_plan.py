@@ -47,7 +47,7 @@ class InstalledFile(msgspec.Struct, frozen=True, kw_only=True):
     """The path of its backup; empty if the file did not exist."""
     folders: tuple[str, ...] = ()
     """Folders that were created for it, outermost first."""
-    place: str = ""
+    settings_folder: str = msgspec.field(default="", name="place")
     """The settings folder of the harness; earlier versions did not record it."""
 
 
@@ -304,15 +304,15 @@ def words_for(harness: str, verb: str, folder: str) -> str:
 
 def is_in(written: InstalledFile, folder: Path) -> bool:
     """Whether a file belongs to the settings of a harness in a folder."""
-    if written.place:
-        return written.place == str(folder)
+    if written.settings_folder:
+        return written.settings_folder == str(folder)
     names = (written.change.file, f"{written.change.file}c")
     return written.path in {str(resolved(folder / name)) for name in names}
 
 
-def place_of(written: InstalledFile) -> str:
+def folder_of(written: InstalledFile) -> str:
     """Return the folder that a file belongs to, as far as known."""
-    return written.place or str(Path(written.path).parent)
+    return written.settings_folder or str(Path(written.path).parent)
 
 
 def start_files(environment: Mapping[str, str]) -> list[Path]:

@@ -533,7 +533,7 @@ LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
 class _Reply:
     """The fields that a message inherits from the one it replies to."""
 
-    place: str = ""
+    reply_to: str = ""
     thread: str = ""
     author: str = ""
     original: Event | None = None
@@ -685,7 +685,7 @@ async def _prepare(
         delivered_to=resolved.recipients,
         intent=request.intent,
         thread=thread,
-        reply_to=reply.place,
+        reply_to=reply.reply_to,
         bundle_id=request.bundle_id,
         priority=None if priority == "normal" else priority,
         expires=_expires(request, now),
@@ -698,7 +698,7 @@ async def _prepare(
     if resolved.handled:
         payload["handled"] = {agent: list(sessions) for agent, sessions in resolved.handled.items()}
     original = reply.original
-    if not reply.place and (answered := _implied_request(context, caller, resolved, now, open_requests)):
+    if not reply.reply_to and (answered := _implied_request(context, caller, resolved, now, open_requests)):
         payload["answers"] = answered
         original = context.log.event(answered)
     if channel := request.channel or _channel_of(original):
@@ -1116,7 +1116,7 @@ def _check_reply(context: Context, request: Send) -> _Reply:
     if request.intent == ACK and intent in (ACK, INFORM):
         raise BadRequest(f"#{original.seq} is an {intent}, which needs no ack; nothing was sent")
     return _Reply(
-        place=str(original.seq),
+        reply_to=str(original.seq),
         thread=thread or "",
         author=original.sender,
         original=original,

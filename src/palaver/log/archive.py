@@ -24,7 +24,7 @@ from palaver.log.records import (
     COLUMNS,
     Blobs,
     EventRow,
-    add_archived_places,
+    add_archived_conversations,
     add_to_indexes,
     decode_event_row,
     encode_event_row,
@@ -481,7 +481,7 @@ def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: l
     # FTS5 would corrupt its index if words were removed that are not in it yet.
     last_indexed = read_indexed(connection)
     remove_from_indexes(connection, [event for event in events if event.seq <= last_indexed])
-    add_archived_places(connection, events)
+    add_archived_conversations(connection, events)
     names = [
         (event.seq, event.id, event.sender, key) for event, key in zip(events, request_keys, strict=True)
     ]

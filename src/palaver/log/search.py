@@ -245,8 +245,8 @@ def _by_terms(query: Query, words: Sequence[str], last_indexed: int) -> tuple[st
     return f"SELECT {COLUMNS} FROM {source} WHERE {where} ORDER BY events_terms.rowid {order}", made.values  # noqa: S608
 
 
-def archived_places_statement(query: Query, after: int, before: int) -> tuple[str, list[object]]:
-    """Return the statement that finds the seqs of archived events in the places of a query.
+def archived_conversations_statement(query: Query, after: int, before: int) -> tuple[str, list[object]]:
+    """Return the statement that finds the seqs of archived events in the conversations of a query.
 
     They are between two seqs, newest first if the query asks for `last`.
     """

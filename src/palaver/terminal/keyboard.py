@@ -123,7 +123,7 @@ class Keyboard:
         self._has_draft, self._is_known, self.draft = False, True, ""
         self._ours, self._left_at = "", None
 
-    def place(self, text: str) -> None:
+    def put(self, text: str) -> None:
         """Record that our text was put into the empty line."""
         self._ours, self._placed_at = text, self.count
 
@@ -340,10 +340,10 @@ class Leftover:
         self._text = ""
         self._outputs = 0
 
-    def place(self, text: str) -> None:
+    def put(self, text: str) -> None:
         """Record that our text was put into the empty line."""
         self._placed = squeeze(text)
-        self._keyboard.place(text)
+        self._keyboard.put(text)
 
     def clear(self) -> None:
         """Record that our text has left the line."""

@@ -619,7 +619,7 @@ class Typist:
                 if self._typing is not None and self._typing.interrupts != interrupts:
                     self._terminal.interrupted()
                 if self._typing is not None and not has_typed and self._typing.text:
-                    self._leftover.place(self._typing.text)
+                    self._leftover.put(self._typing.text)
             elif isinstance(step, Done):
                 if step.answer is TextOutcome.SEEN and self._typing.prompt:
                     self._terminal.accepted(self._typing.prompt)

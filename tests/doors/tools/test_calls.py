@@ -140,7 +140,7 @@ async def test_wait_is_announced_before_it_starts(
 async def test_repeated_wait_continues_for_the_rest_of_its_time(
     rooms: FakeRooms, spent_ms: int, rest_ms: int
 ) -> None:
-    waited = ToolWait(until_ms=START_MS + 90_000 - spent_ms, place=5)
+    waited = ToolWait(until_ms=START_MS + 90_000 - spent_ms, seq=5)
     told: list[ToolWait] = []
 
     for tool in ("wait_for_turn", "wait_for_events"):
