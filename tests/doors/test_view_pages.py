@@ -305,7 +305,7 @@ async def test_room_page_has_members_stick_handoffs_notes_and_tasks(
 
     assert isinstance(page, RoomPage)
     assert isinstance(rooms, RoomsPage)
-    assert {one.name: one.place for one in page.members} == {"luna": 0, "nova": 1}
+    assert {one.name: one.rank for one in page.members} == {"luna": 0, "nova": 1}
     assert [(one.sender, dict(one.handoff)["status"]) for one in page.handoffs] == [("luna", "tests pass")]
     assert page.is_handoff_open
     assert [one.text for one in page.notes] == ["mind the gap"]

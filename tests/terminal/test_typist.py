@@ -206,9 +206,9 @@ async def test_raw_keys_can_be_pressed_during_a_message() -> None:
     typist = typist_at(terminal, GENERIC)
     typist.begin(TypedText(text="hello"), told)
 
-    done, screen = typist.press_beside(TypedText(text="y", is_raw=True))
+    done, screen = typist.press_now(TypedText(text="y", is_raw=True))
     terminal.unsent = True
-    late, _ = typist.press_beside(TypedText(text="y", is_raw=True))
+    late, _ = typist.press_now(TypedText(text="y", is_raw=True))
 
     assert (done.answer, screen) == (TextOutcome.SEEN, "the screen")
     assert late == Done(TextOutcome.DEFERRED, "earlier keys are not read yet")
@@ -219,7 +219,7 @@ async def test_raw_keys_during_a_message_are_refused_for_a_shell() -> None:
     terminal = FakeTerminal()
     terminal.foreground = Foreground.SHELL
 
-    done, _ = typist_at(terminal, GENERIC).press_beside(TypedText(text="y", is_raw=True))
+    done, _ = typist_at(terminal, GENERIC).press_now(TypedText(text="y", is_raw=True))
 
     assert done == Done(TextOutcome.REFUSED, "shell")
 

@@ -241,7 +241,7 @@ class TerminalLane:
             self._in_hand = in_hand  # First: `begin` may call `_end` before it returns.
             self._typist.begin(offer, self._end, lambda step, detail: self._trace(message, step, detail))
         elif offer.is_raw:
-            self._settle(in_hand, *self._typist.press_beside(offer))
+            self._settle(in_hand, *self._typist.press_now(offer))
         else:
             self._settle(in_hand, Done(TextOutcome.DEFERRED, "another message is in progress"), "")
 

@@ -455,7 +455,7 @@ class NativeLanes:
 _PAUSE_S: Final = 0.2
 
 
-class Beside:
+class SessionCompanion:
     """One session, from the time an agent works in it."""
 
     def __init__(
@@ -558,7 +558,7 @@ async def _start_nothing() -> bool:
     return False
 
 
-def run_beside(work: Coroutine[Any, Any, int]) -> int:
+def run_companion(work: Coroutine[Any, Any, int]) -> int:
     """Run a companion in this process and return its exit status."""
     os.umask(0o077)
     os.chdir("/")  # Do not keep a directory in use that the user may want to remove.

@@ -621,7 +621,7 @@ def add_archived_conversations(connection: sqlite3.Connection, events: Iterable[
 
 
 def read_unplaced(connection: sqlite3.Connection) -> int:
-    """Return the seq up to which archived events have no conversations in the index: from an older version."""
+    """Return the seq up to which an older version archived events, whose conversations are not indexed."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'unplaced'").fetchone()
     return 0 if row is None else int(row[0])
 

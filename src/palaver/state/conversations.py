@@ -71,8 +71,8 @@ _decode_open: Final = msgspec.json.Decoder(_OpenTalks).decode
 def conversations_of(event: Event) -> tuple[str, ...]:
     """Return the keys of the conversations that a message or an envelope belongs to; none for other events.
 
-    They are the words of `shown_conversations`, without those of single agents. An imported message belongs to
-    none.
+    They are the words of `shown_conversations`, without those of single agents. An imported message belongs
+    to none.
     """
     return () if event.imported else shared_conversations(event)
 

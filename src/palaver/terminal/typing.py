@@ -640,7 +640,7 @@ class Typist:
                 self._ask_again(step.ms)
                 return
 
-    def press_beside(self, offer: TypedText) -> tuple[Done, str]:
+    def press_now(self, offer: TypedText) -> tuple[Done, str]:
         """Write a person's raw keys now, even while a message is being typed.
 
         Return the outcome and the text of the screen before the keys.

@@ -131,7 +131,7 @@ async def test_wait_is_announced_before_it_starts(
     await call(rooms, "wait_for_events", room_id="r", max_wait_ms=asked_ms, on_wait=told.append)
 
     assert [wait.rest_ms(START_MS) for wait in told] == [wait_ms]
-    assert told[0].place == rooms.asked[0][2]["since_event_seq"] == LAST
+    assert told[0].seq == rooms.asked[0][2]["since_event_seq"] == LAST
 
 
 @pytest.mark.parametrize(
