@@ -67,7 +67,7 @@ class HeldMessages:
         self._log = log
         self._ledger = ledger
         self._held: dict[str, dict[_Copy, str]] = {}
-        self._told: dict[str, set[_Copy]] = {}
+        self._notified: dict[str, set[_Copy]] = {}
 
     def hear(self, report: DeliveryReport) -> None:
         """Update the cache with a step of the ledger."""
@@ -83,7 +83,7 @@ class HeldMessages:
             self._held.get(agent, {}).pop(copy, None)
             # A queued message may be held again at the same gate, and its sender was notified already.
             if report.state != State.QUEUED:
-                self._told.get(agent, set()).discard(copy)
+                self._notified.get(agent, set()).discard(copy)
 
     async def hold_back(self, mailbox: str, events: Sequence[Event], *, lane: str, reason: str) -> None:
         """Write that these are held, and notify each sender once, even if it happens repeatedly."""
@@ -94,7 +94,7 @@ class HeldMessages:
 
     async def tell(self, mailbox: str, events: Iterable[Event], *, reason: str) -> None:
         """Notify the senders of messages that wait at a gate, except for messages already reported."""
-        notified = self._told.setdefault(split_mailbox(mailbox)[0], set())
+        notified = self._notified.setdefault(split_mailbox(mailbox)[0], set())
         news = [event for event in events if (mailbox, event.seq) not in notified]
         known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP, **_WHY_ADVISED}
         why = known.get(reason) or _WHY.format(reason=reason or "closed")
@@ -121,9 +121,9 @@ class HeldMessages:
         """Drop the cache of an agent without a lane. Its messages are queued; notices sent stay recorded."""
         self._held.pop(agent, None)
 
-    def forget_told(self, agent: str) -> None:
+    def forget_notified(self, agent: str) -> None:
         """Forget the notices for an agent that has left, so that senders to its next session are notified."""
-        self._told.pop(agent, None)
+        self._notified.pop(agent, None)
 
     def _over(self, agent: str, is_over: Callable[[str, str], bool]) -> Iterable[tuple[_Copy, str]]:
         return ((copy, reason) for copy, reason in self._of(agent).items() if is_over(copy[0], reason))

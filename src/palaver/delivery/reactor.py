@@ -491,7 +491,7 @@ class DeliveryReactor:
             elif event.type in (HELLO, BYE) or (isinstance(life, LifeChanged) and life.is_return):
                 self._on_state(event.sender)
                 if event.type == BYE:
-                    self._offering.gated.forget_told(event.sender)
+                    self._offering.gated.forget_notified(event.sender)
                 self._tasks.create_task(self._doubt(event.sender))  # A session has started or ended.
                 self._tasks.create_task(self._offering.let_go(event.sender))
             elif event.type in STATE_TYPES or (isinstance(life, LifeChanged) and life.has_agent):

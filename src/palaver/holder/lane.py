@@ -47,7 +47,7 @@ class LaneReports:
         self._bus = bus
         self._outcomes: list[Outcome] = []
         self._level: tuple[Gate, bool] | None = None
-        self._told: tuple[Gate, bool] | None = None
+        self._reported: tuple[Gate, bool] | None = None
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -70,11 +70,11 @@ class LaneReports:
     def tell_level(self, lane: int, *, again: bool = False) -> None:
         """Report the level on a lane if it has changed, or `again` in any case. Lane 0 means no open lane."""
         if again:
-            self._told = None
+            self._reported = None
         # The screen is checked many times a second: only changes are worth a line.
-        if not lane or self._level is None or self._level == self._told:
+        if not lane or self._level is None or self._level == self._reported:
             return
-        gate, is_paused = self._told = self._level
+        gate, is_paused = self._reported = self._level
         self._bus.mention(GateOp(lane=lane, open=gate.is_open, paused=is_paused, reason=gate.reason))
 
 

@@ -255,7 +255,7 @@ _LIMIT_EVENTS: Final = 10_000
 _CONNECTED: Final = b'{"type":"server.connected","properties":{}}'
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class PluginLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the plugin: an event, a session that received a prompt, or a response."""
 
     arguments: tuple[str, ...] | None = None
@@ -267,11 +267,11 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_decode: Final = msgspec.json.Decoder(Told).decode
+_decode: Final = msgspec.json.Decoder(PluginLine).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def told_from_line(line: bytes) -> Told | None:
+def parse_plugin_line(line: bytes) -> PluginLine | None:
     """Decode one line; None if it is malformed."""
     try:
         return _decode(line)
@@ -328,7 +328,7 @@ class Relay:
             self._followers.discard(events)
         raise Lost("OpenCode has ended" if self._is_closed else "too many requests at once")
 
-    def hear(self, line: Told) -> None:
+    def hear(self, line: PluginLine) -> None:
         """Apply one line of the plugin."""
         if line.answer:
             answer = self._asked.get(line.answer)
@@ -371,7 +371,7 @@ def session_in(event: OpenCodeEvent) -> str:
 
 _PREFIX: Final = "opencode-"
 _FILE: Final = "server.json"
-_TOLD: Final = "instructions.md"
+_INSTRUCTIONS_FILE: Final = "instructions.md"
 _STALE_S: Final = 300.0
 _BUSY_S: Final = 1.0
 
@@ -408,14 +408,14 @@ def read_endpoint(path: Path) -> OpenCodeEndpoint | None:
         return None
 
 
-def told_path(path: Path) -> Path:
+def instructions_path(path: Path) -> Path:
     """Return the path of the agent's instructions about the bus."""
-    return path.with_name(_TOLD)
+    return path.with_name(_INSTRUCTIONS_FILE)
 
 
-def write_told(path: Path, name: str) -> None:
+def write_instructions(path: Path, name: str) -> None:
     """Write the agent's instructions with its name. Raises OSError."""
-    _write(told_path(path), instructions(name).encode() + b"\n")
+    _write(instructions_path(path), instructions(name).encode() + b"\n")
 
 
 def write_holder(path: Path) -> None:
@@ -497,7 +497,7 @@ def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Sp
     if held is not None:
         try:
             write_holder(path)
-            write_told(path, held.name)
+            write_instructions(path, held.name)
         except OSError as error:
             _logger.warning("%s gets no instructions about the bus: %s", held.name, error)
 
@@ -573,10 +573,10 @@ class Companion:
                 continue
             if not line:
                 return
-            if (message := told_from_line(line)) is not None:
+            if (message := parse_plugin_line(line)) is not None:
                 self._take(message)
 
-    def _take(self, line: Told) -> None:
+    def _take(self, line: PluginLine) -> None:
         if line.arguments is not None:
             # `opencode run` ends with its turn, and nothing can wake it afterwards.
             self._is_woken = not is_one_turn(line.arguments)

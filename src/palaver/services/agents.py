@@ -427,7 +427,7 @@ class HeldAgents:
         for answers in hold.questions.values():
             answers.put_nowait(None)
 
-    def told(self, hold: Hold, reply: TellOp) -> None:
+    def take_reply(self, hold: Hold, reply: TellOp) -> None:
         """Pass a holder's reply to its request. Ignore a reply to a request that has ended."""
         if (answers := hold.questions.get(reply.ask)) is not None:
             answers.put_nowait(reply)

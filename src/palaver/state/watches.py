@@ -182,7 +182,7 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     if (answered := answered_seq(event)) is not None and not message.held:
         changes += _unwatched(rows, event.sender, answered)
     if message.sender_kind == SYSTEM:
-        changes += _told(rows, event, message)
+        changes += _noticed(rows, event, message)
     return changes
 
 
@@ -206,7 +206,7 @@ def _awaited(event: Event) -> Iterable[str]:
     return (name for name in deliverable(event).delivered_to if not split_mailbox(name)[1])
 
 
-def _told(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
+def _noticed(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
     """Return the changes of a notice of the bus: it ends its watch, or may use up its subscription."""
     if "watch" in event.odd_fields:
         raise ValueError("watch")

@@ -72,16 +72,16 @@ def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - asked before every key
     except OSError:  # It has ended.
         return False
-    is_told = True
+    is_known = True
     names = (terminal, _OWN_TERMINAL) if is_own else (terminal,)
     for thread in threads:
         call = _read_or_none(f"/proc/{pid}/task/{thread}/syscall")
         if call is None:
-            is_told = False
+            is_known = False
         # One thread that waits is proof, even if the system hides the others.
         elif _waits_in(pid, call.split(), names):
             return True
-    return False if is_told else None
+    return False if is_known else None
 
 
 def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:

@@ -168,7 +168,7 @@ def _is_at_prompt(look: ScreenState, facts: GateFacts) -> bool:
     A program that draws its own composer waits for keys even while it works, and reports that it works. A
     program that waits for a whole line is at its prompt, whatever it reports.
     """
-    is_asking = not look.is_told or look.prompt is Prompt.KNOWN or not facts.is_raw
+    is_asking = not look.is_reported or look.prompt is Prompt.KNOWN or not facts.is_raw
     return facts.is_waiting and is_asking
 
 

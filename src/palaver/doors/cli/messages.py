@@ -778,13 +778,15 @@ async def _hand_out_singly(
     """
     output, connection = call.connection.output, call.connection
     shown.seqs = []
-    told = told_tips(call)
+    shown_tips = read_shown_tips(call)
     try:
         for count, event in enumerate(batch, 1):
             # The client keeps only the last token that it has written, so each one names all messages of the
             # batch so far.
             token = _encode_mail([one.seq for one in batch[:count]])
-            await show_mail(call, [event], token, told=told, flushed=partial(shown.add, event.seq))
+            await show_mail(
+                call, [event], token, shown_tips=shown_tips, flushed=partial(shown.add, event.seq)
+            )
         await output.flushed()
     except asyncio.CancelledError:
         if connection.is_asked_to_end and not connection.is_lost:
@@ -1344,9 +1346,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def tips_for_agent(
-    call: Call, events: Sequence[Event], told: Collection[str] | None = None
+    call: Call, events: Sequence[Event], shown_tips: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Return the tips for an agent with these messages, without those in `told`.
+    """Return the tips for an agent with these messages, without those in `shown_tips`.
 
     None stands for those that are stored as shown. A tip is repeated until it is stored. An
     observer gets no tips: it may not send.
@@ -1354,14 +1356,14 @@ def tips_for_agent(
     is_observer = not can(call.caller.standing, Standing.GUEST)
     if form_of(call) != FENCE or call.caller.kind != INSTANCE or is_observer:
         return {}
-    tips = tips_for(events, () if told is None else told)
-    if tips and told is None:  # Most messages have no tip, and then nothing has to be read.
-        stored = told_tips(call)
+    tips = tips_for(events, () if shown_tips is None else shown_tips)
+    if tips and shown_tips is None:  # Most messages have no tip, and then nothing has to be read.
+        stored = read_shown_tips(call)
         return {name: sentence for name, sentence in tips.items() if name not in stored}
     return tips
 
 
-def told_tips(call: Call) -> set[str]:
+def read_shown_tips(call: Call) -> set[str]:
     """Return the tips that are stored as shown."""
     return set(read_tips(call.services.queries.rows, call.owner))
 
@@ -1405,12 +1407,12 @@ async def show_mail(
     token: bytes = b"",
     *,
     rest: int = 0,
-    told: set[str] | None = None,
+    shown_tips: set[str] | None = None,
     flushed: Callable[[], None] | None = None,
 ) -> None:
     """Write one batch in one piece: if the client is cut off before it has written all, no message counts.
 
-    The tips in the batch are added to `told`.
+    The tips in the batch are added to `shown_tips`.
     """
     form = form_of(call)
     mailbox = _mailbox(call)
@@ -1418,10 +1420,10 @@ async def show_mail(
     if form == PAGE:
         write = partial(_to_page, call, mailbox)
     elif form == FENCE:
-        tips = tips_for_agent(call, events, told)
+        tips = tips_for_agent(call, events, shown_tips)
         write = partial(_to_fence, call, mailbox, rest, tuple(tips.values()))
-        if told is not None:
-            told.update(tips)
+        if shown_tips is not None:
+            shown_tips.update(tips)
     # Encoding or escaping a payload of megabytes would block the event loop.
     is_quick = all(event.has_small_payload for event in events)
     data = write(events) if is_quick else await asyncio.to_thread(write, events)
