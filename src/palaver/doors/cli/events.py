@@ -210,8 +210,8 @@ _ALL_SHOWN: Final = b"shown"
 async def events(call: Call) -> int:
     """Show the stored events that pass the filters; with --wait or --follow wait for new ones."""
     query = await _query(call, call.parsed)
-    await doubt_names(call, (*query.agents, *query.senders, *query.participants))
-    await doubt_types(call, query.types)
+    await warn_unknown_names(call, (*query.agents, *query.senders, *query.participants))
+    await warn_unknown_types(call, query.types)
     if call.parsed.has("--all") or call.parsed.has("--after"):
         _tell_of_archive(call, query)
     if call.parsed.has("--wait"):
@@ -441,7 +441,7 @@ def time_from(call: Call, name: str) -> int | None:
 # An unknown name or type may appear later, so it is allowed; but most often it is a typing error.
 
 
-async def doubt_names(call: Call, names: Iterable[str]) -> None:
+async def warn_unknown_names(call: Call, names: Iterable[str]) -> None:
     """Warn about names that no agent has ever had here. A client that reconnects gets no second warning."""
     for name in () if call.asked.resume else names:
         if not await _is_known(call, name):
@@ -454,7 +454,7 @@ async def doubt_names(call: Call, names: Iterable[str]) -> None:
             call.warn(f"unknown agent: {cut_name(name)}; {hint}")
 
 
-async def doubt_types(call: Call, types: Iterable[str]) -> None:
+async def warn_unknown_types(call: Call, types: Iterable[str]) -> None:
     """Warn about types that no event has, if a known type is similar."""
     known = [*BODIES, *STORED_TYPES]
     for type_ in () if call.asked.resume else types:
@@ -849,8 +849,8 @@ async def subscribe(call: Call) -> int:
     assert isinstance(written, Written)
     assert written.event is not None  # it is new, or the same as an earlier one
     wanted = request.filter
-    await doubt_names(call, (*wanted.agents, *wanted.senders, *wanted.participants))
-    await doubt_types(call, request.filter.types)
+    await warn_unknown_names(call, (*wanted.agents, *wanted.senders, *wanted.participants))
+    await warn_unknown_types(call, request.filter.types)
     made = subscription_from(written.event)
     assert made is not None  # a new subscription has a filter
     if call.is_json:

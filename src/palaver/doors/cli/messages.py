@@ -20,7 +20,7 @@ from palaver.domain.rights import can, require_own_mail
 from palaver.domain.routing import Directory, is_recipient
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
 from palaver.doors.cli.call import EXIT_NOTHING, Call, for_people, named_room, room_of, wait_lines
-from palaver.doors.cli.events import doubt_names
+from palaver.doors.cli.events import warn_unknown_names
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.terminals import wait_for_holder
 from palaver.errors import BadRequest, NotPerson, UsageError
@@ -693,7 +693,7 @@ async def recv(call: Call) -> int:
     """Show the waiting messages, or wait for some; with --follow continue until the client ends."""
     name = own_mailbox(call)
     limit = call.parsed.number("--limit", least=1) or DEFAULT_RECV
-    await doubt_names(call, call.parsed.values("--from"))
+    await warn_unknown_names(call, call.parsed.values("--from"))
     if call.parsed.has("--peek") or call.parsed.has("--after"):
         return await peek(call, name, limit)
     require_own_mail(call.caller)  # Above this line nothing is taken from a mailbox.

@@ -191,7 +191,7 @@ def read_registered(content: bytes, pid: int) -> Registered | None:
     return Registered(rest=rest, waits_for=one_line(found.waiting_for or ""))
 
 
-def is_doubtful(state: str) -> bool:
+def can_end_unreported(state: str) -> bool:
     """Whether a state can end without a hook that reports it."""
     return state in (AgentState.ACTIVE, AgentState.BLOCKED)
 
