@@ -372,7 +372,7 @@ class IrcLink:
         self._left = {fold(channel) for channel in order.channels}
         self._is_registered = False
         self._has_logged_in = sasl is None
-        self._goodbye = ""
+        self._last_error = ""
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self.nick = nick
@@ -476,7 +476,7 @@ class IrcLink:
                     continue
                 is_asked = False
                 if not data:
-                    raise LinkLost(self._goodbye or "the server closed the connection")
+                    raise LinkLost(self._last_error or "the server closed the connection")
                 for one in lines.feed(data):
                     self._take_bytes(one)
         except LinkLost as lost:
@@ -511,7 +511,7 @@ class IrcLink:
                 if self._ready.done():
                     self._hear(self, line)
             case "ERROR":
-                self._goodbye = f"the server said: {params[-1] if params else ''}"
+                self._last_error = f"the server said: {params[-1] if params else ''}"
             case "NICK" if params and fold(nick_of_source(line.source)) == fold(self.nick):
                 self.nick = params[0]
             case "KICK" | "PART":
@@ -617,7 +617,7 @@ _LIMIT_LINKS: Final = 20
 _LIMIT_NOTIFIED: Final = 1_000
 _KICKED_S: Final = 60.0
 _BUS_PAUSE_S: Final = 5.0
-_GOODBYE: Final = "the bridge was stopped"
+_STOPPED: Final = "the bridge was stopped"
 _NOTIFY_AGAIN_S: Final = 60.0
 
 Report = Callable[[str, Mapping[str, object]], None]
@@ -675,7 +675,7 @@ class IrcBridge:
                 finally:
                     self._file.write(self._position)
                     for link in self._links.values():
-                        await link.close(_GOODBYE)
+                        await link.close(_STOPPED)
 
     async def _last(self) -> int:
         return last_from_json(await self._bus.ask(EventsOp(last=1)))
@@ -717,7 +717,7 @@ class IrcBridge:
             except LinkLost as lost:
                 reason = str(lost)
             except asyncio.CancelledError:
-                await link.close(_GOODBYE)
+                await link.close(_STOPPED)
                 raise
             finally:
                 self._is_up.clear()

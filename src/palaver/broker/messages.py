@@ -927,13 +927,13 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
     )
     # A repeated command does not create its bundle again, and in a room the bus decides the priority.
     return (
-        _said(new_message) == _said(known)
+        _fields_of_sender(new_message) == _fields_of_sender(known)
         and (not new_message.bundle_id or new_message.bundle_id == known.bundle_id)
         and (known.room is not None or new_message.priority == known.priority)
     )
 
 
-def _said(message: MessageSent) -> tuple[object, ...]:
+def _fields_of_sender(message: MessageSent) -> tuple[object, ...]:
     """Return the fields of a message that its sender set."""
     topic = (message.text, message.intent, message.thread, message.reply_to, message.room)
     return (*topic, message.command, message.payload, message.source, message.external_id)

@@ -300,7 +300,8 @@ class Reminder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str
     request: int
     sender: str
-    nags: int = 0
+    count: int = msgspec.field(default=0, name="nags")
+    """How many reminders were sent."""
     last: int = 0
     """The seq of the last reminder: the next one waits until that was seen."""
 
@@ -391,7 +392,7 @@ def _reminded(rows: Rows, event: Event, notice: ReminderNotice) -> list[Change]:
     if reminder is None or not notice.count:
         return _over(rows, notice.agent, notice.request)
     key = agent_key(notice.agent, notice.request)
-    row = encode_row(msgspec.structs.replace(reminder, nags=notice.count, last=event.seq))
+    row = encode_row(msgspec.structs.replace(reminder, count=notice.count, last=event.seq))
     return [(REMINDERS, key, row), (REMINDER_DUE, key, None)]
 
 

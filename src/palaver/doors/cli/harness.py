@@ -845,7 +845,7 @@ class ClaudeStateCheck:
 
 @asynccontextmanager
 async def looked_after(call: Call) -> AsyncIterator[None]:
-    """During the block, check the caller's state in the record of its harness if its hooks cannot report it."""
+    """During the block, check the caller's state in its harness's record if hooks cannot report it."""
     if call.caller.harness not in LOOKED_UP:
         yield
         return
