@@ -312,7 +312,7 @@ async def test_view_that_is_a_little_late_continues(quick: ViewParts) -> None:
     view = quick.views.open()
     first = await take(view)
 
-    view.is_behind = True
+    view.needs_snapshot = True
     for number in range(10):
         await quick.bus.send(luna, f"text {number}", "@luna")
     quick.timers.advance(1)

@@ -479,13 +479,13 @@ def _question(pal: str, home: str) -> str:
         "With hooks, Codex reports its state to the bus, and receives messages where it has no server of its "
         f"own. At the events {', '.join(TRUSTED_EVENTS)} it would run"
     )
-    behind = (
+    after = (
         "in sessions started with 'pal codex'. Your settings are not changed; 'pal codex --no-hooks' runs "
         "without hooks. Codex runs only hooks that you trust."
     )
     width = min(shutil.get_terminal_size().columns - 1, _WIDEST)
     lines = [*_wrapped(before, width), "", f"    {hook_command(pal, home, 'EVENT')}", ""]
-    return "\n".join([*lines, *_wrapped(behind, width), "Trust these hooks? [y/N] "])
+    return "\n".join([*lines, *_wrapped(after, width), "Trust these hooks? [y/N] "])
 
 
 # --------------------

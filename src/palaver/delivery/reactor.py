@@ -240,7 +240,7 @@ class DeliveryReactor:
 
     def _put_back(self, agent: str, has_messages: bool) -> None:
         """Reconsider released messages: for readers, lanes and expiry."""
-        self._wake(agent, is_behind=True)
+        self._wake(agent, is_earlier=True)
         # A message expires only while no reader has it. A reader that has acknowledged everything changes no
         # deadline when it ends.
         if has_messages:
@@ -508,7 +508,7 @@ class DeliveryReactor:
                 self._resume(split_mailbox(name)[0])
                 self._wake(name)
             else:
-                self._mailboxes.wake(name, is_behind=False)
+                self._mailboxes.wake(name, is_earlier=False)
         if mail.expires:
             self.deadline_changed()
         message = event.body
@@ -534,7 +534,7 @@ class DeliveryReactor:
         report = body_as(event, DeliveryReport)
         self._offering.gated.hear(report)
         if report.state == State.QUEUED:
-            self._wake(report.agent, is_behind=True)
+            self._wake(report.agent, is_earlier=True)
             self.deadline_changed()
             # A lane had the message when its session was removed, so that it could not be ended then.
             if self._is_removed(report.agent):
@@ -562,8 +562,8 @@ class DeliveryReactor:
         for lane in self._lanes.get(agent, ()):
             self._backoff.resume(lane)
 
-    def _wake(self, mailbox: str, *, is_behind: bool = False) -> None:
-        self._mailboxes.wake(mailbox, is_behind=is_behind)
+    def _wake(self, mailbox: str, *, is_earlier: bool = False) -> None:
+        self._mailboxes.wake(mailbox, is_earlier=is_earlier)
         self._offering.look(split_mailbox(mailbox)[0])
 
     async def _unconfirm(self, agent: str, lane: str = "") -> None:

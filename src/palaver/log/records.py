@@ -373,8 +373,8 @@ class SqliteRows:
             end = after if end is None else min(end, after)
         elif after:
             first = max(prefix, after + "\0")  # The smallest text above `after`.
-        behind = _ABOVE_ALL_TEXT if end is None else end
-        return self._connection.execute(_SCAN[reverse], (table, first, behind, limit)).fetchall()
+        upper_end = _ABOVE_ALL_TEXT if end is None else end
+        return self._connection.execute(_SCAN[reverse], (table, first, upper_end, limit)).fetchall()
 
 
 class TableVersions:

@@ -688,9 +688,9 @@ def read_notes(
     if after and read_note(rows, room, after) is None:
         raise InvalidCursor(after)
     table = NOTES if include_resolved else OPEN_NOTES
-    behind = f"{room}/{after}" if after else ""
+    start_key = f"{room}/{after}" if after else ""
     found = []
-    for key, _ in rows.scan(table, f"{room}/", after=behind, limit=page_size(limit)):
+    for key, _ in rows.scan(table, f"{room}/", after=start_key, limit=page_size(limit)):
         note = read_note(rows, room, key.rpartition("/")[2])
         assert note is not None  # one event wrote both
         found.append(note)

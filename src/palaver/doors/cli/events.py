@@ -48,7 +48,7 @@ from palaver.state.watches import read_subscriptions, read_watches
 DEFAULT_EVENTS: Final = 20
 """The default number of events that `pal events` shows."""
 
-DEFAULT_BEHIND: Final = 100
+DEFAULT_MISSED: Final = 100
 """How many missed events a consumer gets in full."""
 
 _GROUP: Final = "The log"
@@ -91,7 +91,7 @@ LOG_COMMANDS: Final = (
             ),
             (
                 "--consumer requires --follow or --wait. With it, --last is the number of missed events to "
-                f"print in full (default: {DEFAULT_BEHIND})."
+                f"print in full (default: {DEFAULT_MISSED})."
             ),
         ),
         options=(
@@ -535,7 +535,7 @@ class EventFollower:
         elif not self.is_resumed:
             seq = max(seq, self._queries.archived())  # Only a consumer can have missed archived events.
         self.flushed_seq = seq
-        if most is not None and (skipped := await self._behind(seq, most)) is not None:
+        if most is not None and (skipped := await self._skipped(seq, most)) is not None:
             seq = skipped.before - 1
             await self._write(skipped_line(self._call, skipped), seq)
         elif not self.is_resumed:
@@ -575,7 +575,7 @@ class EventFollower:
             if kept > last:  # The log was replaced by an older one, such as a backup.
                 call.warn(f"the stored seq is #{kept}, but the log ends at #{last}: continuing there")
             if most is None and not parsed.has("--all"):
-                most = DEFAULT_BEHIND
+                most = DEFAULT_MISSED
             return min(kept, last), most
         is_from_now = parsed.has("--wait")  # --wait shows only new events.
         if parsed.has("--all") and not is_from_now:
@@ -584,7 +584,7 @@ class EventFollower:
             return last, None
         return await self._queries.seq_before_newest(query, most), None
 
-    async def _behind(self, seq: int, most: int) -> SkippedEvents | None:
+    async def _skipped(self, seq: int, most: int) -> SkippedEvents | None:
         """Return what is skipped if only the `most` newest events after a seq are shown; None for nothing."""
         if most < _FOLLOW_PAGE and seq >= self._queries.archived():
             # The usual case needs one short read, however long the log is.

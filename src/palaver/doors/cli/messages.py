@@ -876,10 +876,10 @@ async def peek(call: Call, name: str, limit: int) -> int:
     if after is None:
         events = open_mail(call.services, name, limit, mail_filter(call))
     else:
-        events = await _all_behind(call, _behind(call, name, after, limit))
+        events = await _read_all(call, _query_after(call, name, after, limit))
     if not events and (parsed.has("--wait") or timeout_s is not None):
         seq = call.services.queries.last() if after is None else after
-        events = await call.first(_behind(call, name, seq, limit), timeout_s)
+        events = await call.first(_query_after(call, name, seq, limit), timeout_s)
         if events is None:
             return EXIT_NOTHING
     events = events[:limit]
@@ -900,7 +900,7 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
     shown = _Written(max(after, _resumed(call)))
     status = EXIT_NOTHING
     with call.connection.ending_gently(shown.seq):
-        query = _behind(call, name, shown.seq, _PAGE)
+        query = _query_after(call, name, shown.seq, _PAGE)
         async with aclosing(
             call.services.queries.follow(query, after=shown.seq, with_archives=True)
         ) as found:
@@ -938,7 +938,7 @@ def _resumed(call: Call) -> int:
     return int(token) if token is not None and token.isdigit() and len(token) <= _LONGEST_TOKEN else 0
 
 
-async def _all_behind(call: Call, query: Query) -> list[Event]:
+async def _read_all(call: Call, query: Query) -> list[Event]:
     """Return the messages after a seq, archived or not, up to the limit."""
     found: list[Event] = []
     async with aclosing(call.services.queries.pages(query)) as some:
@@ -949,7 +949,7 @@ async def _all_behind(call: Call, query: Query) -> list[Event]:
     return found[: query.limit]
 
 
-def _behind(call: Call, name: str, seq: int, limit: int) -> Query:
+def _query_after(call: Call, name: str, seq: int, limit: int) -> Query:
     senders, threads = tuple(call.parsed.values("--from")), tuple(call.parsed.values("--thread"))
     return Query(targets=(name,), senders=senders, threads=threads, after=seq, limit=limit)
 
