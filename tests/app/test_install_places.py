@@ -248,7 +248,7 @@ def test_installing_again_leaves_neighbouring_settings_unchanged(
 # Concurrent runs
 
 
-class Said(StringIO):
+class WatchedStderr(StringIO):
     """Standard error, with an event for the message that the command waits."""
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class Said(StringIO):
 def test_installation_waits_for_another_one(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, statuses = Said(), list[int]()
+    said, statuses = WatchedStderr(), list[int]()
     monkeypatch.setattr(sys, "stderr", said)
     thread = threading.Thread(target=lambda: statuses.append(run("install", "codex", "--yes")))
 
