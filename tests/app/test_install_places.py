@@ -106,7 +106,7 @@ def test_record_of_an_earlier_version_applies_to_the_folder_of_its_files(
     run("install", harness, "--yes")
     record = read_record(tmp_path / ".palaver", harness)
     assert record is not None
-    files = tuple(msgspec.structs.replace(one, place="") for one in record.files)
+    files = tuple(msgspec.structs.replace(one, settings_folder="") for one in record.files)
     write_record(tmp_path / ".palaver", Record(harness=harness, files=files, own=record.own))
     variable, value, _ = ELSEWHERE[harness]
 
@@ -248,7 +248,7 @@ def test_installing_again_leaves_neighbouring_settings_unchanged(
 # Concurrent runs
 
 
-class Said(StringIO):
+class WatchedStderr(StringIO):
     """Standard error, with an event for the message that the command waits."""
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class Said(StringIO):
 def test_installation_waits_for_another_one(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, statuses = Said(), list[int]()
+    said, statuses = WatchedStderr(), list[int]()
     monkeypatch.setattr(sys, "stderr", said)
     thread = threading.Thread(target=lambda: statuses.append(run("install", "codex", "--yes")))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from palaver.app.launch import LAUNCHERS, NO_CHOICES, Launch, LaunchChoices
-from palaver.holder.opencode import read_endpoint, told_path
+from palaver.holder.opencode import instructions_path, read_endpoint
 
 
 def _prepare(harness: str, folder: Path, *args: str, session: str = "", **more: str) -> Launch:
@@ -25,7 +25,7 @@ def test_opencode_gets_a_port_and_a_password_known_to_its_holder(tmp_path: Path)
     assert len(place.password) == 32
     assert (place.user, place.began.agent) == ("opencode", "plan")
     told = json.loads(made.environment["OPENCODE_CONFIG_CONTENT"])["instructions"]
-    assert told == [str(told_path(Path(made.native)))]
+    assert told == [str(instructions_path(Path(made.native)))]
     assert not (tmp_path / "account").exists()
 
 

@@ -61,7 +61,7 @@ class Scene:
         for name in names:
             if name not in self.callers:
                 self.callers[name] = await self.bus.join(name, **fields)  # type: ignore[arg-type]  # fields of a join
-            seated = await self.ask(name, JoinRoom(places=(PLACE,)))
+            seated = await self.ask(name, JoinRoom(workspaces=(PLACE,)))
             assert isinstance(seated, Seated)
             self.id = seated.room.id
 

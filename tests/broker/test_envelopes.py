@@ -331,7 +331,7 @@ async def test_address_of_a_channel_replaces_missing_recipients(bus: Bus) -> Non
     luna, nova = await bus.join("luna"), await bus.join("nova")
     mila = await bus.join("mila")
     await bus.submit(nova, SubscribePath(agent="nova", pattern="irc/local/#dev"))
-    room = await bus.broker.submit(mila, JoinRoom(places=("/repo/app",)))
+    room = await bus.broker.submit(mila, JoinRoom(workspaces=("/repo/app",)))
     assert isinstance(room, Seated)
 
     path = await put_at(bus, luna, "irc/local/#dev")

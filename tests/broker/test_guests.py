@@ -169,11 +169,11 @@ async def test_registered_person_marks_own_messages_as_read(bus: Bus) -> None:
 async def test_guest_never_becomes_a_member_of_a_room(bus: Bus) -> None:
     luna = await bus.join("luna")
     await register(bus)
-    seated = await bus.broker.submit(luna, JoinRoom(places=(SHOP,)))
+    seated = await bus.broker.submit(luna, JoinRoom(workspaces=(SHOP,)))
     assert isinstance(seated, Seated)
 
     for guest in (ON_IRC, ANN):
-        looked = await bus.broker.submit(guest, JoinRoom(places=(SHOP,)))
+        looked = await bus.broker.submit(guest, JoinRoom(workspaces=(SHOP,)))
         assert isinstance(looked, Seated)
         assert looked.event is None
         await bus.broker.submit(guest, AddNote(room=seated.room.id, text="mind the step"))
@@ -184,7 +184,7 @@ async def test_guest_never_becomes_a_member_of_a_room(bus: Bus) -> None:
 
 
 async def test_person_on_irc_cannot_use_the_stick_of_the_person(bus: Bus) -> None:
-    seated = await bus.broker.submit(PERSON, JoinRoom(places=(SHOP,)))
+    seated = await bus.broker.submit(PERSON, JoinRoom(workspaces=(SHOP,)))
     assert isinstance(seated, Seated)
 
     with pytest.raises(NotAllowed, match="stick claim"):

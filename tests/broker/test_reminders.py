@@ -10,7 +10,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.requests import FireReminder, Leave, SetStatus
 
 
-async def nag(bus: Bus, request: Event) -> Event | None:
+async def fire_reminder(bus: Bus, request: Event) -> Event | None:
     return await bus.submit(SYSTEM_CALLER, FireReminder(agent="nova", request=request.seq))
 
 
@@ -24,7 +24,7 @@ async def test_reminder_names_the_sender_and_the_request_and_is_written_once(bus
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
     await goes_idle(bus, nova, request.seq)
 
-    reminder = await nag(bus, request)
+    reminder = await fire_reminder(bus, request)
 
     assert reminder is not None
     assert reminder.payload["text"] == (
@@ -33,7 +33,7 @@ async def test_reminder_names_the_sender_and_the_request_and_is_written_once(bus
     )
     assert reminder.payload["nag"] == {"agent": "nova", "request": request.seq, "count": 1}
     assert (reminder.to, reminder.payload["priority"]) == (("nova",), "idle")
-    assert await nag(bus, request) is None
+    assert await fire_reminder(bus, request) is None
 
 
 async def test_sender_is_notified_after_three_reminders(bus: Bus) -> None:
@@ -42,7 +42,7 @@ async def test_sender_is_notified_after_three_reminders(bus: Bus) -> None:
     seqs, texts = [request.seq], []
     for _ in range(4):
         await goes_idle(bus, nova, *seqs)
-        word = await nag(bus, request)
+        word = await fire_reminder(bus, request)
         assert word is not None
         seqs.append(word.seq)
         texts.append((word.to[0], word.payload.get("priority")))
@@ -50,7 +50,7 @@ async def test_sender_is_notified_after_three_reminders(bus: Bus) -> None:
     await goes_idle(bus, nova, *seqs)
 
     assert texts == [("nova", "idle")] * 3 + [("luna", None)]
-    assert await nag(bus, request) is None
+    assert await fire_reminder(bus, request) is None
 
 
 async def test_active_recipient_is_not_reminded_until_it_is_idle(bus: Bus) -> None:
@@ -59,11 +59,11 @@ async def test_active_recipient_is_not_reminded_until_it_is_idle(bus: Bus) -> No
     await goes_idle(bus, nova, request.seq)
     await bus.submit(nova, SetStatus(state="active"))
 
-    at_work = await nag(bus, request)
+    at_work = await fire_reminder(bus, request)
     await bus.submit(nova, SetStatus(state="idle"))
 
     assert at_work is None
-    assert await nag(bus, request) is not None
+    assert await fire_reminder(bus, request) is not None
 
 
 async def test_sender_is_notified_when_the_recipient_stops(bus: Bus) -> None:
@@ -71,22 +71,22 @@ async def test_sender_is_notified_when_the_recipient_stops(bus: Bus) -> None:
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
     await bus.submit(nova, Leave())
 
-    word = await nag(bus, request)
+    word = await fire_reminder(bus, request)
 
     assert word is not None
     assert word.payload["text"] == f"@luna nova has stopped without answering #{request.seq}"
-    assert await nag(bus, request) is None
+    assert await fire_reminder(bus, request) is None
 
 
 async def test_answered_or_not_due_request_writes_no_reminder(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
-    too_early = await nag(bus, request)
+    too_early = await fire_reminder(bus, request)
     await goes_idle(bus, nova, request.seq)
     await bus.send(nova, "this", "@luna", reply_to=str(request.seq))
 
     assert too_early is None
-    assert await nag(bus, request) is None
+    assert await fire_reminder(bus, request) is None
 
 
 async def test_only_the_bus_reminds(bus: Bus) -> None:

@@ -40,7 +40,7 @@ async def seat(bus: Bus, *names: str, path: str = "/src/work") -> list[Caller]:
             if known is None
             else Caller(name=name, standing=Standing.WORKER, kind="instance")
         )
-        await bus.broker.submit(asking, JoinRoom(places=(path,)))
+        await bus.broker.submit(asking, JoinRoom(workspaces=(path,)))
         found.append(asking)
     return found
 
@@ -122,7 +122,7 @@ async def crew(bus: Bus) -> Caller:
     }
     for name, fields in others.items():
         asking = await bus.join(name, **fields)
-        await bus.broker.submit(asking, JoinRoom(places=("/src/work",)))
+        await bus.broker.submit(asking, JoinRoom(workspaces=("/src/work",)))
     await bus.join("mona", tag="api")
     bus.present.discard("api-nova")
     return luna

@@ -33,7 +33,7 @@ def scene(bus: Bus) -> Scene:
 
 
 async def seat(scene: Scene, asking: Caller, *places: str, **fields: object) -> Seated:
-    outcome = await scene.bus.broker.submit(asking, JoinRoom(places=places or (PLACE,), **fields))  # type: ignore[arg-type]  # its fields
+    outcome = await scene.bus.broker.submit(asking, JoinRoom(workspaces=places or (PLACE,), **fields))  # type: ignore[arg-type]  # its fields
     assert isinstance(outcome, Seated)
     return outcome
 
@@ -126,7 +126,7 @@ async def test_twenty_joins_at_once_create_one_room(scene: Scene) -> None:
 
 async def test_same_request_again_returns_the_same_result(scene: Scene) -> None:
     ann = await scene.bus.join("ann")
-    asked, key = JoinRoom(places=(PLACE,)), b"k" * 16
+    asked, key = JoinRoom(workspaces=(PLACE,)), b"k" * 16
 
     first = await scene.bus.broker.submit(ann, asked, key=key)
     room = first.room.id  # type: ignore[union-attr]  # it is seated
@@ -141,7 +141,7 @@ async def test_same_request_again_returns_the_same_result(scene: Scene) -> None:
 
 async def test_outcome_of_a_join_is_found_by_its_key(scene: Scene) -> None:
     ann, key = await scene.bus.join("ann"), b"k" * 16
-    await scene.bus.broker.submit(ann, JoinRoom(places=(PLACE,)), key=key)
+    await scene.bus.broker.submit(ann, JoinRoom(workspaces=(PLACE,)), key=key)
 
     known = await scene.bus.broker.outcome(JoinRoom, key)
 
@@ -186,7 +186,7 @@ async def test_workspace_must_be_an_absolute_path(
     ann = await scene.bus.join("ann")
 
     with pytest.raises(error):
-        await scene.bus.broker.submit(ann, JoinRoom(places=places))
+        await scene.bus.broker.submit(ann, JoinRoom(workspaces=places))
 
 
 async def test_room_after_a_closed_one_is_a_new_room(scene: Scene) -> None:

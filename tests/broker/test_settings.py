@@ -212,7 +212,7 @@ async def test_observer_sets_no_topic(bus: Bus) -> None:
 
 async def test_topic_of_a_room_is_for_its_members_and_persons(bus: Bus) -> None:
     luna, nova = await bus.join("luna"), await bus.join("nova")
-    seated = await bus.broker.submit(luna, JoinRoom(places=("/srv/shop",)))
+    seated = await bus.broker.submit(luna, JoinRoom(workspaces=("/srv/shop",)))
     assert isinstance(seated, Seated)
     channel = f"#{seated.room.id}"
 

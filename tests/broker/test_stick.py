@@ -234,7 +234,7 @@ async def test_member_that_joins_during_a_release_is_considered(scene: Scene) ->
     asked = ReleaseStick(room=scene.id, turn=1, lease=held.lease, handoff=dict(HANDOFF))
 
     joined, _ = await asyncio.gather(
-        scene.bus.broker.submit(bob, JoinRoom(places=(scene.room.path,))), scene.ask("ann", asked)
+        scene.bus.broker.submit(bob, JoinRoom(workspaces=(scene.room.path,))), scene.ask("ann", asked)
     )
 
     assert isinstance(joined, Seated)

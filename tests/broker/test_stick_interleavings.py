@@ -53,7 +53,7 @@ def request(scene: Scene, way: str, other: str, is_odd: bool) -> Request:
         case "leave":
             return LeaveRoom(room=room.id)
         case "join":
-            return JoinRoom(places=(PLACE,))
+            return JoinRoom(workspaces=(PLACE,))
         case "kick":
             return KickMember(room=room.id, target=other, is_forced=is_odd)
         case _:

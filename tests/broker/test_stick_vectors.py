@@ -362,7 +362,7 @@ async def _observer(scene: Scene) -> None:
     await scene.join("ann")
     scene.callers["eve"] = await scene.bus.join("eve", role="observer")
 
-    seated = await scene.ask("eve", JoinRoom(places=(PLACE,)))
+    seated = await scene.ask("eve", JoinRoom(workspaces=(PLACE,)))
     await scene.wait("ann")
     asked = PassStick(room=scene.id, turn=1, lease=scene.room.lease, to="eve", handoff=dict(HANDOFF))
 

@@ -83,7 +83,7 @@ async def test_assignee_accepts_any_form_of_address(
 async def test_assignee_may_be_a_room(bus: Bus) -> None:
     luna, nova, _ = await bus.join("luna"), await bus.join("nova"), await bus.join("kira")
     for one in (luna, nova):
-        await bus.broker.submit(one, JoinRoom(places=("/src/talk",)))
+        await bus.broker.submit(one, JoinRoom(workspaces=("/src/talk",)))
 
     here = await ask(bus, luna, CreateTask(title="t", assignee="room"))
     named = await ask(bus, HUMAN, CreateTask(title="t", assignee="#talk"))

@@ -68,9 +68,9 @@ class Agent:
 
     def listen(self, *words: str) -> Stream:
         """Start a follow command in the background of the shell."""
-        return Stream(self.beside(*words))
+        return Stream(self.run_in_background(*words))
 
-    def beside(self, *words: str) -> Job:
+    def run_in_background(self, *words: str) -> Job:
         """Start a command in the background of the shell."""
         job = Job(self.home.spare_path())
         paths = {name: shlex.quote(str(path)) for name, path in job.paths.items()}

@@ -167,7 +167,7 @@ class RandomBus:
         scene, name = self._scenes[index], self._name()
         scene.callers = self._callers
         if name in self._callers:
-            await scene.ask(name, JoinRoom(places=(PLACES[index],)))
+            await scene.ask(name, JoinRoom(workspaces=(PLACES[index],)))
             scene.id = scene.id or _room_at(self._bus, PLACES[index])
         if scene.id and self._draw.random() < 0.1:
             await self._bus.broker.submit(HUMAN, CloseRoom(room=scene.id))

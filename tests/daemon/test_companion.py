@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
-from tests.daemon.opencode_beside import OpenCodeBeside
+from tests.daemon.plain_opencode import PlainOpenCode
 from tests.daemon.stage import Home, JsonLine, Shell, run_as_person, set_approvals, wait_until
 from tests.daemon.wires import LinesWire
 
-Start = Callable[[Home], OpenCodeBeside]
+Start = Callable[[Home], PlainOpenCode]
 
 
 @pytest.fixture
 def start(home: Home) -> Iterator[Start]:
     """Return a function that starts an OpenCode; all are ended with the test."""
-    running: list[OpenCodeBeside] = []
+    running: list[PlainOpenCode] = []
 
-    def begin(home: Home) -> OpenCodeBeside:
-        running.append(OpenCodeBeside(home))
+    def begin(home: Home) -> PlainOpenCode:
+        running.append(PlainOpenCode(home))
         return running[-1]
 
     yield begin
@@ -52,7 +52,7 @@ def state(home: Home, name: str) -> tuple[str, str]:
     return "", ""
 
 
-def texts(opencode: OpenCodeBeside, session: str) -> list[str]:
+def texts(opencode: PlainOpenCode, session: str) -> list[str]:
     return [str(part["text"]) for part in opencode.texts[session]]
 
 

@@ -262,7 +262,7 @@ def test_all_requests_over_the_concurrency_limit_are_answered(unharmed: Home) ->
         lines = b"".join(b'{"req": %d, "op": "whoami"}\n' % number for number in numbers)
         program.wire.settimeout(None)
         with LinesWire(unharmed.path) as other:
-            send_beside(program, lines)
+            send_aside(program, lines)
 
             assert other.ask("whoami")["ok"]["name"] == "script"
         answered = [program.next_line()["req"] for _ in numbers]
@@ -270,7 +270,7 @@ def test_all_requests_over_the_concurrency_limit_are_answered(unharmed: Home) ->
     assert answered == list(numbers)
 
 
-def send_beside(program: LinesWire, lines: bytes) -> None:
+def send_aside(program: LinesWire, lines: bytes) -> None:
     """Send from another thread: the daemon may accept more only when its responses are read."""
     threading.Thread(target=program.send, args=(lines,), daemon=True).start()
 

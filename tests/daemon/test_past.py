@@ -18,7 +18,7 @@ from palaver.daemon.past import PastLog, PastServer, serve
 from palaver.errors import BadQuery, NewerSchema, StorageFailed, Unavailable
 from palaver.log.storage import FILE_NAME, MIGRATIONS
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import Query, pair_place
+from palaver.protocol.query import Query, conversation_of_pair
 from palaver.protocol.requests import Redact
 from palaver.protocol.tasks import CreateTask
 from palaver.protocol.views import AnyAsk, AskAgents, AskRooms, SeqPage
@@ -277,7 +277,7 @@ async def test_conversations_are_read_with_their_archived_messages(tmp_path: Pat
         nova = await bus.join("nova")
         found = [await bus.send(nova, f"apple {number}", "@human") for number in range(6)]
         await bus.log.archive(found[3].seq)
-    query = Query(shown=(pair_place("nova", "human"),), last=4)
+    query = Query(shown=(conversation_of_pair("nova", "human"),), last=4)
 
     async with opened(tmp_path) as log:
         go(log, found[4].seq)

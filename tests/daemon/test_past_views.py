@@ -197,7 +197,7 @@ class Bygone:
             yield AskMessages(at=at, conversation=place, after=at // 2, limit=4)
         for room in read_all_rooms(self._log.rows):
             yield AskRoom(at=at, id=room.id)
-            yield AskMessages(at=at, conversation=f"#{room.id}", beside=True)
+            yield AskMessages(at=at, conversation=f"#{room.id}", has_outside=True)
         yield AskRooms(at=at)
         yield from (AskLedger(at=at, message=str(draw.randint(1, at + 3))) for _ in range(8))
         yield AskLog(at=at)

@@ -28,7 +28,7 @@ def crew(bus: Home) -> Crew:
 async def test_ten_thousand_waits_for_events_change_neither_log_nor_next_turn(bus: Home, crew: Crew) -> None:
     luna, nova = crew.member("luna", "codex"), crew.member("nova", "claude")
     luna.claim()
-    waiting = nova.beside("stick", "wait", "--json")
+    waiting = nova.run_in_background("stick", "wait", "--json")
     luna.sees_waiting("nova")
 
     async with palaver.connect("looker", home=bus.path) as looker:

@@ -497,13 +497,13 @@ def test_person_stops_an_agent_and_sees_the_progress(bus: Home, luna: FakeHolder
         luna.ok("leave", reason="exited with 0")
         luna.ok("tell", ask=push["ask"], ok={"reason": "exited with 0"})
 
-    result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
+    result = run_during(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
 
     assert result.json == {"agent": "luna", "name": "luna", "reason": "exited with 0"}
     assert "luna: asked it to quit" in result.err
 
 
-def run_beside(other: Callable[[], None], this: Callable[[], Result]) -> Result:
+def run_during(other: Callable[[], None], this: Callable[[], Result]) -> Result:
     """Run a command while the holder acts: the command waits for the holder."""
     return at_once(this, other)[0]
 
@@ -514,7 +514,7 @@ def test_holder_may_disconnect_after_its_exit_report(bus: Home, luna: FakeHolder
         luna.ok("leave", reason="killed by SIGKILL")
         luna.wire.close()
 
-    result = run_beside(hold, lambda: run_as_person(bus, "kill", "luna", "--json"))
+    result = run_during(hold, lambda: run_as_person(bus, "kill", "luna", "--json"))
 
     assert result.json == {"agent": "luna", "name": "luna", "reason": "killed by SIGKILL"}
 
@@ -528,7 +528,7 @@ def test_stop_waits_for_a_holder_that_reconnects_to_report_the_exit(bus: Home, l
         luna.ok("leave", reason="exited with 0")
         luna.wire.close()
 
-    result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
+    result = run_during(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
 
     assert result.json == {"agent": "luna", "name": "luna", "reason": "exited with 0"}
 
@@ -548,7 +548,7 @@ def test_first_stop_or_kill_after_a_daemon_start_waits_for_the_holder(
         luna.ok("leave", reason="killed by SIGKILL")
         luna.ok("tell", ask=push["ask"], ok={"reason": "killed by SIGKILL"})
 
-    result = run_beside(hold, lambda: run_as_person(bus, verb, "luna", "--json"))
+    result = run_during(hold, lambda: run_as_person(bus, verb, "luna", "--json"))
 
     assert result.json == {"agent": "luna", "name": "luna", "reason": "killed by SIGKILL"}
 
@@ -579,7 +579,7 @@ def test_first_keys_after_a_start_wait_for_the_holder_and_stay_hidden(bus: Home,
         luna.open_lane(is_open=False)
         luna.answer(luna.offered())
 
-    check_output(run_beside(hold, lambda: send_keys(bus, "hunter2")))
+    check_output(run_during(hold, lambda: send_keys(bus, "hunter2")))
 
     (message,) = [event for event in bus.events("--type", "message") if "raw" in event["payload"]]
     assert "hunter2" not in json.dumps(message)
@@ -590,7 +590,7 @@ def test_failure_of_a_holder_is_reported(bus: Home, luna: FakeHolder) -> None:
         push = asked(luna, "stop")
         luna.ok("tell", ask=push["ask"], error="bad_request", message="it cannot be stopped now")
 
-    result = run_beside(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
+    result = run_during(hold, lambda: run_as_person(bus, "stop", "luna", "--json"))
 
     assert result.error == {"error": "bad_request", "message": "it cannot be stopped now"}
 

@@ -154,7 +154,7 @@ def test_member_that_is_absent_too_long_is_removed_from_the_room(home: Home) -> 
 def test_owner_tells_the_next_member_about_the_coming_handoff(crew: Crew, luna: Agent, nova: Agent) -> None:
     luna.claim()
     mail = nova.listen("recv", "--follow", "--json")
-    waiting = nova.beside("stick", "wait", "--json")
+    waiting = nova.run_in_background("stick", "wait", "--json")
     luna.sees_waiting("nova")
 
     luna.ok("send", "claude", "--room", "shop", "--interrupt", "--", "start with tests/cli.test.ts")

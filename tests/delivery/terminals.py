@@ -11,7 +11,7 @@ from palaver.protocol.query import Query
 from palaver.protocol.requests import DIALOG
 
 CLOSED = LaneLevel(is_open=False, reason="draft")
-BEHIND_DIALOG = LaneLevel(is_open=False, reason=DIALOG)
+WITH_DIALOG = LaneLevel(is_open=False, reason=DIALOG)
 OPEN = LaneLevel()
 
 

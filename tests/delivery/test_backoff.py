@@ -7,7 +7,7 @@ from palaver.delivery.lanes import FIRST_PAUSE_S, Backoff
 from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer
 from palaver.protocol.requests import DIALOG
 
-BEHIND_DIALOG = LaneLevel(is_open=False, reason=DIALOG)
+WITH_DIALOG = LaneLevel(is_open=False, reason=DIALOG)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_due_lane_is_returned_once_and_the_soonest_wait_counts(
 
 
 def test_lane_that_opens_or_ends_is_not_watched_any_more(backoff: Backoff) -> None:
-    lane = terminal(BEHIND_DIALOG)
+    lane = terminal(WITH_DIALOG)
     lane.offers[1] = Offer(1, (), {})
     backoff.watch(lane)
     backoff.watch(lane)
@@ -97,7 +97,7 @@ def test_lane_that_opens_or_ends_is_not_watched_any_more(backoff: Backoff) -> No
 
 
 def test_lane_that_is_watched_again_waits_no_longer_than_before(backoff: Backoff) -> None:
-    lane = terminal(BEHIND_DIALOG)
+    lane = terminal(WITH_DIALOG)
 
     backoff.watch_again(lane, 1000)
 

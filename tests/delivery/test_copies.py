@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN
+from tests.delivery.terminals import CLOSED, OPEN, WITH_DIALOG
 from tests.fakes import HUMAN, Bus, FakeLane, seat
 from tests.limits import LIMIT_S
 
@@ -537,7 +537,7 @@ async def test_messages_that_came_later_are_held_later(bus: Bus, luna: Caller, n
 
 
 async def test_interrupt_for_a_session_is_held_at_a_dialog(bus: Bus, luna: Caller, nova: Caller) -> None:
-    lane = bus.open_lane("nova", LaneKind.TERMINAL, BEHIND_DIALOG)
+    lane = bus.open_lane("nova", LaneKind.TERMINAL, WITH_DIALOG)
     event = await route(bus, luna, "new", priority="interrupt")
 
     await becomes(bus, event, MON, "held")
@@ -552,7 +552,7 @@ async def test_sender_is_notified_of_session_mail_that_a_dialog_covers(
     lane = bus.open_lane("nova", LaneKind.TERMINAL)
     event = await route(bus, luna, "new")
     await lane.next()
-    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    bus.delivery.set_level(lane.lane, WITH_DIALOG)
     bus.clock.advance(2)
 
     await bus.delivery.catch_up()

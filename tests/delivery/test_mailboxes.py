@@ -51,8 +51,8 @@ async def test_reader_of_a_mailbox_is_woken(mailboxes: Mailboxes) -> None:
     reader = mailboxes.get("luna").open()
     assert reader.poll(1) == []
 
-    mailboxes.wake("nova", is_behind=False)
-    mailboxes.wake("luna", is_behind=True)
+    mailboxes.wake("nova", is_earlier=False)
+    mailboxes.wake("luna", is_earlier=True)
     reader.close()
 
     assert await reader.wait(1) == []

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN, becomes, lane_of, notices, take
+from tests.delivery.terminals import CLOSED, OPEN, WITH_DIALOG, becomes, lane_of, notices, take
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
@@ -237,7 +237,7 @@ async def test_mail_that_waits_for_the_agent_and_not_for_the_gate_is_not_held(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
     await bus.submit(nova, SetStatus(state="blocked"))
-    lane_of(bus, BEHIND_DIALOG)
+    lane_of(bus, WITH_DIALOG)
     idle = await bus.send(luna, "when idle", "@nova", priority="idle")
     normal = await bus.send(luna, "normal", "@nova")
 
@@ -320,7 +320,7 @@ async def offered(bus: Bus, lane: FakeLane, luna: Caller) -> Event:
     """Send a message that is in the composer when a dialog opens."""
     event = await bus.send(luna, "hello", "@nova")
     await lane.next()
-    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    bus.delivery.set_level(lane.lane, WITH_DIALOG)
     return event
 
 
@@ -345,7 +345,7 @@ async def test_sender_of_a_message_in_the_composer_is_notified_of_a_dialog(
     await lane.next()
 
     await passes(bus, 2)
-    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    bus.delivery.set_level(lane.lane, WITH_DIALOG)
     await passes(bus, 2)
 
     (word,) = await notices(bus, "luna")
@@ -360,7 +360,7 @@ async def test_dialog_that_a_message_itself_opened_is_not_reported(
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
     offer = await lane.next()
-    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    bus.delivery.set_level(lane.lane, WITH_DIALOG)
     await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.SEEN)
 
     await passes(bus, 2)

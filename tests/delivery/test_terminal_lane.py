@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.delivery.terminals import BEHIND_DIALOG, CLOSED, OPEN, becomes, lane_of, notices, take
+from tests.delivery.terminals import CLOSED, OPEN, WITH_DIALOG, becomes, lane_of, notices, take
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
@@ -127,7 +127,7 @@ async def test_evidence_is_stored_with_the_outcome(bus: Bus, luna: Caller, nova:
 async def test_interrupt_is_held_and_comes_first_after_the_dialog(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
-    lane = lane_of(bus, BEHIND_DIALOG)
+    lane = lane_of(bus, WITH_DIALOG)
     await bus.send(luna, "normal", "@nova")
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
 
@@ -145,7 +145,7 @@ async def test_interrupt_is_held_and_comes_first_after_the_dialog(
 async def test_sender_is_notified_once_and_a_release_does_not_change_the_hold(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
-    lane = lane_of(bus, BEHIND_DIALOG)
+    lane = lane_of(bus, WITH_DIALOG)
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     await becomes(bus, interrupt, "held")
 
@@ -153,7 +153,7 @@ async def test_sender_is_notified_once_and_a_release_does_not_change_the_hold(
     await becomes(bus, interrupt, "held")
     bus.delivery.set_level(lane.lane, OPEN)
     await take(bus, lane, OfferOutcome.DEFERRED, reason=DIALOG)
-    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    bus.delivery.set_level(lane.lane, WITH_DIALOG)
     await becomes(bus, interrupt, "held")
     bus.delivery.set_level(lane.lane, OPEN)
 
@@ -166,7 +166,7 @@ async def test_message_held_by_a_brake_is_not_released_with_a_dialog(
 ) -> None:
     braked = await bus.send(luna, "braked", "@nova", priority="interrupt")
     await bus.report("nova", "held", braked.seq, reason="too fast")
-    lane = lane_of(bus, BEHIND_DIALOG)
+    lane = lane_of(bus, WITH_DIALOG)
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     await becomes(bus, interrupt, "held")
 
@@ -179,7 +179,7 @@ async def test_message_held_by_a_brake_is_not_released_with_a_dialog(
 async def test_interrupt_uses_another_lane_that_reaches_the_agent(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:
-    lane_of(bus, BEHIND_DIALOG)
+    lane_of(bus, WITH_DIALOG)
     native = bus.open_lane("nova")
 
     await bus.send(luna, "stop!", "@nova", priority="interrupt")
@@ -188,7 +188,7 @@ async def test_interrupt_uses_another_lane_that_reaches_the_agent(
 
 
 async def test_closed_terminal_ends_the_hold_of_its_dialog(bus: Bus, luna: Caller, nova: Caller) -> None:
-    lane = lane_of(bus, BEHIND_DIALOG)
+    lane = lane_of(bus, WITH_DIALOG)
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     await becomes(bus, interrupt, "held")
 
@@ -231,7 +231,7 @@ async def test_held_quiet_mail_is_released_too(bus: Bus, luna: Caller, nova: Cal
         "wakes": [],
     }
     draft = Draft(type="message", sender="luna", payload=payload, id="q", ts=1)
-    lane = lane_of(bus, BEHIND_DIALOG)
+    lane = lane_of(bus, WITH_DIALOG)
     quiet = (await bus.log.commit(None, lambda rows: draft)).event
     assert quiet is not None
     await becomes(bus, quiet, "held")
@@ -246,7 +246,7 @@ async def test_submitted_interrupt_is_not_held(bus: Bus, luna: Caller, nova: Cal
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     offer = await lane.next()
 
-    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    bus.delivery.set_level(lane.lane, WITH_DIALOG)
     was = bus.state(interrupt, "nova")
     await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.DEFERRED)
 
@@ -255,14 +255,14 @@ async def test_submitted_interrupt_is_not_held(bus: Bus, luna: Caller, nova: Cal
 
 
 async def test_failed_hold_is_repeated(bus: Bus, luna: Caller, nova: Caller) -> None:
-    lane = lane_of(bus, BEHIND_DIALOG)
+    lane = lane_of(bus, WITH_DIALOG)
     bus.failure = DiskFull("no room")
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
     async with asyncio.timeout(LIMIT_S):
         await bus.has_failed.wait()
 
     bus.failure = None
-    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    bus.delivery.set_level(lane.lane, WITH_DIALOG)
 
     await becomes(bus, interrupt, "held")
 
@@ -276,7 +276,7 @@ async def keys(bus: Bus, data: bytes = b"y") -> Event:
     return event
 
 
-@pytest.mark.parametrize("level", [CLOSED, BEHIND_DIALOG, LaneLevel(is_paused=True)])
+@pytest.mark.parametrize("level", [CLOSED, WITH_DIALOG, LaneLevel(is_paused=True)])
 async def test_keys_pass_every_gate_and_a_pause(
     bus: Bus, luna: Caller, nova: Caller, level: LaneLevel
 ) -> None:
@@ -294,7 +294,7 @@ async def test_keys_are_offered_one_by_one_during_an_open_offer(bus: Bus, luna: 
     lane = lane_of(bus)
     await bus.send(luna, "hello", "@nova")
     await lane.next()
-    bus.delivery.set_level(lane.lane, BEHIND_DIALOG)
+    bus.delivery.set_level(lane.lane, WITH_DIALOG)
 
     await keys(bus)
     first = await lane.next()

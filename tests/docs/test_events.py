@@ -341,7 +341,7 @@ class Play:
 
     async def shares(self) -> None:
         """Join and leave a room, and use the stick in every way."""
-        room = JoinRoom(places=("/repo",))
+        room = JoinRoom(workspaces=("/repo",))
         members = [await self.join(name, harness="claude") for name in ("rosa", "sara", "tara")]
         rosa, _, tara = members
         for one in members:

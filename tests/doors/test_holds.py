@@ -37,10 +37,10 @@ async def test_replies_come_in_order_up_to_the_last() -> None:
     asking = asyncio.create_task(words(holds, "stop"))
     ask = int(str((await holder.asked.get())["ask"]))
 
-    holds.told(holder.hold, TellOp(ask=ask, done=False, message="one"))
-    holds.told(holder.hold, TellOp(ask=ask + 1, message="of another question"))
-    holds.told(holder.hold, TellOp(ask=ask, message="two"))
-    holds.told(holder.hold, TellOp(ask=ask, message="too late"))
+    holds.take_reply(holder.hold, TellOp(ask=ask, done=False, message="one"))
+    holds.take_reply(holder.hold, TellOp(ask=ask + 1, message="of another question"))
+    holds.take_reply(holder.hold, TellOp(ask=ask, message="two"))
+    holds.take_reply(holder.hold, TellOp(ask=ask, message="too late"))
 
     assert await asking == ["one", "two"]
     assert holder.hold.questions == {}
@@ -52,8 +52,8 @@ async def test_single_reply_is_awaited_up_to_the_limit() -> None:
     asking = asyncio.create_task(holds.ask_once("luna", "peek", limit_s=5, lines=3))
     asked = await holder.asked.get()
 
-    holds.told(holder.hold, TellOp(ask=int(str(asked["ask"])), done=False))
-    holds.told(holder.hold, TellOp(ask=int(str(asked["ask"])), ok={"text": "$"}))
+    holds.take_reply(holder.hold, TellOp(ask=int(str(asked["ask"])), done=False))
+    holds.take_reply(holder.hold, TellOp(ask=int(str(asked["ask"])), ok={"text": "$"}))
 
     assert (asked["name"], asked["verb"], asked["lines"]) == ("luna", "peek", 3)
     assert (await asking).ok == {"text": "$"}

@@ -312,7 +312,7 @@ async def test_view_that_is_a_little_late_continues(quick: ViewParts) -> None:
     view = quick.views.open()
     first = await take(view)
 
-    view.is_behind = True
+    view.needs_snapshot = True
     for number in range(10):
         await quick.bus.send(luna, f"text {number}", "@luna")
     quick.timers.advance(1)
@@ -480,7 +480,7 @@ async def test_closed_daemon_ends_its_views(quick: ViewParts) -> None:
 
 async def test_wait_for_the_stick_changes_the_room_and_the_agent(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
-    await quick.broker.submit(luna, JoinRoom(places=("/home/ada/project",)))
+    await quick.broker.submit(luna, JoinRoom(workspaces=("/home/ada/project",)))
     (room,) = read_open_rooms(quick.queries.rows)
     view = quick.views.open()
     await take(view)
@@ -495,7 +495,7 @@ async def test_wait_for_the_stick_changes_the_room_and_the_agent(quick: ViewPart
 
 async def test_lease_that_ends_is_reported_without_an_event(quick: ViewParts) -> None:
     luna = await quick.bus.join("luna")
-    await quick.broker.submit(luna, JoinRoom(places=("/home/ada/project",)))
+    await quick.broker.submit(luna, JoinRoom(workspaces=("/home/ada/project",)))
     (room,) = read_open_rooms(quick.queries.rows)
     await quick.broker.submit(luna, Claim(room=room.id))
     view, model = quick.views.open(), Model()

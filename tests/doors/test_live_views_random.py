@@ -113,7 +113,7 @@ class Chance:
         agent, broker = self._agent(), self._parts.broker
         rooms = list(read_open_rooms(self._parts.queries.rows))
         if not rooms or self._random.random() < 0.3:
-            await broker.submit(agent, JoinRoom(places=("/home/ada/project",)))
+            await broker.submit(agent, JoinRoom(workspaces=("/home/ada/project",)))
             return
         room = rooms[0]
         if room.owner:

@@ -178,7 +178,7 @@ async def test_status_is_unchanged_when_the_harness_reports_it_itself(parts: Par
     service, pending, _ = await taken(parts)
     pending.decided.set_result(True)
 
-    assert (await service.verdict(pending, is_told=True)).is_allowed
+    assert (await service.verdict(pending, is_state_reported=True)).is_allowed
 
     assert parts.bus.agent("luna").state == "blocked"
 

@@ -203,13 +203,13 @@ async def test_room_can_be_read_with_what_its_members_write_outside(
     parts: ViewParts, luna: Caller, nova: Caller
 ) -> None:
     for agent in (luna, nova):
-        await parts.broker.submit(agent, JoinRoom(places=("/home/ada/project",)))
+        await parts.broker.submit(agent, JoinRoom(workspaces=("/home/ada/project",)))
     (room,) = read_open_rooms(parts.queries.rows)
     await parts.bus.send(luna, "in the room", f"#{room.slug}")
     await parts.bus.send(luna, "outside", "@nova")
 
     inside = await ask(parts, AskMessages(conversation=f"#{room.id}"))
-    all_of_it = await ask(parts, AskMessages(conversation=f"#{room.id}", beside=True))
+    all_of_it = await ask(parts, AskMessages(conversation=f"#{room.id}", has_outside=True))
 
     assert isinstance(inside, MessagesPage)
     assert isinstance(all_of_it, MessagesPage)
@@ -288,7 +288,7 @@ async def test_room_page_has_members_stick_handoffs_notes_and_tasks(
     parts: ViewParts, luna: Caller, nova: Caller
 ) -> None:
     for agent in (luna, nova):
-        await parts.broker.submit(agent, JoinRoom(places=("/home/ada/project",)))
+        await parts.broker.submit(agent, JoinRoom(workspaces=("/home/ada/project",)))
     (room,) = read_open_rooms(parts.queries.rows)
     await parts.broker.submit(luna, Claim(room=room.id))
     (room,) = read_open_rooms(parts.queries.rows)
@@ -305,7 +305,7 @@ async def test_room_page_has_members_stick_handoffs_notes_and_tasks(
 
     assert isinstance(page, RoomPage)
     assert isinstance(rooms, RoomsPage)
-    assert {one.name: one.place for one in page.members} == {"luna": 0, "nova": 1}
+    assert {one.name: one.rank for one in page.members} == {"luna": 0, "nova": 1}
     assert [(one.sender, dict(one.handoff)["status"]) for one in page.handoffs] == [("luna", "tests pass")]
     assert page.is_handoff_open
     assert [one.text for one in page.notes] == ["mind the gap"]

@@ -10,8 +10,8 @@ from palaver.harness.claude.output import (
     LIMIT_COMPACTING_MS,
     Registered,
     Rest,
+    can_end_unreported,
     corrected,
-    is_doubtful,
     read_registered,
     registry_path,
 )
@@ -90,5 +90,8 @@ def test_busy_means_nothing_while_a_sub_agent_may_be_working(state: str) -> None
     assert corrected("blocked", "permission", 0, BUSY, has_subagents=True) == (AgentState.ACTIVE, "tool_use")
 
 
-def test_only_states_that_can_end_without_a_hook_are_doubtful() -> None:
-    assert [state for state in AgentState if is_doubtful(state)] == [AgentState.ACTIVE, AgentState.BLOCKED]
+def test_only_states_that_can_end_without_a_hook_are_checked() -> None:
+    assert [state for state in AgentState if can_end_unreported(state)] == [
+        AgentState.ACTIVE,
+        AgentState.BLOCKED,
+    ]

@@ -29,7 +29,9 @@ def value_of(words: tuple[str, ...], key: str) -> object:
 
 
 def test_terminal_session_gets_its_own_server() -> None:
-    launch = plan_launch(["-m", "gpt", "hello"], address="/h/s.sock", settings=OURS, told="You are nova")
+    launch = plan_launch(
+        ["-m", "gpt", "hello"], address="/h/s.sock", settings=OURS, instructions="You are nova"
+    )
 
     assert launch.arguments == ("--remote", "unix:///h/s.sock", "-m", "gpt", "hello")
     assert launch.server[:3] == ("app-server", "--listen", "unix:///h/s.sock")
@@ -40,7 +42,7 @@ def test_terminal_session_gets_its_own_server() -> None:
 def test_user_settings_are_passed_to_the_server_after_ours() -> None:
     words = ["-c", 'x="theirs"', "--enable=fast", "-cy=1", "--disable", "slow"]
 
-    launch = plan_launch(words, address="/s", settings=OURS, told="")
+    launch = plan_launch(words, address="/s", settings=OURS, instructions="")
 
     assert launch.server[3:-2] == (*OURS, *words)
     assert value_of(launch.server, "x") == "theirs"
@@ -56,7 +58,7 @@ def test_user_settings_are_passed_to_the_server_after_ours() -> None:
     ],
 )
 def test_user_instructions_come_before_ours(words: list[str]) -> None:
-    launch = plan_launch(words, address="/s", settings=(), told="You are nova")
+    launch = plan_launch(words, address="/s", settings=(), instructions="You are nova")
 
     assert value_of(launch.server, "developer_instructions") == "Be kind\n\nYou are nova"
 
@@ -72,7 +74,7 @@ def test_user_instructions_come_before_ours(words: list[str]) -> None:
     ],
 )
 def test_options_unknown_to_a_server_start_codex_without_one(words: list[str]) -> None:
-    launch = plan_launch(words, address="/s", settings=OURS, told="x")
+    launch = plan_launch(words, address="/s", settings=OURS, instructions="x")
 
     assert launch.server == ()
     assert launch.arguments.count("--no-daemon") == 1
@@ -96,33 +98,33 @@ def test_options_unknown_to_a_server_start_codex_without_one(words: list[str]) -
 def test_rights_of_a_resumed_conversation_are_passed_to_the_server(
     words: list[str], rights: list[str], screen: list[str]
 ) -> None:
-    launch = plan_launch(words, address="/s", settings=(), told="")
+    launch = plan_launch(words, address="/s", settings=(), instructions="")
 
     assert launch.server[3:-2] == tuple(word for right in rights for word in ("-c", right))
     assert launch.arguments == ("--remote", "unix:///s", *screen)
 
 
 def test_rights_of_a_new_conversation_stay_with_the_screen() -> None:
-    launch = plan_launch(["-s", "read-only", "hello"], address="/s", settings=(), told="")
+    launch = plan_launch(["-s", "read-only", "hello"], address="/s", settings=(), instructions="")
 
     assert launch.arguments == ("--remote", "unix:///s", "-s", "read-only", "hello")
 
 
 @pytest.mark.parametrize("word", ["--add-dir=/x", "--approve-for-me"])
 def test_rights_that_only_codex_can_restore_start_no_server(word: str) -> None:
-    assert not plan_launch(["resume", word], address="/s", settings=(), told="").server
-    assert plan_launch([word], address="/s", settings=(), told="").server
+    assert not plan_launch(["resume", word], address="/s", settings=(), instructions="").server
+    assert plan_launch([word], address="/s", settings=(), instructions="").server
 
 
 def test_server_of_the_user_is_kept() -> None:
-    launch = plan_launch(["--remote", "ws://box:1"], address="/s", settings=OURS, told="x")
+    launch = plan_launch(["--remote", "ws://box:1"], address="/s", settings=OURS, instructions="x")
 
     assert (launch.arguments, launch.server) == (("--remote", "ws://box:1"), ())
 
 
 @pytest.mark.parametrize("words", [["exec", "go"], ["-m", "gpt", "e", "go"], ["review"]])
 def test_headless_run_has_no_server(words: list[str]) -> None:
-    launch = plan_launch(words, address="/s", settings=OURS, told="x")
+    launch = plan_launch(words, address="/s", settings=OURS, instructions="x")
 
     assert read_arguments(words).kind is Kind.HEADLESS
     assert launch.server == ()
@@ -134,7 +136,7 @@ def test_headless_run_has_no_server(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [["login"], ["--version"], ["mcp", "list"], ["exec", "--help"], ["-h"]])
 def test_command_without_a_session_is_unchanged(words: list[str]) -> None:
     assert read_arguments(words).kind is Kind.OTHER
-    assert plan_launch(words, address="/s", settings=OURS, told="x").arguments == tuple(words)
+    assert plan_launch(words, address="/s", settings=OURS, instructions="x").arguments == tuple(words)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_any_text_survives_as_a_setting(text: str) -> None:
 
 @given(st.lists(st.text(max_size=10), max_size=6))
 def test_user_arguments_are_always_kept_at_the_end(words: list[str]) -> None:
-    launch = plan_launch(words, address="/s", settings=OURS, told="x")
+    launch = plan_launch(words, address="/s", settings=OURS, instructions="x")
 
     assert launch.arguments[len(launch.arguments) - len(words) :] == tuple(words)
 
@@ -205,6 +207,6 @@ def test_instructions_in_the_settings_are_read(text: str, found: str) -> None:
 
 
 def test_instructions_are_short() -> None:
-    told = f"{instructions('nova')}\n{shell_tip('/usr/local/bin/pal')}"
+    text = f"{instructions('nova')}\n{shell_tip('/usr/local/bin/pal')}"
 
-    assert len(told) / 3.5 < 300, "a token is three and a half characters, or more"
+    assert len(text) / 3.5 < 300, "a token is three and a half characters, or more"

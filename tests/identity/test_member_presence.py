@@ -313,7 +313,7 @@ async def test_closed_book_ignores_events(bus: Bus, book: MemberPresenceBook) ->
 
 async def test_last_event_of_an_absent_agent_is_remembered_after_a_restart(bus: Bus) -> None:
     for name in ("luna", "nova", "rosa"):
-        await bus.broker.submit(await bus.join(name), JoinRoom(places=("/work",)))
+        await bus.broker.submit(await bus.join(name), JoinRoom(workspaces=("/work",)))
         bus.present.discard(name)
         await _write(bus, "agent.bye", name, reason="its process ended")
     bus.clock.advance(60)
@@ -333,7 +333,7 @@ async def test_last_event_of_an_absent_agent_is_remembered_after_a_restart(bus: 
 
 
 async def test_present_agent_has_not_been_seen_yet_after_a_restart(bus: Bus) -> None:
-    await bus.broker.submit(await bus.join("luna"), JoinRoom(places=("/work",)))
+    await bus.broker.submit(await bus.join("luna"), JoinRoom(workspaces=("/work",)))
 
     book = MemberPresenceBook(bus.log, clock=bus.clock, is_present=bus.present.__contains__)
     await book.recall()

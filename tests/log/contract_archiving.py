@@ -321,7 +321,7 @@ async def test_newest_events_come_after_the_seq_found_for_them(log: Log) -> None
 # Messages of one place, archived or not
 
 
-async def put_in_places(log: Log) -> list[Event]:
+async def put_in_channels(log: Log) -> list[Event]:
     """Store messages in two channels by turns, and events that are in none."""
     found = []
     for number in range(12):
@@ -332,8 +332,8 @@ async def put_in_places(log: Log) -> list[Event]:
 
 
 @pytest.mark.parametrize("archived", [0, 5, 12])
-async def test_messages_of_a_place_are_found_in_log_and_archive(log: Log, archived: int) -> None:
-    events = await put_in_places(log)
+async def test_messages_of_a_channel_are_found_in_log_and_archive(log: Log, archived: int) -> None:
+    events = await put_in_channels(log)
     in_dev = events[1::2]
     if archived:
         await log.archive(events[archived - 1].seq + 1)
@@ -350,8 +350,8 @@ async def test_messages_of_a_place_are_found_in_log_and_archive(log: Log, archiv
     assert await log.read_shown(Query(shown=("#none",))) == []
 
 
-async def test_closed_log_shows_no_place(log: Log) -> None:
-    events = await put_in_places(log)
+async def test_closed_log_shows_no_channel(log: Log) -> None:
+    events = await put_in_channels(log)
     await log.archive(events[5].seq)
     await log.close()
 

@@ -18,11 +18,11 @@ def event(seq: int, type: str = "message", delivered_to: tuple[str, ...] = (), *
     return event_from(replace(written, delivered_to=delivered_to, payload=payload), seq, "BOXE")
 
 
-Told = list[tuple[str, list[int]]]
+Calls = list[tuple[str, list[int]]]
 
 
-def recorder(told: Told, name: str) -> Callable[[Sequence[Event]], None]:
-    return lambda events: told.append((name, [one.seq for one in events]))
+def recorder(calls: Calls, name: str) -> Callable[[Sequence[Event]], None]:
+    return lambda events: calls.append((name, [one.seq for one in events]))
 
 
 @pytest.mark.parametrize(
@@ -38,54 +38,54 @@ def recorder(told: Told, name: str) -> Callable[[Sequence[Event]], None]:
     ],
 )
 def test_handler_receives_each_event_of_its_types_once(keys: Sequence[EventKey], expected: list[int]) -> None:
-    told: Told = []
+    calls: Calls = []
     table = HandlerTable()
-    table.add(recorder(told, "one"), keys)
+    table.add(recorder(calls, "one"), keys)
 
     mail, claim = event(3, "foreign", ("nova",)), event(4, "claim", room="r1")
     table.call([event(1), event(2, "status"), mail, claim, event(5, expects_reply=True)])
 
-    assert told == [("one", expected)]
+    assert calls == [("one", expected)]
 
 
 def test_handler_of_another_type_is_not_called() -> None:
-    told: Told = []
+    calls: Calls = []
     table = HandlerTable()
-    table.add(recorder(told, "bye"), ("agent.bye",))
+    table.add(recorder(calls, "bye"), ("agent.bye",))
 
     table.call([event(1)])
 
-    assert told == []
+    assert calls == []
 
 
 def test_handlers_are_called_in_the_order_in_which_they_were_added() -> None:
-    told: Told = []
+    calls: Calls = []
     table = HandlerTable()
-    table.add(recorder(told, "all"), ANY_EVENT)
-    table.add(recorder(told, "status"), ("status",))
-    table.add(recorder(told, "message"), ("message",))
-    table.add(recorder(told, "all again"), ANY_EVENT)
+    table.add(recorder(calls, "all"), ANY_EVENT)
+    table.add(recorder(calls, "status"), ("status",))
+    table.add(recorder(calls, "message"), ("message",))
+    table.add(recorder(calls, "all again"), ANY_EVENT)
 
     table.call([event(1), event(2, "status")])
 
-    assert told == [("all", [1, 2]), ("status", [2]), ("message", [1]), ("all again", [1, 2])]
+    assert calls == [("all", [1, 2]), ("status", [2]), ("message", [1]), ("all again", [1, 2])]
 
 
 def test_removed_handler_is_not_called_and_leaves_the_others() -> None:
-    told: Told = []
+    calls: Calls = []
     table = HandlerTable()
-    remove = table.add(recorder(told, "first"), ("message", "status"))
-    table.add(recorder(told, "second"), ("message",))
+    remove = table.add(recorder(calls, "first"), ("message", "status"))
+    table.add(recorder(calls, "second"), ("message",))
 
     remove()
     remove()
     table.call([event(1), event(2, "status")])
 
-    assert told == [("second", [1])]
+    assert calls == [("second", [1])]
 
 
 async def test_failing_handler_does_not_affect_the_others() -> None:
-    told: Told = []
+    calls: Calls = []
     reports: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
     table = HandlerTable()
@@ -94,9 +94,9 @@ async def test_failing_handler_does_not_affect_the_others() -> None:
         raise ZeroDivisionError
 
     table.add(fail, ("message",))
-    table.add(recorder(told, "second"), ("message",))
+    table.add(recorder(calls, "second"), ("message",))
 
     table.call([event(1)])
 
-    assert told == [("second", [1])]
+    assert calls == [("second", [1])]
     assert isinstance(reports[0]["exception"], ZeroDivisionError)

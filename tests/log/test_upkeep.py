@@ -8,7 +8,7 @@ import pytest
 
 from palaver.log import writer as upkeep
 from palaver.log.records import Blobs
-from palaver.log.search import LIMIT_BEHIND, LIMIT_INDEXED, Words
+from palaver.log.search import LIMIT_INDEXED, LIMIT_UNINDEXED, Words
 from palaver.log.storage import FILE_NAME, connect_writer, migrate
 from palaver.log.writer import Upkeep
 
@@ -73,14 +73,14 @@ def test_long_journal_is_due_and_a_very_long_one_is_urgent(
 
 
 def test_unindexed_words_are_due_and_too_many_are_urgent(rested: Upkeep, words: Words) -> None:
-    words.written(LIMIT_BEHIND - 1)
+    words.written(LIMIT_UNINDEXED - 1)
     after_some = (rested.is_wanted, rested.is_urgent)
-    words.written(LIMIT_BEHIND)
+    words.written(LIMIT_UNINDEXED)
     after_many = (rested.is_wanted, rested.is_urgent)
     rested.do_what_is_urgent()
 
     assert (after_some, after_many) == ((True, False), (True, True))
-    assert words.behind == 0
+    assert words.unindexed == 0
 
 
 def test_failed_indexing_is_retried_later_but_reported_to_a_search(
@@ -94,7 +94,7 @@ def test_failed_indexing_is_retried_later_but_reported_to_a_search(
         rested.index()
     connection.execute("PRAGMA query_only = OFF")
 
-    assert (words.behind, rested.index(), words.behind) == (3, 3, 0)
+    assert (words.unindexed, rested.index(), words.unindexed) == (3, 3, 0)
 
 
 def test_emptied_index_is_filled_in_parts(rested: Upkeep, words: Words) -> None:

@@ -43,12 +43,12 @@ def found(connection: sqlite3.Connection, word: str) -> list[int]:
 def test_missing_events_are_counted_and_indexed(connection: sqlite3.Connection, tmp_path: Path) -> None:
     last = store(connection, "apple", "pear")
     words = Words(connection, Blobs(tmp_path / "blobs"), last)
-    was_behind = words.behind
+    unindexed = words.unindexed
 
     words.catch_up()
 
-    assert was_behind == 2
-    assert words.behind == 0
+    assert unindexed == 2
+    assert words.unindexed == 0
     assert found(connection, "pear") == [2]
 
 
@@ -59,7 +59,7 @@ def test_end_of_the_index_is_stored(connection: sqlite3.Connection, tmp_path: Pa
 
     again = Words(connection, Blobs(tmp_path / "blobs"), last)
 
-    assert again.behind == 1
+    assert again.unindexed == 1
 
 
 def test_failed_update_leaves_the_index_unchanged(connection: sqlite3.Connection, tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_events_count_as_indexed_only_after_the_commit(
 
     connection.execute("BEGIN IMMEDIATE")
     words.take_in(last)
-    before = words.behind
+    before = words.unindexed
     connection.execute("COMMIT")
     words.written(last)
 
-    assert (before, words.behind) == (2, 0)
+    assert (before, words.unindexed) == (2, 0)

@@ -276,18 +276,18 @@ async def test_closed_log_is_not_indexed(tmp_path: Path) -> None:
 
     await log._writer.index()
 
-    assert words.behind == 3
+    assert words.unindexed == 3
 
 
 async def test_too_many_unindexed_words_are_indexed_at_once(
     sqlite_log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "LIMIT_BEHIND", 3)
+    monkeypatch.setattr(upkeep, "LIMIT_UNINDEXED", 3)
 
     for number in range(8):
         await put(sqlite_log, f"word{number}")
 
-    assert sqlite_log._writer._batches.words.behind < 4
+    assert sqlite_log._writer._batches.words.unindexed < 4
 
 
 async def test_batch_does_not_fill_an_index_that_an_upgrade_has_emptied(
@@ -300,7 +300,7 @@ async def test_batch_does_not_fill_an_index_that_an_upgrade_has_emptied(
         await put(sqlite_log, "a rare pomegranate")
         await sqlite_log.commit_all([(None, writes(one)) for one in drafts])
 
-    assert sqlite_log._writer._batches.words.behind == 41
+    assert sqlite_log._writer._batches.words.unindexed == 41
     assert len(await sqlite_log.read(Query(search="rare"))) == 41
 
 
@@ -486,13 +486,13 @@ async def test_deferred_work_runs_in_the_pause_after_immediate_commits(
 
     await asyncio.to_thread(is_done.wait, LIMIT_S)
 
-    assert at_once._writer._batches.words.behind == 0
+    assert at_once._writer._batches.words.unindexed == 0
 
 
 async def test_urgent_work_is_done_by_the_thread(at_once: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "LIMIT_BEHIND", 3)
+    monkeypatch.setattr(upkeep, "LIMIT_UNINDEXED", 3)
 
     for number in range(8):
         await put(at_once, f"word{number}")
 
-    assert at_once._writer._batches.words.behind <= 4  # the thread writes one, and then handles the rest
+    assert at_once._writer._batches.words.unindexed <= 4  # the thread writes one, and then handles the rest

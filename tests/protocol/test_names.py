@@ -68,7 +68,7 @@ def test_invalid_name_is_refused(text: str) -> None:
 def test_valid_name_is_accepted(base: str, tag: str) -> None:
     check_name(base, tag)
 
-    assert valid_base(base, behind_tag=bool(tag))
+    assert valid_base(base, is_tagged=bool(tag))
     assert valid_tag(tag) == bool(tag)
 
 

@@ -19,7 +19,7 @@ from palaver.reactors.timers import Reminders
 AFTER_S = 60.0
 
 
-class Nagged:
+class RemindedBus:
     """A bus with the reactor under test."""
 
     def __init__(self, bus: Bus, tasks: asyncio.TaskGroup) -> None:
@@ -31,7 +31,7 @@ class Nagged:
         self.start()
 
     def start(self) -> None:
-        self.nags = Reminders(
+        self.reminders = Reminders(
             self.bus.log,
             self._submit,
             clock=self.bus.clock,
@@ -39,7 +39,7 @@ class Nagged:
             call_later=self._call_later,
             tasks=self._tasks,
         )
-        self.nags.start()
+        self.reminders.start()
 
     def _call_later(self, wait_s: float, ring: Callable[[], None]) -> Ring:
         self.rings.append(Ring(self.bus.clock.monotonic_s() + wait_s, ring))
@@ -89,154 +89,154 @@ class Nagged:
 
 
 @pytest.fixture
-async def nagged(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[Nagged]:
+async def reminded(open_log: OpenLog, tmp_path: Path) -> AsyncIterator[RemindedBus]:
     async with opened_bus(open_log, tmp_path) as bus, asyncio.TaskGroup() as tasks:
-        made = Nagged(bus, tasks)
+        made = RemindedBus(bus, tasks)
         yield made
-        made.nags.close()
+        made.reminders.close()
 
 
-async def test_close_twice_or_before_the_start_is_harmless(nagged: Nagged) -> None:
-    nagged.nags.close()
-    nagged.nags.close()
+async def test_close_twice_or_before_the_start_is_harmless(reminded: RemindedBus) -> None:
+    reminded.reminders.close()
+    reminded.reminders.close()
 
     async with asyncio.TaskGroup() as tasks:
         Reminders(
-            nagged.bus.log,
-            nagged.bus.broker.submit,  # type: ignore[arg-type]  # never called
-            clock=nagged.bus.clock,
+            reminded.bus.log,
+            reminded.bus.broker.submit,  # type: ignore[arg-type]  # never called
+            clock=reminded.bus.clock,
             after_s=0,
             call_later=asyncio.get_running_loop().call_later,
             tasks=tasks,
         ).close()
 
 
-async def test_idle_agent_is_reminded_and_the_sender_notified_of_its_end(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    request = await nagged.ask(luna)
+async def test_idle_agent_is_reminded_and_the_sender_notified_of_its_end(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    request = await reminded.ask(luna)
 
-    await nagged.idle(nova, request.seq)
-    (first,) = await nagged.told(1)
-    await nagged.bus.submit(nova, Leave())
-    _, last = await nagged.told(2)
+    await reminded.idle(nova, request.seq)
+    (first,) = await reminded.told(1)
+    await reminded.bus.submit(nova, Leave())
+    _, last = await reminded.told(2)
 
     assert (first.to, last.to) == (("nova",), ("luna",))
 
 
-async def test_reminder_due_before_a_start_is_sent_once_after_it(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    nagged.nags.close()
-    request = await nagged.ask(luna)
-    await nagged.idle(nova, request.seq)
+async def test_reminder_due_before_a_start_is_sent_once_after_it(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    reminded.reminders.close()
+    request = await reminded.ask(luna)
+    await reminded.idle(nova, request.seq)
 
-    nagged.start()
-    (first,) = await nagged.told(1)
-    nagged.nags.close()
-    nagged.start()
-    nagged.bus.clock.advance(AFTER_S)
-    await nagged.idle(nova, first.seq)
+    reminded.start()
+    (first,) = await reminded.told(1)
+    reminded.reminders.close()
+    reminded.start()
+    reminded.bus.clock.advance(AFTER_S)
+    await reminded.idle(nova, first.seq)
 
-    assert [event.payload["nag"]["count"] for event in await nagged.told(2)] == [1, 2]  # type: ignore[index]  # written above
+    assert [event.payload["nag"]["count"] for event in await reminded.told(2)] == [1, 2]  # type: ignore[index]  # written above
 
 
-async def test_reminder_is_sent_when_the_disk_has_room_again(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    request = await nagged.ask(luna)
-    nagged.failures = [DiskFull("no room")]
-    await nagged.idle(nova, request.seq)
+async def test_reminder_is_sent_when_the_disk_has_room_again(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    request = await reminded.ask(luna)
+    reminded.failures = [DiskFull("no room")]
+    await reminded.idle(nova, request.seq)
     async with asyncio.timeout(LIMIT_S):
-        await nagged.has_failed.wait()
+        await reminded.has_failed.wait()
 
-    await nagged.bus.send(luna, "room again", "@nova")
+    await reminded.bus.send(luna, "room again", "@nova")
 
-    assert len(await nagged.told(1)) == 1
+    assert len(await reminded.told(1)) == 1
 
 
-async def test_refused_reminder_does_not_stop_others(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    one, two = await nagged.ask(luna), await nagged.ask(luna)
-    nagged.failures = [BadRequest("odd")]
+async def test_refused_reminder_does_not_stop_others(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    one, two = await reminded.ask(luna), await reminded.ask(luna)
+    reminded.failures = [BadRequest("odd")]
 
-    await nagged.idle(nova, one.seq, two.seq)
+    await reminded.idle(nova, one.seq, two.seq)
 
-    (told,) = await nagged.told(1)
+    (told,) = await reminded.told(1)
     assert told.to == ("nova",)
 
 
-async def test_reminders_are_at_least_a_minute_apart(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    request = await nagged.ask(luna)
-    await nagged.idle(nova, request.seq)
-    (first,) = await nagged.told(1)
-    nagged.passes(7)
-    await nagged.idle(nova, first.seq)
-    await nagged.idle(nova)
-    await nagged.waits()
+async def test_reminders_are_at_least_a_minute_apart(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    request = await reminded.ask(luna)
+    await reminded.idle(nova, request.seq)
+    (first,) = await reminded.told(1)
+    reminded.passes(7)
+    await reminded.idle(nova, first.seq)
+    await reminded.idle(nova)
+    await reminded.waits()
 
-    nagged.passes(AFTER_S - 7.001)
-    await nagged.waits()
-    early = len(await nagged.told(0))
-    nagged.passes(0.001)
+    reminded.passes(AFTER_S - 7.001)
+    await reminded.waits()
+    early = len(await reminded.told(0))
+    reminded.passes(0.001)
 
     assert early == 1
-    assert [ring.moment_s for ring in nagged.rings] == [AFTER_S]
-    assert len(await nagged.told(2)) == 2
+    assert [ring.moment_s for ring in reminded.rings] == [AFTER_S]
+    assert len(await reminded.told(2)) == 2
 
 
-async def test_active_agent_is_reminded_when_it_is_idle_again(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    request = await nagged.ask(luna)
-    await nagged.idle(nova, request.seq)
-    (first,) = await nagged.told(1)
-    await nagged.idle(nova, first.seq)
-    await nagged.bus.submit(nova, SetStatus(state="active"))
-    await nagged.waits()
+async def test_active_agent_is_reminded_when_it_is_idle_again(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    request = await reminded.ask(luna)
+    await reminded.idle(nova, request.seq)
+    (first,) = await reminded.told(1)
+    await reminded.idle(nova, first.seq)
+    await reminded.bus.submit(nova, SetStatus(state="active"))
+    await reminded.waits()
 
-    nagged.passes(AFTER_S)
-    await nagged.waits()
-    at_work = len(await nagged.told(0))
-    await nagged.bus.submit(nova, SetStatus(state="idle"))
+    reminded.passes(AFTER_S)
+    await reminded.waits()
+    at_work = len(await reminded.told(0))
+    await reminded.bus.submit(nova, SetStatus(state="idle"))
 
     assert at_work == 1
-    assert len(await nagged.told(2)) == 2
+    assert len(await reminded.told(2)) == 2
 
 
-async def test_sender_is_notified_at_once_when_the_recipient_leaves(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    request = await nagged.ask(luna)
-    await nagged.idle(nova, request.seq)
-    (first,) = await nagged.told(1)
-    await nagged.idle(nova, first.seq)
+async def test_sender_is_notified_at_once_when_the_recipient_leaves(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    request = await reminded.ask(luna)
+    await reminded.idle(nova, request.seq)
+    (first,) = await reminded.told(1)
+    await reminded.idle(nova, first.seq)
 
-    await nagged.bus.submit(nova, Leave())
+    await reminded.bus.submit(nova, Leave())
 
-    _, last = await nagged.told(2)
+    _, last = await reminded.told(2)
     assert last.to == ("luna",)
 
 
-async def test_answered_request_is_not_reminded(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    request = await nagged.ask(luna)
-    await nagged.idle(nova, request.seq)
-    (first,) = await nagged.told(1)
-    await nagged.idle(nova, first.seq)
-    await nagged.waits()
+async def test_answered_request_is_not_reminded(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    request = await reminded.ask(luna)
+    await reminded.idle(nova, request.seq)
+    (first,) = await reminded.told(1)
+    await reminded.idle(nova, first.seq)
+    await reminded.waits()
 
-    await nagged.bus.send(nova, "this", "@luna", reply_to=str(request.seq))
-    nagged.passes(AFTER_S)
-    await nagged.waits()
+    await reminded.bus.send(nova, "this", "@luna", reply_to=str(request.seq))
+    reminded.passes(AFTER_S)
+    await reminded.waits()
 
-    assert len(await nagged.told(0)) == 1
+    assert len(await reminded.told(0)) == 1
 
 
-async def test_idle_agent_has_a_minute_after_it_sees_the_request(nagged: Nagged) -> None:
-    luna, nova = await nagged.bus.join("luna"), await nagged.bus.join("nova")
-    request = await nagged.ask(luna)
-    await nagged.bus.ack(nova, request.seq)
-    await nagged.waits()
-    early = len(await nagged.told(0))
+async def test_idle_agent_has_a_minute_after_it_sees_the_request(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    request = await reminded.ask(luna)
+    await reminded.bus.ack(nova, request.seq)
+    await reminded.waits()
+    early = len(await reminded.told(0))
 
-    nagged.passes(AFTER_S)
+    reminded.passes(AFTER_S)
 
     assert early == 0
-    assert len(await nagged.told(1)) == 1
+    assert len(await reminded.told(1)) == 1

@@ -279,7 +279,7 @@ async def test_members_that_edit_one_file_are_both_notified(watched: Watched) ->
         await watched.bus.join(name) for name in ("luna", "nova", "kira", "stranger")
     ]
     for member in (luna, nova, kira):
-        await watched.bus.broker.submit(member, JoinRoom(places=("/shop",)))
+        await watched.bus.broker.submit(member, JoinRoom(workspaces=("/shop",)))
     made = await watched.subscribe(kira, preset=COLLISION)
     for editor in (stranger, kira, nova):
         await watched.status(editor, "active", file="/shop/cart.py")
@@ -307,7 +307,7 @@ async def test_edits_before_a_common_room_are_not_reported_after_a_restart(watch
     watched.watches.close()
     watched.bus.clock.advance(60)
     for member in (luna, nova):
-        await watched.bus.broker.submit(member, JoinRoom(places=("/shop",)))
+        await watched.bus.broker.submit(member, JoinRoom(workspaces=("/shop",)))
 
     watched.start()
     await watched.status(nova, "active", file="other.py")
@@ -321,7 +321,7 @@ async def test_refused_notice_to_a_member_is_logged_with_its_event(
 ) -> None:
     luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
     for member in (luna, nova):
-        await watched.bus.broker.submit(member, JoinRoom(places=("/shop",)))
+        await watched.bus.broker.submit(member, JoinRoom(workspaces=("/shop",)))
     await watched.status(luna, "active", file="cart.py")
     await watched.settled()
     watched.failure, watched.failures = BadText("the text", 27, 3), 1

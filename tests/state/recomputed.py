@@ -16,7 +16,7 @@ from palaver.protocol.events import (
     State,
 )
 from palaver.protocol.message import HUMAN, is_raw
-from palaver.protocol.query import Query, places_of
+from palaver.protocol.query import Query, shown_conversations
 from palaver.state.agents import find_mail, read_agents, read_entry, read_mail, read_unread
 from palaver.state.attention import attention_of, beginning_of, read_attention
 from palaver.state.conversations import TALK_OPEN, count_unread, read_conversations
@@ -102,7 +102,7 @@ def check_conversations(rows: Rows, events: Sequence[Event]) -> None:
 
 
 def _keys(event: Event) -> list[str]:
-    return [place for place in places_of(event) if not place.startswith("@") or place.count("@") == 2]
+    return [one for one in shown_conversations(event) if not one.startswith("@") or one.count("@") == 2]
 
 
 def _in_pages(rows: Rows) -> list[str]:

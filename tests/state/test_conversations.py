@@ -6,7 +6,7 @@ from tests.state.recomputed import check_conversations
 
 from palaver.log.memory import MemoryRows
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import places_of
+from palaver.protocol.query import shown_conversations
 from palaver.state.conversations import (
     TALK_OPEN,
     TALK_ORDER,
@@ -113,7 +113,7 @@ def test_conversations_are_the_places_without_single_agents(
     for type_ in ("message", "app.event"):
         made = other(1, type_, payload=payload, to=tuple(addresses), delivered_to=tuple(to))
 
-        shared = {place for place in places_of(made) if place[0] != "@" or place.count("@") > 1}
+        shared = {one for one in shown_conversations(made) if one[0] != "@" or one.count("@") > 1}
         assert conversations_of(made) == tuple(sorted(shared))
 
 

@@ -39,10 +39,10 @@ def said(seq: int, sender: str, **payload: object) -> Event:
     return event(seq, "message", sender, text="!", delivered_to=[], **payload)
 
 
-def nagged(seq: int, count: int, agent: str = "nova", request: int = 1) -> Event:
-    nag = {"agent": agent, "request": request, "count": count}
+def reminded(seq: int, count: int, agent: str = "nova", request: int = 1) -> Event:
+    notice = {"agent": agent, "request": request, "count": count}
     return event(
-        seq, "message", "[pal-events]", text="?", sender_kind="system", delivered_to=["nova"], nag=nag
+        seq, "message", "[pal-events]", text="?", sender_kind="system", delivered_to=["nova"], nag=notice
     )
 
 
@@ -101,7 +101,7 @@ def test_recipient_that_has_not_seen_it_or_is_active_is_not_due() -> None:
     assert due_reminders(folded(asked(1, "nova"), reported(2, "seen", 1), idle(3, state="active"))) == []
     at_work = folded(asked(1, "nova"), idle(2, state="active"), reported(3, "seen", 1), idle(4, "kira"))
     assert due_reminders(at_work) == []
-    assert due_reminders(folded(asked(1, "nova"), bye(2), nagged(3, 0), reported(4, "seen", 1))) == []
+    assert due_reminders(folded(asked(1, "nova"), bye(2), reminded(3, 0), reported(4, "seen", 1))) == []
 
 
 def test_recipient_that_sees_the_request_while_idle_is_due_until_active() -> None:
@@ -122,7 +122,7 @@ def test_recipient_that_goes_idle_is_due_at_once_without_a_delay() -> None:
 
 @pytest.mark.parametrize("seen", [(), (reported(5, "seen", 4),)])
 def test_reply_also_answers_the_reminder_whether_it_was_seen_or_not(seen: tuple[Event, ...]) -> None:
-    asking = (asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
+    asking = (asked(1, "nova"), reported(2, "seen", 1), idle(3), reminded(4, 1))
 
     rows = folded(*asking, *seen, said(6, "nova", reply_to="1"))
 
@@ -135,7 +135,7 @@ def test_reply_also_answers_the_reminder_whether_it_was_seen_or_not(seen: tuple[
 
 
 def test_reminder_seen_by_an_idle_recipient_makes_the_next_one_due() -> None:
-    rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
+    rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), reminded(4, 1))
 
     rows.change(apply(rows, reported(5, "seen", 4)))
 
@@ -147,10 +147,10 @@ def test_report_of_an_unknown_agent_changes_nothing() -> None:
 
 
 def test_reminder_is_counted_and_the_next_waits_until_it_was_seen() -> None:
-    rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), nagged(4, 1))
-    nag = read_reminder(rows, "nova", 1)
-    assert nag is not None
-    assert (nag.nags, nag.last, due_reminders(rows)) == (1, 4, [])
+    rows = folded(asked(1, "nova"), reported(2, "seen", 1), idle(3), reminded(4, 1))
+    reminder = read_reminder(rows, "nova", 1)
+    assert reminder is not None
+    assert (reminder.count, reminder.last, due_reminders(rows)) == (1, 4, [])
 
     rows.change(apply(rows, idle(5)))
     was_due = due_reminders(rows)
@@ -162,13 +162,13 @@ def test_reminder_is_counted_and_the_next_waits_until_it_was_seen() -> None:
 
 
 def test_notice_to_the_sender_ends_the_reminders() -> None:
-    rows = folded(asked(1, "nova"), bye(2), nagged(3, 0))
+    rows = folded(asked(1, "nova"), bye(2), reminded(3, 0))
 
     assert (read_reminder(rows, "nova", 1), read_reminder_due(rows, "nova", 1)) == (None, None)
 
 
 def test_reminder_of_an_answered_request_changes_nothing() -> None:
-    rows = folded(asked(1, "nova"), said(2, "nova", reply_to="1"), nagged(3, 1))
+    rows = folded(asked(1, "nova"), said(2, "nova", reply_to="1"), reminded(3, 1))
 
     assert read_reminder(rows, "nova", 1) is None
 
@@ -247,7 +247,7 @@ def _events(chosen: Iterable[tuple[str, object]]) -> list[Event]:
             case "reply":
                 made.append(said(seq, "nova", reply_to=str(place)))
             case "nag":
-                made.append(nagged(seq, place % 4, request=place))
+                made.append(reminded(seq, place % 4, request=place))
             case _:
                 made.append(reported(seq, word, place))
     return made

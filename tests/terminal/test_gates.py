@@ -65,14 +65,14 @@ def test_empty_composer_of_the_agent_may_be_typed_into(state: AgentState) -> Non
         (replace(LINE, prompt=Prompt.KNOWN), replace(FACTS, is_raw=True), "prompt"),
     ],
 )
-def test_every_doubt_closes_the_gate_and_has_its_word(
+def test_every_uncertainty_closes_the_gate_and_has_its_word(
     look: ScreenState, facts: GateFacts, reason: str
 ) -> None:
     assert check(look, facts) == Gate(is_open=False, reason=reason)
 
 
 def test_every_reason_has_a_case_above_including_the_passing_ones() -> None:
-    cases = test_every_doubt_closes_the_gate_and_has_its_word.pytestmark[0].args[1]  # type: ignore[attr-defined]  # set by pytest
+    cases = test_every_uncertainty_closes_the_gate_and_has_its_word.pytestmark[0].args[1]  # type: ignore[attr-defined]  # set by pytest
 
     assert list(dict.fromkeys(reason for _, _, reason in cases)) == list(REASONS)
     assert set(REASONS) >= PASSING

@@ -12,7 +12,7 @@ def left(*keys: bytes) -> tuple[Keyboard, Leftover]:
     """Return the state after our text was typed, a person pressed keys, and it was not sent."""
     keyboard = Keyboard()
     leftover = Leftover(keyboard)
-    leftover.place(TEXT)
+    leftover.put(TEXT)
     for key in keys:
         keyboard.press(key, 1)
     leftover.leave(outputs=5)
@@ -30,7 +30,7 @@ def test_text_is_recognised_by_its_end_before_the_cursor(before: str, is_there: 
 
 def test_cleared_text_is_not_there() -> None:
     leftover = Leftover(Keyboard())
-    leftover.place(TEXT)
+    leftover.put(TEXT)
     leftover.clear()
 
     assert not leftover.is_there(LINE, 9, is_silent=True)
@@ -87,7 +87,7 @@ def test_enter_that_did_not_send_the_text_changes_nothing() -> None:
 
 def test_text_of_several_lines_is_not_removed_by_one_key() -> None:
     keyboard = Keyboard()
-    keyboard.place("one\ntwo")
+    keyboard.put("one\ntwo")
     keyboard.leave()
 
     keyboard.press(b"\x15", 1)

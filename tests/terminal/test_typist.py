@@ -77,7 +77,7 @@ def typist_at(terminal: FakeTerminal, profile: Profile = QUICK) -> Typist:
     return Typist(terminal, Leftover(terminal.keyboard), profile)
 
 
-class Told:
+class RecordedOutcomes:
     """Records the outcomes of messages."""
 
     def __init__(self) -> None:
@@ -95,32 +95,32 @@ class Told:
 
 
 async def test_message_is_typed_entered_and_seen_to_leave() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     typist = typist_at(terminal)
 
-    typist.begin(TypedText(text="hello"), told)
+    typist.begin(TypedText(text="hello"), recorded)
 
-    done, screen = await told.end()
+    done, screen = await recorded.end()
     assert (done.answer, screen) == (TextOutcome.SEEN, "the screen")
     assert terminal.keys == [b"hello", b"\r"]
     assert not typist.is_busy
 
 
 async def test_closed_gate_defers_and_presses_nothing() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     terminal.foreground = Foreground.SHELL
 
-    typist_at(terminal).begin(TypedText(text="hello"), told)
+    typist_at(terminal).begin(TypedText(text="hello"), recorded)
 
-    assert (await told.end())[0] == Done(TextOutcome.DEFERRED, "shell")
+    assert (await recorded.end())[0] == Done(TextOutcome.DEFERRED, "shell")
     assert terminal.keys == []
 
 
 async def test_no_step_while_keys_are_unsent_or_output_is_unparsed() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     typist = typist_at(terminal)
     terminal.unsent = True
-    typist.begin(TypedText(text="hello"), told)
+    typist.begin(TypedText(text="hello"), recorded)
     assert terminal.asked == []
 
     terminal.unsent, terminal.current = False, False
@@ -129,86 +129,86 @@ async def test_no_step_while_keys_are_unsent_or_output_is_unparsed() -> None:
     terminal.current = True
     typist.poke()
 
-    assert (await told.end())[0].answer is TextOutcome.SEEN
+    assert (await recorded.end())[0].answer is TextOutcome.SEEN
 
 
 async def test_interrupt_is_marked_when_the_gate_is_checked() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     terminal.seen = replace(IDLE, state=AgentState.ACTIVE)
     terminal.tick_ms = 300
 
-    typist_at(terminal).begin(TypedText(text="now", priority=Priority.INTERRUPT), told)
+    typist_at(terminal).begin(TypedText(text="now", priority=Priority.INTERRUPT), recorded)
 
-    await told.end()
+    await recorded.end()
     assert terminal.keys == [b"\x03", b"now", b"\r"]
     assert terminal.interrupts == 1
     assert set(terminal.asked) == {True}
 
 
 async def test_raw_keys_are_pressed_unchanged() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
 
-    typist_at(terminal).begin(TypedText(text="y\x1b[A", is_raw=True), told)
+    typist_at(terminal).begin(TypedText(text="y\x1b[A", is_raw=True), recorded)
 
-    assert (await told.end())[0].answer is TextOutcome.SEEN
+    assert (await recorded.end())[0].answer is TextOutcome.SEEN
     assert terminal.keys == [b"y\x1b[A"]
     assert terminal.persons == [True]
 
 
 async def test_end_of_the_terminal_leaves_typed_text_unconfirmed() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     typist = typist_at(terminal, GENERIC)
-    typist.begin(TypedText(text="hello"), told)
+    typist.begin(TypedText(text="hello"), recorded)
     assert typist.has_typed
 
     typist.end("exited with 0")
 
-    assert (await told.end())[0] == Done(TextOutcome.UNCONFIRMED, "exited with 0")
+    assert (await recorded.end())[0] == Done(TextOutcome.UNCONFIRMED, "exited with 0")
     assert terminal.keys == [b"hello"]
 
 
 async def test_end_of_the_terminal_defers_text_that_was_not_typed() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     typist = typist_at(terminal, GENERIC)
     terminal.unsent = True
-    typist.begin(TypedText(text="hello"), told)
+    typist.begin(TypedText(text="hello"), recorded)
 
     typist.end("exited with 0")
     typist.end("exited with 0")
 
-    assert told.ends == [(Done(TextOutcome.DEFERRED, "exited with 0"), "")]
+    assert recorded.ends == [(Done(TextOutcome.DEFERRED, "exited with 0"), "")]
 
 
 async def test_end_during_output_parsing_ends_the_message_once() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     typist = typist_at(terminal, GENERIC)
     terminal.on_current = lambda: typist.end("exited with 0")
 
-    typist.begin(TypedText(text="hello"), told)
+    typist.begin(TypedText(text="hello"), recorded)
 
-    assert told.ends == [(Done(TextOutcome.DEFERRED, "exited with 0"), "")]
+    assert recorded.ends == [(Done(TextOutcome.DEFERRED, "exited with 0"), "")]
     assert terminal.keys == []
 
 
 async def test_step_is_retried_while_the_program_keeps_writing() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     terminal.current = False
     typist = typist_at(terminal)
-    typist.begin(TypedText(text="hello"), told)
+    typist.begin(TypedText(text="hello"), recorded)
 
     terminal.current = True
 
-    assert (await told.end())[0].answer is TextOutcome.SEEN
+    assert (await recorded.end())[0].answer is TextOutcome.SEEN
 
 
 async def test_raw_keys_can_be_pressed_during_a_message() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     typist = typist_at(terminal, GENERIC)
-    typist.begin(TypedText(text="hello"), told)
+    typist.begin(TypedText(text="hello"), recorded)
 
-    done, screen = typist.press_beside(TypedText(text="y", is_raw=True))
+    done, screen = typist.press_now(TypedText(text="y", is_raw=True))
     terminal.unsent = True
-    late, _ = typist.press_beside(TypedText(text="y", is_raw=True))
+    late, _ = typist.press_now(TypedText(text="y", is_raw=True))
 
     assert (done.answer, screen) == (TextOutcome.SEEN, "the screen")
     assert late == Done(TextOutcome.DEFERRED, "earlier keys are not read yet")
@@ -219,17 +219,17 @@ async def test_raw_keys_during_a_message_are_refused_for_a_shell() -> None:
     terminal = FakeTerminal()
     terminal.foreground = Foreground.SHELL
 
-    done, _ = typist_at(terminal, GENERIC).press_beside(TypedText(text="y", is_raw=True))
+    done, _ = typist_at(terminal, GENERIC).press_now(TypedText(text="y", is_raw=True))
 
     assert done == Done(TextOutcome.REFUSED, "shell")
 
 
 async def test_swallowed_enter_closes_the_gate_and_leaves_a_draft() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
     terminal.eats_enter = True
     typist = typist_at(terminal)
     facts = GateFacts(now_ms=0, foreground=Foreground.AGENT)
-    typist.begin(TypedText(text="hello"), told)
+    typist.begin(TypedText(text="hello"), recorded)
     before = typist.gate(terminal.look(), facts)
 
     for _ in range(3):
@@ -242,16 +242,16 @@ async def test_swallowed_enter_closes_the_gate_and_leaves_a_draft() -> None:
 
     assert (before.is_open, stopped) == (True, Gate(is_open=False, reason="draft"))
     assert changes == 1
-    assert (await told.end())[0] == Done(TextOutcome.UNCONFIRMED, "Enter had no effect twice")
+    assert (await recorded.end())[0] == Done(TextOutcome.UNCONFIRMED, "Enter had no effect twice")
     assert (terminal.keyboard.draft, terminal.keyboard.is_left_alone) == ("hello", True)
     assert terminal.keys == [b"hello", b"\r", b"\r"]
 
 
 async def test_text_that_was_seen_to_leave_is_not_a_draft() -> None:
-    terminal, told = FakeTerminal(), Told()
+    terminal, recorded = FakeTerminal(), RecordedOutcomes()
 
-    typist_at(terminal).begin(TypedText(text="hello"), told)
+    typist_at(terminal).begin(TypedText(text="hello"), recorded)
 
-    await told.end()
+    await recorded.end()
     terminal.keyboard.leave()
     assert not terminal.keyboard.has_draft

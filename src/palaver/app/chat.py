@@ -399,8 +399,8 @@ def _handoff(event: RoomEvent, paint: Paint) -> str:
     """Return the handoff of a turn: its status and the next step."""
     if not isinstance(event.handoff, Mapping):
         return ""
-    said = [(label, parts) for label, parts in handoff_parts(event.handoff) if label in _OF_HANDOFF]
-    text = ", ".join(f"{label}: {'; '.join(parts)}" for label, parts in said)
+    shown = [(label, parts) for label, parts in handoff_parts(event.handoff) if label in _OF_HANDOFF]
+    text = ", ".join(f"{label}: {'; '.join(parts)}" for label, parts in shown)
     return paint.safe(f" · handoff of turn {event.turn_id}: {text}")
 
 

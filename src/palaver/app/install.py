@@ -25,6 +25,7 @@ from palaver.app.install_plan import (
     Plan,
     Record,
     digest_of,
+    folder_of,
     forget,
     is_in,
     locked,
@@ -33,7 +34,6 @@ from palaver.app.install_plan import (
     note_folders,
     noted_skills,
     own_folder,
-    place_of,
     plan_install,
     plan_shell,
     plan_uninstall,
@@ -245,7 +245,7 @@ def _kept(home: Path, harness: str, folder: str, plan: Plan, before: InstalledFi
         digest=digest_of(plan.after or b""),
         backup=backup,
         folders=folders or missing_folders(plan.path),
-        place=folder,
+        settings_folder=folder,
     )
 
 
@@ -321,7 +321,7 @@ def _say_nothing_is_there(
 ) -> int:
     """Report that there is nothing to restore here; an error only if the setup is elsewhere."""
     home, folder = Path(environment["PALAVER_HOME"]), settings_folder(harness, environment)
-    folders = sorted({place_of(written) for written in known.files}) if known is not None else []
+    folders = sorted({folder_of(written) for written in known.files}) if known is not None else []
     if folders:
         commands = " or ".join(f"'{words_for(harness, 'uninstall', other)}'" for other in folders)
         return _complain_about(

@@ -47,7 +47,7 @@ class InstalledFile(msgspec.Struct, frozen=True, kw_only=True):
     """The path of its backup; empty if the file did not exist."""
     folders: tuple[str, ...] = ()
     """Folders that were created for it, outermost first."""
-    place: str = ""
+    settings_folder: str = msgspec.field(default="", name="place")
     """The settings folder of the harness; earlier versions did not record it."""
 
 
@@ -304,15 +304,15 @@ def words_for(harness: str, verb: str, folder: str) -> str:
 
 def is_in(written: InstalledFile, folder: Path) -> bool:
     """Whether a file belongs to the settings of a harness in a folder."""
-    if written.place:
-        return written.place == str(folder)
+    if written.settings_folder:
+        return written.settings_folder == str(folder)
     names = (written.change.file, f"{written.change.file}c")
     return written.path in {str(resolved(folder / name)) for name in names}
 
 
-def place_of(written: InstalledFile) -> str:
+def folder_of(written: InstalledFile) -> str:
     """Return the folder that a file belongs to, as far as known."""
-    return written.place or str(Path(written.path).parent)
+    return written.settings_folder or str(Path(written.path).parent)
 
 
 def start_files(environment: Mapping[str, str]) -> list[Path]:
@@ -479,13 +479,13 @@ def _question(pal: str, home: str) -> str:
         "With hooks, Codex reports its state to the bus, and receives messages where it has no server of its "
         f"own. At the events {', '.join(TRUSTED_EVENTS)} it would run"
     )
-    behind = (
+    after = (
         "in sessions started with 'pal codex'. Your settings are not changed; 'pal codex --no-hooks' runs "
         "without hooks. Codex runs only hooks that you trust."
     )
     width = min(shutil.get_terminal_size().columns - 1, _WIDEST)
     lines = [*_wrapped(before, width), "", f"    {hook_command(pal, home, 'EVENT')}", ""]
-    return "\n".join([*lines, *_wrapped(behind, width), "Trust these hooks? [y/N] "])
+    return "\n".join([*lines, *_wrapped(after, width), "Trust these hooks? [y/N] "])
 
 
 # --------------------

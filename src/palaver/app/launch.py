@@ -157,10 +157,10 @@ def prepare_opencode(
     from palaver.holder.opencode import (
         OpenCodeEndpoint,
         free_port,
+        instructions_path,
         last_opencode_session,
         may_allow,
         new_endpoint_path,
-        told_path,
         write_endpoint,
         write_shell,
     )
@@ -178,7 +178,7 @@ def prepare_opencode(
         environment,
         password=secrets.token_hex(16) if path is not None else "",
         mcp=(pal, "mcp"),
-        instructions=str(told_path(path)) if path is not None else "",
+        instructions=str(instructions_path(path)) if path is not None else "",
         shell=write_shell(path.parent, environment, cwd) if path is not None else "",
         may_use_bus=choices.may_use_bus() and may_allow(environment, cwd),
     )

@@ -349,7 +349,7 @@ async def noticed_records(link: ViewLink, environment: Mapping[str, str]) -> Asy
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    notices = Notices(link, write, print_complaint, environment)
+    notices = Notices(link, write, print_warning, environment)
     is_heard = sys.stdout.isatty()
     try:
         async with aclosing(link.records()) as records:
@@ -362,7 +362,7 @@ async def noticed_records(link: ViewLink, environment: Mapping[str, str]) -> Asy
         await link.close()
 
 
-def print_complaint(sentence: str) -> None:
+def print_warning(sentence: str) -> None:
     """Print a sentence on standard error."""
     sys.stderr.write(f"pal: {sentence}\n")
 
@@ -465,14 +465,14 @@ def main(home: str, environment: Mapping[str, str]) -> int:
 
     async def run() -> bool:
         link = ViewLink(home)
-        notices = Notices(link, write, print_complaint, environment, show=lambda line: write(f"{line}\n"))
-        return await send_notices(link, notices, lambda: print_complaint(_HINT))
+        notices = Notices(link, write, print_warning, environment, show=lambda line: write(f"{line}\n"))
+        return await send_notices(link, notices, lambda: print_warning(_HINT))
 
     try:
         is_person = asyncio.run(run())
     except PalaverError as error:
-        print_complaint(str(error))
+        print_warning(str(error))
         return 1
     if not is_person:
-        print_complaint(_NOT_PERSON)
+        print_warning(_NOT_PERSON)
     return 0 if is_person else 1

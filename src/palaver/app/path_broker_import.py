@@ -243,8 +243,8 @@ def split_stem(stem: str, sessions: Mapping[str, Collection[str]]) -> tuple[str,
     Both ids may contain `--`. `sessions` has the known agents with their sessions: a known session decides,
     then the longest known agent, then the first `--`.
     """
-    places = [found.start() for found in re.finditer("(?=--)", stem)]
-    splits = [(stem[:at], stem[at + 2 :]) for at in places if at and stem[at + 2 :]]
+    offsets = [found.start() for found in re.finditer("(?=--)", stem)]
+    splits = [(stem[:at], stem[at + 2 :]) for at in offsets if at and stem[at + 2 :]]
     exact = [one for one in splits if one[1] in sessions.get(one[0], ())]
     known = [one for one in splits if one[0] in sessions]
     found = exact or known[::-1] or splits
@@ -512,8 +512,8 @@ def _add_agent(folder: SourceFolder, path: Path, aliases: dict[str, list[str]], 
         return
     for name in names:
         if name.endswith(".json"):
-            place = path.parent / "sessions" / name
-            session = _read_config_file(folder, place, name.removesuffix(".json"), "session", report)
+            session_path = path.parent / "sessions" / name
+            session = _read_config_file(folder, session_path, name.removesuffix(".json"), "session", report)
             if session is not None:
                 agent.sessions.setdefault(session.id, session)
 
@@ -975,8 +975,8 @@ def warning_lines(report: ImportReport) -> Iterator[str]:
     if report.skipped:
         yield f"skipped {_number(report.skipped, 'line or part', 'lines and parts')}:"
     for one in report.first_skipped:
-        place = f"{one.file}, line {one.line}: " if one.line else f"{one.file}: " if one.file else ""
-        yield f"  {place}{one.reason}"
+        location = f"{one.file}, line {one.line}: " if one.line else f"{one.file}: " if one.file else ""
+        yield f"  {location}{one.reason}"
     if report.skipped > len(report.first_skipped):
         yield f"  and {report.skipped - len(report.first_skipped)} more"
     if counts["different"]:

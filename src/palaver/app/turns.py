@@ -109,12 +109,12 @@ class Ended:
     def reason(self) -> str:
         """Return the exit status and the last lines of the errors, or else of the output."""
         lines = [line for line in (self.errors.strip() or self.output.strip()).splitlines() if line.strip()]
-        said = " / ".join(lines[-_ERROR_LINES:])
+        last_lines = " / ".join(lines[-_ERROR_LINES:])
         number = self.status - 128
         how = f"exited with {self.status}"
         if number in {int(one) for one in signal.valid_signals()}:
             how = f"was killed by {signal.Signals(number).name}"
-        return f"the program {how}{f': {said}' if said else ''}"
+        return f"the program {how}{f': {last_lines}' if last_lines else ''}"
 
 
 Register = Callable[[int], Awaitable[None]]
@@ -521,21 +521,21 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     with open(ready, "rb") as file:  # noqa: PTH123 - a descriptor
         line = file.readline()
     try:
-        said = msgspec.json.decode(line, type=RunnerReport)
+        first_report = msgspec.json.decode(line, type=RunnerReport)
     except msgspec.DecodeError:
-        said = RunnerReport(
+        first_report = RunnerReport(
             error=Unavailable.code, message=f"the runner ended at its start; see {home}/{LOG_FILE}"
         )
-    return _say_report(said, is_json=is_json)
+    return _say_report(first_report, is_json=is_json)
 
 
-def _say_report(said: RunnerReport, *, is_json: bool) -> int:
-    if not said.error:
-        _say(f"the runner is running (pid {said.pid})", {"pid": said.pid, "new": True}, is_json=is_json)
+def _say_report(report: RunnerReport, *, is_json: bool) -> int:
+    if not report.error:
+        _say(f"the runner is running (pid {report.pid})", {"pid": report.pid, "new": True}, is_json=is_json)
         return 0
-    error = error_from_wire(said.error, said.message, said.details)
-    if said.error == ALREADY_RUNNING:
-        _say(str(error), {"pid": said.details.get("pid"), "new": False}, is_json=is_json)
+    error = error_from_wire(report.error, report.message, report.details)
+    if report.error == ALREADY_RUNNING:
+        _say(str(error), {"pid": report.details.get("pid"), "new": False}, is_json=is_json)
         return 0
     sys.stderr.write(
         f"{msgspec.json.encode(error_object(error)).decode()}\n" if is_json else f"pal: {error}\n"

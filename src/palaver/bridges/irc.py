@@ -372,7 +372,7 @@ class IrcLink:
         self._left = {fold(channel) for channel in order.channels}
         self._is_registered = False
         self._has_logged_in = sasl is None
-        self._goodbye = ""
+        self._last_error = ""
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self.nick = nick
@@ -476,7 +476,7 @@ class IrcLink:
                     continue
                 is_asked = False
                 if not data:
-                    raise LinkLost(self._goodbye or "the server closed the connection")
+                    raise LinkLost(self._last_error or "the server closed the connection")
                 for one in lines.feed(data):
                     self._take_bytes(one)
         except LinkLost as lost:
@@ -511,7 +511,7 @@ class IrcLink:
                 if self._ready.done():
                     self._hear(self, line)
             case "ERROR":
-                self._goodbye = f"the server said: {params[-1] if params else ''}"
+                self._last_error = f"the server said: {params[-1] if params else ''}"
             case "NICK" if params and fold(nick_of_source(line.source)) == fold(self.nick):
                 self.nick = params[0]
             case "KICK" | "PART":
@@ -614,11 +614,11 @@ _LIMIT_INCOMING: Final = 1_000
 """Lines of the network that wait for the bus. Further ones are dropped, and the report counts them."""
 _LIMIT_LINKS: Final = 20
 """Agents with their own connection. The relay nick speaks for the others."""
-_LIMIT_TOLD: Final = 1_000
+_LIMIT_NOTIFIED: Final = 1_000
 _KICKED_S: Final = 60.0
 _BUS_PAUSE_S: Final = 5.0
-_GOODBYE: Final = "the bridge was stopped"
-_TOLD_AGAIN_S: Final = 60.0
+_STOPPED: Final = "the bridge was stopped"
+_NOTIFY_AGAIN_S: Final = 60.0
 
 Report = Callable[[str, Mapping[str, object]], None]
 """Shows what happens: a sentence for people, and the fields for programs."""
@@ -655,7 +655,7 @@ class IrcBridge:
         self._incoming: asyncio.Queue[tuple[IrcLink, RelayOp]] = asyncio.Queue(_LIMIT_INCOMING)
         self._dropped = 0
         self._known: set[str] = set()
-        self._told: OrderedDict[str, float] = OrderedDict()
+        self._notified: OrderedDict[str, float] = OrderedDict()
 
     async def run(self) -> None:
         """Run. Raises the refusal of the bus or of the network; a lost connection is made again."""
@@ -675,7 +675,7 @@ class IrcBridge:
                 finally:
                     self._file.write(self._position)
                     for link in self._links.values():
-                        await link.close(_GOODBYE)
+                        await link.close(_STOPPED)
 
     async def _last(self) -> int:
         return last_from_json(await self._bus.ask(EventsOp(last=1)))
@@ -717,7 +717,7 @@ class IrcBridge:
             except LinkLost as lost:
                 reason = str(lost)
             except asyncio.CancelledError:
-                await link.close(_GOODBYE)
+                await link.close(_STOPPED)
                 raise
             finally:
                 self._is_up.clear()
@@ -903,12 +903,12 @@ class IrcBridge:
         """Explain a refused private line to its sender, at most once a minute."""
         now_s = self._clock.monotonic_s()
         nick = fold(op.nick)
-        if op.channel or now_s - self._told.get(nick, -_TOLD_AGAIN_S) < _TOLD_AGAIN_S:
+        if op.channel or now_s - self._notified.get(nick, -_NOTIFY_AGAIN_S) < _NOTIFY_AGAIN_S:
             return
-        self._told[nick] = now_s
-        self._told.move_to_end(nick)
-        if len(self._told) > _LIMIT_TOLD:
-            self._told.popitem(last=False)
+        self._notified[nick] = now_s
+        self._notified.move_to_end(nick)
+        if len(self._notified) > _LIMIT_NOTIFIED:
+            self._notified.popitem(last=False)
         link.notice(op.nick, _one_line(str(refusal))[:300])
 
 

@@ -533,7 +533,7 @@ LIMIT_EXPIRES_MS: Final = 366 * 24 * 3600 * 1000
 class _Reply:
     """The fields that a message inherits from the one it replies to."""
 
-    place: str = ""
+    reply_to: str = ""
     thread: str = ""
     author: str = ""
     original: Event | None = None
@@ -685,7 +685,7 @@ async def _prepare(
         delivered_to=resolved.recipients,
         intent=request.intent,
         thread=thread,
-        reply_to=reply.place,
+        reply_to=reply.reply_to,
         bundle_id=request.bundle_id,
         priority=None if priority == "normal" else priority,
         expires=_expires(request, now),
@@ -698,7 +698,7 @@ async def _prepare(
     if resolved.handled:
         payload["handled"] = {agent: list(sessions) for agent, sessions in resolved.handled.items()}
     original = reply.original
-    if not reply.place and (answered := _implied_request(context, caller, resolved, now, open_requests)):
+    if not reply.reply_to and (answered := _implied_request(context, caller, resolved, now, open_requests)):
         payload["answers"] = answered
         original = context.log.event(answered)
     if channel := request.channel or _channel_of(original):
@@ -927,13 +927,13 @@ def _says_the_same(draft: Draft, stored: Event) -> bool:
     )
     # A repeated command does not create its bundle again, and in a room the bus decides the priority.
     return (
-        _said(new_message) == _said(known)
+        _fields_of_sender(new_message) == _fields_of_sender(known)
         and (not new_message.bundle_id or new_message.bundle_id == known.bundle_id)
         and (known.room is not None or new_message.priority == known.priority)
     )
 
 
-def _said(message: MessageSent) -> tuple[object, ...]:
+def _fields_of_sender(message: MessageSent) -> tuple[object, ...]:
     """Return the fields of a message that its sender set."""
     topic = (message.text, message.intent, message.thread, message.reply_to, message.room)
     return (*topic, message.command, message.payload, message.source, message.external_id)
@@ -1116,7 +1116,7 @@ def _check_reply(context: Context, request: Send) -> _Reply:
     if request.intent == ACK and intent in (ACK, INFORM):
         raise BadRequest(f"#{original.seq} is an {intent}, which needs no ack; nothing was sent")
     return _Reply(
-        place=str(original.seq),
+        reply_to=str(original.seq),
         thread=thread or "",
         author=original.sender,
         original=original,

@@ -798,8 +798,8 @@ async def fail_turn(context: Context, caller: Caller, request: FailTurn, key: by
     if is_held and written.event is not None:
         for one in batch:
             event = context.log.event(one.seq)
-            if event is not None and (told := held_notice(event, one.mailbox, reason)) is not None:
-                await notify(context, SYSTEM_CALLER, told, None)
+            if event is not None and (notice := held_notice(event, one.mailbox, reason)) is not None:
+                await notify(context, SYSTEM_CALLER, notice, None)
     return written
 
 

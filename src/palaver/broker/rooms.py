@@ -197,9 +197,9 @@ def seated_by(context: Context, event: Event) -> Seated:
 
 
 def _check_paths(request: JoinRoom) -> None:
-    if not request.places:
+    if not request.workspaces:
         raise BadRequest("the path of the room is missing")
-    for path in (*request.places, *request.inside):
+    for path in (*request.workspaces, *request.inside):
         check_text(path, "the path", LIMIT_PATH_BYTES)
         if not path.startswith("/"):
             raise BadRequest(f"{path!r} is not an absolute path; write the path of the room from / on")
@@ -209,13 +209,13 @@ def _check_paths(request: JoinRoom) -> None:
 def _look_on(rows: Rows, request: JoinRoom) -> Seated:
     room = _nearest(rows, _around(request))
     if room is None:
-        raise RoomNotFound(request.places[0])
+        raise RoomNotFound(request.workspaces[0])
     return _seated(rows, room.id, None, request)
 
 
 def _around(request: JoinRoom) -> Sequence[str]:
     """Return the workspaces whose rooms a request can mean, deepest first."""
-    return request.places[:1] if request.is_new else (*request.inside, *request.places)
+    return request.workspaces[:1] if request.is_new else (*request.inside, *request.workspaces)
 
 
 def _nearest(rows: Rows, paths: Sequence[str], closed: Set[str] = frozenset()) -> Room | None:
@@ -227,12 +227,12 @@ def _nearest(rows: Rows, paths: Sequence[str], closed: Set[str] = frozenset()) -
 def _seated(rows: Rows, id: str, event: Event | None, request: JoinRoom) -> Seated:
     room = _known(rows, id)
     is_new = event is not None and room.seq == event.seq
-    above = _nearest(rows, request.places[1:]) if is_new else None
+    above = _nearest(rows, request.workspaces[1:]) if is_new else None
     return Seated(
         room=room,
         event=event,
         is_new=is_new,
-        ancestor_of="" if room.path in (*request.inside, request.places[0]) else request.places[0],
+        ancestor_of="" if room.path in (*request.inside, request.workspaces[0]) else request.workspaces[0],
         nested_in="" if above is None else above.id,
     )
 
@@ -262,7 +262,7 @@ class _WantedRoom:
     @classmethod
     def of(cls, context: Context, caller: Caller, request: JoinRoom, closed: Set[str]) -> "_WantedRoom":
         room = _nearest(context.log.rows, _around(request), closed)
-        path = request.places[0] if room is None else room.path
+        path = request.workspaces[0] if room is None else room.path
         agent = context.directory.get(caller.name)
         return cls(
             path=path,

@@ -316,9 +316,9 @@ def _is_idle(rows: Rows, agent: str) -> bool:
 
 
 def _reminder_text(context: Context, caller: Caller, reminder: Reminder, due: ReminderDue) -> Draft:
-    is_reminder = due.state == AgentState.IDLE and reminder.nags < LIMIT_REMINDERS
+    is_reminder = due.state == AgentState.IDLE and reminder.count < LIMIT_REMINDERS
     to = reminder.agent if is_reminder else reminder.sender
-    count = reminder.nags + 1 if is_reminder else 0
+    count = reminder.count + 1 if is_reminder else 0
     payload = build_payload(
         text=_text(reminder, due, count),
         scope=MENTIONS,
@@ -329,11 +329,11 @@ def _reminder_text(context: Context, caller: Caller, reminder: Reminder, due: Re
         # A reminder is delivered when its agent is idle; the sender is notified at once.
         priority=format_priority(Priority.IDLE) if is_reminder else None,
     )
-    nagged = {"agent": reminder.agent, "request": reminder.request, "count": count}
+    notice = {"agent": reminder.agent, "request": reminder.request, "count": count}
     return Draft(
         type=MESSAGE,
         sender=caller.name,
-        payload=payload | {"nag": nagged},
+        payload=payload | {"nag": notice},
         to=(to,),
         id=derived_id(due.cause, "nag", reminder.agent, str(reminder.request), str(count)),
         ts=context.clock.now_ms(),
@@ -350,7 +350,7 @@ def _text(reminder: Reminder, due: ReminderDue, count: int) -> str:
     if due.state == AgentState.IDLE:
         return (
             f"@{reminder.sender} {reminder.agent} has not answered #{reminder.request} "
-            f"after {reminder.nags} reminders: "
+            f"after {reminder.count} reminders: "
             "no more reminders are sent"
         )
     return f"@{reminder.sender} {reminder.agent} has stopped without answering #{reminder.request}"

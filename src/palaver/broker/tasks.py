@@ -42,7 +42,7 @@ class _Step:
     task_id: str
     type: str
     payload: dict[str, object]
-    told: Resolved
+    resolved: Resolved
     check: Callable[[Task | None], None]
     """Receives the task as it is at commit time, and raises to refuse."""
 
@@ -81,11 +81,11 @@ async def ask_telling(
             **request.extra,
             **{name: value for name, value in step.payload.items() if value is not None},
         },
-        to=step.told.to,
+        to=step.resolved.to,
         id=event_id,
         ts=context.clock.now_ms(),
         by=caller.by,
-        delivered_to=step.told.recipients,
+        delivered_to=step.resolved.recipients,
         sent_ts=sent_ts,
     )
 
@@ -93,7 +93,7 @@ async def ask_telling(
         step.check(read_task(rows, step.task_id))
         return draft
 
-    return await store(context, draft, step.told, key, decide=decide, on=f"task/{step.task_id}")
+    return await store(context, draft, step.resolved, key, decide=decide, on=f"task/{step.task_id}")
 
 
 def find_task(log: Log, reference: str) -> Task:

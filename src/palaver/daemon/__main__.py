@@ -106,7 +106,7 @@ async def _serve(
     home: Path, loaded: LoadedSettings, ready: StartReport, wanted: Mapping[str, str | int]
 ) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_Complaints().write_down)
+    loop.set_exception_handler(_LoopErrors().write_down)
     is_again = True
     while is_again:
         daemon = Daemon(home, loaded, SystemClock(), wanted)
@@ -117,7 +117,7 @@ async def _serve(
         is_again = await daemon.run(ready)
 
 
-class _Complaints:
+class _LoopErrors:
     """Writes the errors of the event loop to the log, those about missing descriptors once a minute."""
 
     def __init__(self) -> None:

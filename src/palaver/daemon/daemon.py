@@ -305,7 +305,7 @@ class Reactors:
         self.delivery = DeliveryReactor(
             log, submit, clock=clock, tasks=tasks, native_wait_s=settings.now.native_wait_s
         )
-        self._allowances = UsageLimits(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
+        self._usage_limits = UsageLimits(log, submit, rest, clock=clock, call_later=call_later, tasks=tasks)
         self._watches = Watches(log, submit, tasks=tasks)
         after_s = settings.now.remind_after_s
         self._reminders = Reminders(
@@ -342,7 +342,7 @@ class Reactors:
         self._sticks.close()
         self._reminders.close()
         self._watches.close()
-        self._allowances.close()
+        self._usage_limits.close()
         self.delivery.close()
 
 

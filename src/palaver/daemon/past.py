@@ -432,7 +432,7 @@ class PastServer:
 
     async def _go_to(self, number: int, at: int) -> bool:
         """Bring the log to a seq, and report the progress. Return False if the answer is no longer wanted."""
-        start_s = said_s = self._monotonic_s()
+        start_s = reported_s = self._monotonic_s()
         with contextlib.closing(self._log.steps_to(at)) as steps:
             for _ in steps:
                 await asyncio.sleep(0)  # Read the input: the answer may not be wanted any more.
@@ -444,8 +444,8 @@ class PastServer:
                         f"the replay reached #{self._log.folded} of #{at} in {LIMIT_FOLD_S:g} s; repeat the "
                         "request to continue there"
                     )
-                if now_s - said_s >= _REPORT_EVERY_S:
-                    said_s = now_s
+                if now_s - reported_s >= _REPORT_EVERY_S:
+                    reported_s = now_s
                     self._say(PastReply(seq=self._log.folded, kept=self._log.kept))
         return True
 

@@ -88,7 +88,7 @@ def backup_home(home: Path, target: Path, *, is_json: bool, may_replace: bool) -
 
 
 def _write_backup(home: Path, target: Path) -> int:
-    _remove_left_behind(target)
+    _remove_abandoned(target)
     # Next to the target, because a rename works only inside one file system. With the process id in its name,
     # so that the next backup can tell a killed one from a running one.
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.{os.getpid()}.", dir=target.parent) as folder:
@@ -159,7 +159,7 @@ def _entry(name: str, mode: int) -> tarfile.TarInfo:
     return entry
 
 
-def _remove_left_behind(target: Path) -> None:
+def _remove_abandoned(target: Path) -> None:
     """Remove the folders of backups to the same file that were killed: they hold copies of the log."""
     for folder in target.parent.glob(f".{glob.escape(target.name)}.*"):
         pid = folder.name.removeprefix(f".{target.name}.").partition(".")[0]

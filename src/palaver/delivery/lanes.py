@@ -186,7 +186,7 @@ class Backoff:
         # A known deadline is kept: each look at the agent comes here, and would postpone it.
         elif lane not in self._shut:
             self._set(self._shut, lane, SHUT_S)
-        if not (lane.is_behind_dialog and lane.offers):
+        if not (lane.has_dialog and lane.offers):
             self._stuck.pop(lane, None)
         elif lane not in self._stuck:
             self._set(self._stuck, lane, STUCK_S)

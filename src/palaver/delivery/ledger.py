@@ -79,7 +79,7 @@ def notice(
     A broadcast gets one notice per state, however many recipients it concerns; a later one counts as a repeat
     and is not written. For other messages `attempt` distinguishes two deliveries of the same message.
     """
-    if not _can_be_told(event):
+    if not _can_be_notified(event):
         return None
     # A dead letter has a path instead of a mailbox, and a path may contain the `+` of a session's mailbox.
     first = names[0] if state == State.DEAD else readable_mailbox(names[0])
@@ -105,7 +105,7 @@ def held_notices(agent: str, events: Sequence[Event], *, reason: str) -> Iterato
             yield request
 
 
-def _can_be_told(event: Event) -> bool:
+def _can_be_notified(event: Event) -> bool:
     """Return whether the sender can receive a notice. Scripts and the bus itself have no mailbox."""
     if isinstance(event.body, MessageSent):
         return event.body.sender_kind in (INSTANCE, HUMAN)
@@ -258,12 +258,12 @@ class Ledger:
             entry = read_entry(self._log.rows, due.seq, due.agent)
             if entry is not None and entry.state == State.EXPIRED:
                 by_message[due.seq].append(due.agent)
-        told = [
+        expired = [
             (event, names)
             for event in filter(None, map(self._log.event, by_message))
             if (names := [name for name in by_message[event.seq] if not _is_handled(event, name)])
         ]
-        await _all_done(self._tell(event, "expired", names) for event, names in told)
+        await _all_done(self._tell(event, "expired", names) for event, names in expired)
 
     async def _tell(
         self, event: Event, state: str, names: Sequence[str], *, reason: str = "", attempt: int = 0

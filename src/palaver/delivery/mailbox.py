@@ -122,10 +122,10 @@ class Mailbox:
         """Report that a reader has no message and waits for one."""
         self._waits(self.agent, is_pushed)
 
-    def wake(self, *, is_behind: bool = False) -> None:
-        """Wake all readers. `is_behind`: a message may be open that they have passed already."""
+    def wake(self, *, is_earlier: bool = False) -> None:
+        """Wake all readers. `is_earlier`: a message may be open that they have passed already."""
         for reader in self._readers:
-            reader.wake(is_behind=is_behind)
+            reader.wake(is_earlier=is_earlier)
 
     def read_few(self) -> list[MailRow] | None:
         """Return all rows of open messages with one query; None if there are many."""
@@ -182,8 +182,8 @@ class Mailbox:
     ) -> Iterator[OpenMessage]:
         is_newest_first = priority is Priority.IDLE_FIRST
         prefix = mail_prefix(self.agent, priority, kind)
-        starts_behind = after and not is_newest_first
-        key = mail_key(self.agent, priority, after, kind) if starts_behind else ""
+        starts_after = after and not is_newest_first
+        key = mail_key(self.agent, priority, after, kind) if starts_after else ""
         while page := self._log.rows.scan(MAIL, prefix, after=key, limit=_PAGE):
             for _, value in page:
                 mail = decode_mail(value)
@@ -304,9 +304,9 @@ class QueueReader:
         self._mailbox.put_back(self, seqs)
         self._news.set()  # the window may have room again
 
-    def wake(self, *, is_behind: bool = False) -> None:
-        """Check again. `is_behind`: a message may be open that this reader has passed already."""
-        if is_behind:
+    def wake(self, *, is_earlier: bool = False) -> None:
+        """Check again. `is_earlier`: a message may be open that this reader has passed already."""
+        if is_earlier:
             self._looked_at.clear()
         self._news.set()
 
@@ -439,10 +439,10 @@ class Mailboxes:
         if (mailbox := self._mailboxes.get(agent)) is not None:
             mailbox.settle(seqs)
 
-    def wake(self, agent: str, *, is_behind: bool) -> None:
-        """Wake all readers of an agent. `is_behind`: a message may be open that they have passed already."""
+    def wake(self, agent: str, *, is_earlier: bool) -> None:
+        """Wake all readers of an agent. `is_earlier`: a message may be open that they have passed already."""
         if (mailbox := self._mailboxes.get(agent)) is not None:
-            mailbox.wake(is_behind=is_behind)
+            mailbox.wake(is_earlier=is_earlier)
 
     def unclaimed(self, agent: str, lane: str = "", *, since_ms: int = 0) -> list[int]:
         """Return the messages that are submitted according to the ledger, but claimed by no lane.

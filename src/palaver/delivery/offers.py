@@ -67,7 +67,7 @@ class HeldMessages:
         self._log = log
         self._ledger = ledger
         self._held: dict[str, dict[_Copy, str]] = {}
-        self._told: dict[str, set[_Copy]] = {}
+        self._notified: dict[str, set[_Copy]] = {}
 
     def hear(self, report: DeliveryReport) -> None:
         """Update the cache with a step of the ledger."""
@@ -83,7 +83,7 @@ class HeldMessages:
             self._held.get(agent, {}).pop(copy, None)
             # A queued message may be held again at the same gate, and its sender was notified already.
             if report.state != State.QUEUED:
-                self._told.get(agent, set()).discard(copy)
+                self._notified.get(agent, set()).discard(copy)
 
     async def hold_back(self, mailbox: str, events: Sequence[Event], *, lane: str, reason: str) -> None:
         """Write that these are held, and notify each sender once, even if it happens repeatedly."""
@@ -94,7 +94,7 @@ class HeldMessages:
 
     async def tell(self, mailbox: str, events: Iterable[Event], *, reason: str) -> None:
         """Notify the senders of messages that wait at a gate, except for messages already reported."""
-        notified = self._told.setdefault(split_mailbox(mailbox)[0], set())
+        notified = self._notified.setdefault(split_mailbox(mailbox)[0], set())
         news = [event for event in events if (mailbox, event.seq) not in notified]
         known = {DIALOG: _WHY_DIALOG, ASLEEP: _WHY_ASLEEP, **_WHY_ADVISED}
         why = known.get(reason) or _WHY.format(reason=reason or "closed")
@@ -121,9 +121,9 @@ class HeldMessages:
         """Drop the cache of an agent without a lane. Its messages are queued; notices sent stay recorded."""
         self._held.pop(agent, None)
 
-    def forget_told(self, agent: str) -> None:
+    def forget_notified(self, agent: str) -> None:
         """Forget the notices for an agent that has left, so that senders to its next session are notified."""
-        self._told.pop(agent, None)
+        self._notified.pop(agent, None)
 
     def _over(self, agent: str, is_over: Callable[[str, str], bool]) -> Iterable[tuple[_Copy, str]]:
         return ((copy, reason) for copy, reason in self._of(agent).items() if is_over(copy[0], reason))
@@ -182,7 +182,7 @@ def pick(
     blocked = agent.state == AgentState.BLOCKED or _is_compacting(agent)
     turned_down: set[int] | None = None
     for lane in lanes_in_order(lanes, idle=idle, asking=asking):
-        if blocked and lane is not asking and not lane.is_behind_dialog and _has_dialog(lanes):
+        if blocked and lane is not asking and not lane.has_dialog and _has_dialog(lanes):
             # No lane is read before the dialog is answered. The lane with the dialog notifies the senders.
             continue
         if asking is not None and lane is not asking and lane.is_paced:
@@ -191,7 +191,7 @@ def pick(
         # messages that every better lane has refused.
         if lane.is_shut or turned_down == set() or (lane.ability.is_pulled and lane is not asking):
             return None
-        paused = agent.paused or lane.level.is_paused or lane.is_behind_dialog
+        paused = agent.paused or lane.level.is_paused or lane.has_dialog
         gate = StateGate(idle=idle, blocked=blocked, paused=paused)
         not_here = _NotHere(lane.refused, turned_down)
         if seqs := passing(log.rows, mailbox, gate, lane.limit, without=not_here):
@@ -223,7 +223,7 @@ def _urgent(log: Log, lane: Lane, mailbox: Mailbox) -> tuple[Lane, list[Event]] 
 
 
 def _has_dialog(lanes: Sequence[Lane]) -> bool:
-    return any(lane.is_behind_dialog for lane in lanes)
+    return any(lane.has_dialog for lane in lanes)
 
 
 def within(events: Sequence[Event], limit_text: int) -> Sequence[Event]:
@@ -237,7 +237,7 @@ def within(events: Sequence[Event], limit_text: int) -> Sequence[Event]:
     return events[: max(1, fitting)]
 
 
-def behind_gate(log: Log, agent: Agent, lane: Lane, mailbox: Mailbox) -> list[Event]:
+def waiting_at_gate(log: Log, agent: Agent, lane: Lane, mailbox: Mailbox) -> list[Event]:
     """Return the first messages that would use a lane if its gate were open, whatever closed it.
 
     Messages that a pause stops do not count, because they do not wait for the gate.
@@ -471,7 +471,7 @@ class Offering:
             if mailbox not in reached:
                 return True
             if reason == DIALOG:
-                has_dialog = any(lane.is_behind_dialog for lane in self.lanes.get(agent, ()))
+                has_dialog = any(lane.has_dialog for lane in self.lanes.get(agent, ()))
                 return not has_dialog and self._asked(agent) is None
             return self._shut(read_agent(self._log.rows, agent)) is None
 
@@ -493,7 +493,7 @@ class Offering:
             since = self._clock.now_ms() - _SHUT_MS
             later: list[int] = []
             for name in mailboxes_of_lanes(self._log.rows, agent):
-                waiting = behind_gate(self._log, agent, lane, self._mailboxes.get(name))
+                waiting = waiting_at_gate(self._log, agent, lane, self._mailboxes.get(name))
                 if long := [event for event in waiting if event.ts <= since]:
                     asleep = DIALOG if self._asked(lane.agent) is lane else ASLEEP
                     reason = lane.level.reason if lane.is_terminal else asleep
@@ -552,7 +552,7 @@ class Offering:
 
     async def tell_stuck(self, lane: Lane) -> None:
         """Notify the senders of messages in the composer that a dialog covers it."""
-        if lane.is_behind_dialog:
+        if lane.has_dialog:
             open_now = [(offer, mailbox) for offer in lane.offers.values() for mailbox in offer.parts]
             for offer, mailbox in open_now:
                 events = [event for event in offer.events if event.seq in offer.parts[mailbox]]

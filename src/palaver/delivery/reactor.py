@@ -94,9 +94,9 @@ async def take_word(
             await ledger.refused(mailbox, keys, lane=lane.word, reason=reason, evidence=evidence)
         lane.refused.update(seqs)
     # An unconfirmed message has left the queue of its priority, so its report must say where it belongs.
-    doubted = [seq for seq in seqs if _is_doubted(ledger, seq, mailbox)]
-    await _queue_again(ledger, lane, mailbox, list(filter(None, map(log.event, doubted))), reason)
-    on_their_way = [seq for seq in seqs if seq not in doubted]
+    unconfirmed = [seq for seq in seqs if _is_unconfirmed(ledger, seq, mailbox)]
+    await _queue_again(ledger, lane, mailbox, list(filter(None, map(log.event, unconfirmed))), reason)
+    on_their_way = [seq for seq in seqs if seq not in unconfirmed]
     await ledger.report(mailbox, on_their_way, State.QUEUED, lane=lane.word, reason=reason)
 
 
@@ -125,22 +125,22 @@ async def take_late_word(
             await ledger.report(mailbox, seqs, State.SEEN, lane=lane.word, grade=grade)
         elif answer is not OfferOutcome.UNCONFIRMED:
             part = (event for event in offer.events if event.seq in seqs)
-            doubted = [event for event in part if _is_doubted(ledger, event.seq, mailbox)]
-            await _queue_again(ledger, lane, mailbox, doubted, reason)
+            unconfirmed = [event for event in part if _is_unconfirmed(ledger, event.seq, mailbox)]
+            await _queue_again(ledger, lane, mailbox, unconfirmed, reason)
     # Only after the write: if it fails, the same outcome can be reported again.
     lane.late.pop(number, None)
 
 
-def _is_doubted(ledger: Ledger, seq: int, mailbox: str) -> bool:
+def _is_unconfirmed(ledger: Ledger, seq: int, mailbox: str) -> bool:
     entry = ledger.entry(seq, mailbox)
     return entry is not None and entry.unconfirmed
 
 
 async def _queue_again(
-    ledger: Ledger, lane: Lane, mailbox: str, doubted: Sequence[Event], reason: str
+    ledger: Ledger, lane: Lane, mailbox: str, unconfirmed: Sequence[Event], reason: str
 ) -> None:
     """Queue unconfirmed messages again with their old priority and order, except raw keys."""
-    for event in doubted:
+    for event in unconfirmed:
         if not is_raw(event):
             priority = format_priority(deliverable(event).priority)
             await ledger.report(
@@ -240,7 +240,7 @@ class DeliveryReactor:
 
     def _put_back(self, agent: str, has_messages: bool) -> None:
         """Reconsider released messages: for readers, lanes and expiry."""
-        self._wake(agent, is_behind=True)
+        self._wake(agent, is_earlier=True)
         # A message expires only while no reader has it. A reader that has acknowledged everything changes no
         # deadline when it ends.
         if has_messages:
@@ -429,7 +429,7 @@ class DeliveryReactor:
             for mailbox in mailboxes_with_carried(self._log.rows, lane.agent):
                 lost = self._mailboxes.unclaimed(mailbox, lane.word, since_ms=since_ms)
                 await self._never_came(lane, mailbox, lost)
-        await self._doubt(lane.agent, lane.word)
+        await self._unconfirm(lane.agent, lane.word)
 
     async def _never_came(self, lane: Lane, mailbox: str, seqs: Sequence[int]) -> None:
         lost = [event for event in map(self._log.event, seqs) if event]
@@ -473,7 +473,7 @@ class DeliveryReactor:
         ):
             for mailbox, seqs in parts.items():  # Its holder has reconnected and did not have them.
                 await self._never_came(lane, mailbox, seqs)
-            await self._doubt(lane.agent, lane.word)
+            await self._unconfirm(lane.agent, lane.word)
         else:
             self._silence.stray(lane.agent)
         await self._offering.let_go(lane.agent)
@@ -491,8 +491,8 @@ class DeliveryReactor:
             elif event.type in (HELLO, BYE) or (isinstance(life, LifeChanged) and life.is_return):
                 self._on_state(event.sender)
                 if event.type == BYE:
-                    self._offering.gated.forget_told(event.sender)
-                self._tasks.create_task(self._doubt(event.sender))  # A session has started or ended.
+                    self._offering.gated.forget_notified(event.sender)
+                self._tasks.create_task(self._unconfirm(event.sender))  # A session has started or ended.
                 self._tasks.create_task(self._offering.let_go(event.sender))
             elif event.type in STATE_TYPES or (isinstance(life, LifeChanged) and life.has_agent):
                 self._on_state(agent_of(event))
@@ -508,7 +508,7 @@ class DeliveryReactor:
                 self._resume(split_mailbox(name)[0])
                 self._wake(name)
             else:
-                self._mailboxes.wake(name, is_behind=False)
+                self._mailboxes.wake(name, is_earlier=False)
         if mail.expires:
             self.deadline_changed()
         message = event.body
@@ -534,7 +534,7 @@ class DeliveryReactor:
         report = body_as(event, DeliveryReport)
         self._offering.gated.hear(report)
         if report.state == State.QUEUED:
-            self._wake(report.agent, is_behind=True)
+            self._wake(report.agent, is_earlier=True)
             self.deadline_changed()
             # A lane had the message when its session was removed, so that it could not be ended then.
             if self._is_removed(report.agent):
@@ -562,11 +562,11 @@ class DeliveryReactor:
         for lane in self._lanes.get(agent, ()):
             self._backoff.resume(lane)
 
-    def _wake(self, mailbox: str, *, is_behind: bool = False) -> None:
-        self._mailboxes.wake(mailbox, is_behind=is_behind)
+    def _wake(self, mailbox: str, *, is_earlier: bool = False) -> None:
+        self._mailboxes.wake(mailbox, is_earlier=is_earlier)
         self._offering.look(split_mailbox(mailbox)[0])
 
-    async def _doubt(self, agent: str, lane: str = "") -> None:
+    async def _unconfirm(self, agent: str, lane: str = "") -> None:
         """Mark submitted messages that no lane has claimed as unconfirmed, optionally of one kind of lane."""
         for mailbox in mailboxes_with_carried(self._log.rows, agent):
             # Only unclaimed ones: an offer of an open lane still gets its outcome, also in a new session.
@@ -615,7 +615,7 @@ class DeliveryReactor:
         strays = self._silence.take_strays()
         try:
             while strays:
-                await self._doubt(strays[-1])
+                await self._unconfirm(strays[-1])
                 strays.pop()
         finally:
             for agent in strays:  # A failed write is tried again later.

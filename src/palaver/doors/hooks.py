@@ -151,7 +151,7 @@ class HookReply:
     offer: Offer | None
     proven: frozenset[int]
     is_first: bool
-    doubtful: frozenset[int] = frozenset()
+    unconfirmed: frozenset[int] = frozenset()
     dropped: frozenset[int] = frozenset()
     key: str = ""
     """The request key, if the hook is a separate process."""
@@ -195,7 +195,7 @@ class HookHandler:
         with conversation.recovering() as is_first:
             if not news.agent_id:
                 await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
-            proven, doubtful = conversation.hear(news)
+            proven, unconfirmed = conversation.hear(news)
             dropped = conversation.context_evidence.take_dropped() if news.is_failed else frozenset()
             if is_first and conversation.may_be_delegated:
                 has_delegated = await self._has_delegated(caller.name)
@@ -218,7 +218,7 @@ class HookHandler:
             else:
                 reply = hook_answer_object(harness, news.event, context=text)
             return HookReply(
-                reply, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
+                reply, news, conversation, caller, offer, proven, is_first, unconfirmed, dropped, request.key
             )
 
     def settle(self, answer: HookReply, *, has_left: bool) -> asyncio.Task[None]:
@@ -336,11 +336,11 @@ class HookHandler:
                 await self._bind(answer.caller, news)
             if answer.proven:
                 await conversation.prove(answer.proven)
-            if answer.doubtful:
-                await conversation.doubt(answer.doubtful)
+            if answer.unconfirmed:
+                await conversation.unconfirm(answer.unconfirmed)
             if answer.dropped:
                 await conversation.drop(answer.dropped)
-            self.outcomes.forget(conversation.agent, answer.proven | answer.doubtful | answer.dropped)
+            self.outcomes.forget(conversation.agent, answer.proven | answer.unconfirmed | answer.dropped)
             if status is not None:
                 await self._say(answer.caller, conversation, status)
             # Texts of a failed turn may be lost, so no later hook can prove them: they become unconfirmed.

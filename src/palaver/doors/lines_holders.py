@@ -453,7 +453,7 @@ class Holding:
     def tell(self, op: TellOp) -> None:
         """Pass a holder's reply to the request it belongs to."""
         for hold in self._holds.values():
-            self._services.agents.holds.told(hold, op)
+            self._services.agents.holds.take_reply(hold, op)
 
     def _held(self, name: str) -> Hold:
         caller = self._names.caller(name)
@@ -584,7 +584,7 @@ class AskedOnLines:
         """Push a person's decision to the harness, and wait until the harness has accepted it."""
         name, request = key
         try:
-            verdict = await self._permission_service.verdict(pending, is_told=True)
+            verdict = await self._permission_service.verdict(pending, is_state_reported=True)
             if verdict.is_allowed is not None and self._open.get(key) is pending:
                 self._push(
                     {

@@ -481,7 +481,7 @@ class ToolWait(msgspec.Struct, frozen=True, kw_only=True):
 
     until_ms: int
     """The end of the wait, in Unix milliseconds: a restart does not extend it."""
-    place: int
+    seq: int = msgspec.field(name="place")
     """The last seq when the call was first made. Later events have not been checked."""
 
     def rest_ms(self, now_ms: int) -> int:
@@ -665,9 +665,9 @@ def _waiting(services: Services, asked: ToolRequest, arguments: Mapping[str, obj
     if asked.on_wait is None:  # this call ends with its daemon, so its wait is not recorded
         return {"max_wait_ms": wait_ms}
     now_ms, limit_ms = services.clock.now_ms(), min(wait_ms, LIMIT_WAIT_MS)
-    wait = asked.waited or ToolWait(until_ms=now_ms + limit_ms, place=services.queries.last())
+    wait = asked.waited or ToolWait(until_ms=now_ms + limit_ms, seq=services.queries.last())
     asked.on_wait(wait)
-    return {"max_wait_ms": min(limit_ms, wait.rest_ms(now_ms)), "since_event_seq": wait.place}
+    return {"max_wait_ms": min(limit_ms, wait.rest_ms(now_ms)), "since_event_seq": wait.seq}
 
 
 async def _hook(services: Services, caller: Caller, arguments: Mapping[str, object]) -> dict[str, object]:

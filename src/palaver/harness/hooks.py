@@ -330,9 +330,9 @@ def hook_state(event: str, detail: str = "") -> tuple[AgentState, str] | None:
     `detail` is the decision of a `permission_decision`, which may also follow a colon in the event, or the
     kind of a `Notification`.
     """
-    name, _, behind = event.partition(":")
+    name, _, decision = event.partition(":")
     if name == "permission_decision":
-        return DECISIONS.get(behind or detail, (_ACTIVE, THINKING))
+        return DECISIONS.get(decision or detail, (_ACTIVE, THINKING))
     if name == "Notification":
         return NOTIFICATIONS.get(detail)
     return HOOK_STATES.get(name)

@@ -130,10 +130,10 @@ class _Reader:
                     raise self.trouble(at)
                 at = self.skip(at + 1)
             node = self.value(at, depth + 1)
-            behind = self.skip(node.end)
-            has_comma = self._text[behind : behind + 1] == ","
-            parts.append(Part(name=name, start=index, node=node, comma=behind if has_comma else None))
-            index = self.skip(behind + 1) if has_comma else behind
+            next_index = self.skip(node.end)
+            has_comma = self._text[next_index : next_index + 1] == ","
+            parts.append(Part(name=name, start=index, node=node, comma=next_index if has_comma else None))
+            index = self.skip(next_index + 1) if has_comma else next_index
             can_end = not has_comma or self._dialect.trailing_commas
             if not has_comma and self._text[index : index + 1] != close:
                 raise self.trouble(index)

@@ -30,7 +30,7 @@ ASSISTANT: Final = "assistant"
 SYSTEM: Final = "system"
 TOOL: Final = "tool"
 
-_LIMIT_BEHIND: Final = 64
+_LIMIT_HELD_BACK: Final = 64
 """Entries that may wait for the result of an earlier call. With more, the call counts as having no result."""
 
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
@@ -151,7 +151,7 @@ class Gathering:
 
     def __init__(self) -> None:
         self._turn: _Turn | None = None
-        self._behind: list[TranscriptEntry] = []
+        self._held_back: list[TranscriptEntry] = []
 
     def assistant(
         self, key: str, text: str, calls: Iterable[tuple[str, ToolCall]], whole: Mapping[str, object], ts: int
@@ -188,11 +188,13 @@ class Gathering:
     ) -> Iterator[TranscriptEntry]:
         """Add a text of the user or of the system."""
         entry = TranscriptEntry(role=role, text=text, whole=whole, ts=ts)
-        is_waiting = self._turn is not None and self._turn.unanswered and len(self._behind) < _LIMIT_BEHIND
+        is_waiting = (
+            self._turn is not None and self._turn.unanswered and len(self._held_back) < _LIMIT_HELD_BACK
+        )
         # Harnesses write the text of a hook between a call and its result. If it ended the turn, the result
         # would become an entry without its call.
         if role == SYSTEM and is_waiting:
-            self._behind.append(entry)
+            self._held_back.append(entry)
             return
         yield from self.rest()
         yield entry
@@ -201,5 +203,5 @@ class Gathering:
         """Yield the entries that were held back."""
         if self._turn is not None:
             yield self._turn.entry()
-        yield from self._behind
-        self._turn, self._behind = None, []
+        yield from self._held_back
+        self._turn, self._held_back = None, []

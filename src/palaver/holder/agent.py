@@ -34,7 +34,7 @@ from palaver.protocol.agent_text import format_message_file, parse_message_file
 from palaver.protocol.events import REPORT_END, AgentState, ExitReport, Outcome
 from palaver.protocol.lines import LeaveOp, ReceiptsOp, TellOp, TypedOp, screen_digest
 from palaver.terminal.gates import check
-from palaver.terminal.processes import is_interactive_shell, left_behind
+from palaver.terminal.processes import is_interactive_shell, running_descendants
 from palaver.terminal.pty import Exit, Running
 from palaver.terminal.screen import Remembered, ScreenState
 from palaver.terminal.viewers import LIMIT_CLIENTS, KeptViewer
@@ -133,7 +133,7 @@ class AgentEnding:
             signalled: set[int] = set()
             limit = loop.time() + limit_s
             # Read again in each round: a descendant may start others until it has ended.
-            while (rest := set(left_behind(self._child))) and loop.time() < limit:
+            while (rest := set(running_descendants(self._child))) and loop.time() < limit:
                 for pid in rest - signalled:
                     _tell(pid, number)
                 signalled |= rest
@@ -156,7 +156,7 @@ class AgentEnding:
         # Descendants that survive the agent are ended by `_end_rest`, in whatever session they are.
         if self._has_ended.is_set():
             return
-        rest = left_behind(self._child)
+        rest = running_descendants(self._child)
         for pid in [self._child, *(pid for pid in rest if _session_of(pid) == self._child)]:
             _tell(pid, number)
 

@@ -26,7 +26,7 @@ from palaver.harness.hooks import text_in
 from palaver.harness.marks import SEAT_MARK
 from palaver.holder.codex_start import listens
 from palaver.holder.integration import connect_codex
-from palaver.holder.native_lane import Beside, run_beside
+from palaver.holder.native_lane import SessionCompanion, run_companion
 from palaver.protocol.lines import AccompanyOp
 from palaver.version import __version__
 
@@ -49,7 +49,7 @@ def shared_server(environment: Mapping[str, str]) -> Path:
     return Path(folder) / "app-server-control" / "app-server-control.sock"
 
 
-def beside_session(home: str, server: Path, session: str, cwd: str) -> Beside:
+def companion_of_session(home: str, server: Path, session: str, cwd: str) -> SessionCompanion:
     """Return the companion of one session of a server."""
 
     def make(spawn: Spawn) -> Make:
@@ -58,7 +58,7 @@ def beside_session(home: str, server: Path, session: str, cwd: str) -> Beside:
         )
 
     hold = AccompanyOp(harness=HARNESS, session=session, cwd=cwd, version=__version__)
-    return Beside(home, hold, make, is_news=_is_news, tries=_TRIES)
+    return SessionCompanion(home, hold, make, is_news=_is_news, tries=_TRIES)
 
 
 def _is_news(before: AgentReport, now: AgentReport) -> bool:
@@ -66,10 +66,10 @@ def _is_news(before: AgentReport, now: AgentReport) -> bool:
     return now.state != before.state or bool(now.file and now.file != before.file)
 
 
-async def attend(beside: Beside) -> int:
+async def attend(companion: SessionCompanion) -> int:
     """Run until the session has ended or the daemon refuses it."""
-    beside.start()
-    tasks = {asyncio.ensure_future(beside.run()), asyncio.ensure_future(beside.is_over.wait())}
+    companion.start()
+    tasks = {asyncio.ensure_future(companion.run()), asyncio.ensure_future(companion.is_over.wait())}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -95,7 +95,7 @@ def lock_session(home: str, session: str) -> int | None:
 
 
 async def _run(home: str, server: Path, session: str, cwd: str) -> int:
-    return await attend(beside_session(home, server, session, cwd))
+    return await attend(companion_of_session(home, server, session, cwd))
 
 
 def main() -> int:
@@ -116,7 +116,7 @@ def main() -> int:
     if lock is None:
         return 0
     try:
-        return run_beside(_run(home, server, session, text_in(given, "cwd")))
+        return run_companion(_run(home, server, session, text_in(given, "cwd")))
     finally:
         os.close(lock)
 

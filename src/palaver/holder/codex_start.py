@@ -287,9 +287,9 @@ def main(words: list[str]) -> NoReturn:
     settings = launch_settings(find_pal(), home, may_use_bus=USES_BUS in options)
     if HOOKS in options:
         settings = (*settings, *hook_settings(find_pal(), home))
-    launch = plan_launch(command[1:], address=address, settings=settings, told=text)
+    launch = plan_launch(command[1:], address=address, settings=settings, instructions=text)
     if launch.server and not _has_server(command[0], launch.server, Path(address)):
-        launch = plan_launch(command[1:], address="", settings=settings, told=text)
+        launch = plan_launch(command[1:], address="", settings=settings, instructions=text)
     try:
         # The screen keeps the pid of this process, and with it the seat. The supervisor stays its child.
         os.execvp(command[0], [command[0], *launch.arguments])  # noqa: S606 - no shell is involved

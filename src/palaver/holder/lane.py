@@ -47,7 +47,7 @@ class LaneReports:
         self._bus = bus
         self._outcomes: list[Outcome] = []
         self._level: tuple[Gate, bool] | None = None
-        self._told: tuple[Gate, bool] | None = None
+        self._reported: tuple[Gate, bool] | None = None
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -70,11 +70,11 @@ class LaneReports:
     def tell_level(self, lane: int, *, again: bool = False) -> None:
         """Report the level on a lane if it has changed, or `again` in any case. Lane 0 means no open lane."""
         if again:
-            self._told = None
+            self._reported = None
         # The screen is checked many times a second: only changes are worth a line.
-        if not lane or self._level is None or self._level == self._told:
+        if not lane or self._level is None or self._level == self._reported:
             return
-        gate, is_paused = self._told = self._level
+        gate, is_paused = self._reported = self._level
         self._bus.mention(GateOp(lane=lane, open=gate.is_open, paused=is_paused, reason=gate.reason))
 
 
@@ -241,7 +241,7 @@ class TerminalLane:
             self._in_hand = in_hand  # First: `begin` may call `_end` before it returns.
             self._typist.begin(offer, self._end, lambda step, detail: self._trace(message, step, detail))
         elif offer.is_raw:
-            self._settle(in_hand, *self._typist.press_beside(offer))
+            self._settle(in_hand, *self._typist.press_now(offer))
         else:
             self._settle(in_hand, Done(TextOutcome.DEFERRED, "another message is in progress"), "")
 
@@ -369,7 +369,7 @@ def clip(text: str, limit_bytes: int) -> str:
 # The messages of an offer are sent as one text, with a key that proves its arrival. Putting the text into the
 # harness is left to the `carry` function.
 
-_LIMIT_DOUBTFUL: Final = 100
+_LIMIT_UNCONFIRMED: Final = 100
 """Texts whose late proof is still recognised; a proof that comes later than that is ignored."""
 
 Carry = Callable[[str, str], Awaitable[Done]]
@@ -419,7 +419,7 @@ class NativeLane:
         self._at_rest.set()
         self._opening = asyncio.Lock()
         self._reports = LaneReports(bus)
-        self._doubtful: dict[str, tuple[int, ...]] = {}
+        self._unconfirmed: dict[str, tuple[int, ...]] = {}
         """The seqs of messages sent without proof of arrival, by key; when full, the oldest are dropped."""
         self._saying = Work()
         self._is_closed = False
@@ -568,7 +568,7 @@ class NativeLane:
         finally:
             self._in_hand = None
             if done.answer is TextOutcome.UNCONFIRMED:
-                self._doubt(key, tuple(message.seq for message in messages))
+                self._add_unconfirmed(key, tuple(message.seq for message in messages))
             self._end(lane, offer, messages, done)
             self._at_rest.set()  # Last: `open` then reports all outcomes, and this must be one of them.
 
@@ -585,17 +585,17 @@ class NativeLane:
         if lane == self._number and not self._is_closed:
             self._saying.spawn(self._answer(lane, offer, outcome, done.reason))
 
-    def _doubt(self, key: str, messages: tuple[int, ...]) -> None:
-        self._doubtful[key] = messages
-        while len(self._doubtful) > _LIMIT_DOUBTFUL:
-            del self._doubtful[next(iter(self._doubtful))]
+    def _add_unconfirmed(self, key: str, messages: tuple[int, ...]) -> None:
+        self._unconfirmed[key] = messages
+        while len(self._unconfirmed) > _LIMIT_UNCONFIRMED:
+            del self._unconfirmed[next(iter(self._unconfirmed))]
 
     def prove(self, key: str) -> None:
         """Report that an unconfirmed message has reached the model after all.
 
         Late outcomes are reported when a lane is opened, so reconnect if no offer is in progress.
         """
-        messages = self._doubtful.pop(key, None)
+        messages = self._unconfirmed.pop(key, None)
         if messages is None or self._is_closed:
             return
         self._reports.add(Outcome(messages=messages, answer=TextOutcome.SEEN, grade=Grade.CONTEXT))

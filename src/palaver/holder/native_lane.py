@@ -60,14 +60,14 @@ class Permissions:
         self._integration = integration
         self._spawn = spawn
         self._name_of = name_of
-        self._told: dict[str, tuple[PermissionQuestion, str]] = {}
+        self._reported: dict[str, tuple[PermissionQuestion, str]] = {}
         """The requests that were reported to the daemon, with the agent's name."""
         self._answered: dict[str, PermissionQuestion] = {}
         """The decided requests that the harness still shows as open."""
 
     def connected(self) -> None:
         """Report all open requests to a new connection."""
-        self._told.clear()
+        self._reported.clear()
         self._answered.clear()
         self.look()
 
@@ -78,19 +78,19 @@ class Permissions:
         now = self._integration.questions()
         # Once the harness has closed a request, another one may use its id.
         self._answered = {one: asked for one, asked in self._answered.items() if now.get(one) == asked}
-        for request in [one for one, (asked, _) in self._told.items() if now.get(one) != asked]:
-            self._tell_end(request, self._told.pop(request)[1], GONE)
+        for request in [one for one, (asked, _) in self._reported.items() if now.get(one) != asked]:
+            self._tell_end(request, self._reported.pop(request)[1], GONE)
         for request, asked in now.items():
-            if request not in self._told and request not in self._answered:
+            if request not in self._reported and request not in self._answered:
                 self._tell(request, asked)
 
     def decide(self, line: ReplyLine) -> None:
         """Apply a decision to one request. Ignore it if the request is not open or has changed."""
-        known = self._told.get(line.request)
+        known = self._reported.get(line.request)
         # A person decided about the text that they saw: with another digest the harness asks for something
         # else now.
         if known is not None and line.digest in ("", _digest(known[0])):
-            del self._told[line.request]
+            del self._reported[line.request]
             self._answered[line.request] = known[0]  # From now on, do not report this request again.
             self._spawn(self._reply(line.request, *known, is_allowed=line.allowed))
 
@@ -100,7 +100,7 @@ class Permissions:
 
     def _tell(self, request: str, asked: PermissionQuestion) -> None:
         name = self._name_of(asked.session)
-        self._told[request] = asked, name
+        self._reported[request] = asked, name
         self._bus.mention(
             PermissionOp(
                 name=name,
@@ -145,7 +145,7 @@ class _SubAgent:
     kind: str
     lane: NativeLane
     word: AgentReport | None = None
-    is_told: bool = True
+    is_reported: bool = True
     """Whether its begin was reported on this connection."""
 
 
@@ -182,12 +182,12 @@ class NativeSubagents:
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """The outcomes that the daemon does not have yet, each with the name of its sub-agent."""
-        untold = [
+        unreported = [
             msgspec.structs.replace(outcome, name=one.name)
             for one in self._known.values()
             for outcome in one.lane.outcomes
         ]
-        return (*self._remembered, *untold)
+        return (*self._remembered, *unreported)
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Add the unreported outcomes of an earlier version of this process."""
@@ -209,7 +209,7 @@ class NativeSubagents:
         for one in self._known.values():
             one.lane.lose()  # Lane numbers are valid on one connection only.
             # The daemon may be a new one: it gets every begin and status again.
-            one.word, one.is_told = None, False
+            one.word, one.is_reported = None, False
         if not self._is_closed:
             self._spawn(self._change())
 
@@ -218,7 +218,7 @@ class NativeSubagents:
         if self._is_closed or not self._bus.is_connected:
             return
         for key, one in self._known.items():
-            if one.is_told:
+            if one.is_reported:
                 self._tell(key, one)
         # A running change looks for the next one itself.
         if not self._changing.locked() and self._next() is not None:
@@ -250,9 +250,9 @@ class NativeSubagents:
             one = self._known[key]
             if key not in living:
                 # Its outcomes must be reported before its end.
-                return key, not one.is_told and bool(one.lane.outcomes)
+                return key, not one.is_reported and bool(one.lane.outcomes)
         for key in living:
-            if key not in self._refused and (key not in self._known or not self._known[key].is_told):
+            if key not in self._refused and (key not in self._known or not self._known[key].is_reported):
                 return key, True
         return None
 
@@ -302,7 +302,7 @@ class NativeSubagents:
             self._remembered = [outcome for outcome in self._remembered if outcome.name != name]
             one = self._known[key] = _SubAgent(name=name, parent=above, kind=kind, lane=lane)
             self._on_begun(key, name)
-        one.is_told = True
+        one.is_reported = True
         return one
 
     async def _open(self, key: str, one: _SubAgent) -> None:
@@ -455,7 +455,7 @@ class NativeLanes:
 _PAUSE_S: Final = 0.2
 
 
-class Beside:
+class SessionCompanion:
     """One session, from the time an agent works in it."""
 
     def __init__(
@@ -558,7 +558,7 @@ async def _start_nothing() -> bool:
     return False
 
 
-def run_beside(work: Coroutine[Any, Any, int]) -> int:
+def run_companion(work: Coroutine[Any, Any, int]) -> int:
     """Run a companion in this process and return its exit status."""
     os.umask(0o077)
     os.chdir("/")  # Do not keep a directory in use that the user may want to remove.

@@ -49,7 +49,7 @@ from palaver.harness.opencode.launch import (
 )
 from palaver.harness.opencode.wire import HEALTH, Head, Lost, NotSent, OpenCodeEvent
 from palaver.holder.connection import Held
-from palaver.holder.native_lane import Beside, run_beside
+from palaver.holder.native_lane import SessionCompanion, run_companion
 from palaver.holder.tasks import Work
 from palaver.protocol.lines import AccompanyOp
 from palaver.version import __version__
@@ -255,7 +255,7 @@ _LIMIT_EVENTS: Final = 10_000
 _CONNECTED: Final = b'{"type":"server.connected","properties":{}}'
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class PluginLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the plugin: an event, a session that received a prompt, or a response."""
 
     arguments: tuple[str, ...] | None = None
@@ -267,11 +267,11 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_decode: Final = msgspec.json.Decoder(Told).decode
+_decode: Final = msgspec.json.Decoder(PluginLine).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def told_from_line(line: bytes) -> Told | None:
+def parse_plugin_line(line: bytes) -> PluginLine | None:
     """Decode one line; None if it is malformed."""
     try:
         return _decode(line)
@@ -328,7 +328,7 @@ class Relay:
             self._followers.discard(events)
         raise Lost("OpenCode has ended" if self._is_closed else "too many requests at once")
 
-    def hear(self, line: Told) -> None:
+    def hear(self, line: PluginLine) -> None:
         """Apply one line of the plugin."""
         if line.answer:
             answer = self._asked.get(line.answer)
@@ -371,7 +371,7 @@ def session_in(event: OpenCodeEvent) -> str:
 
 _PREFIX: Final = "opencode-"
 _FILE: Final = "server.json"
-_TOLD: Final = "instructions.md"
+_INSTRUCTIONS_FILE: Final = "instructions.md"
 _STALE_S: Final = 300.0
 _BUSY_S: Final = 1.0
 
@@ -408,14 +408,14 @@ def read_endpoint(path: Path) -> OpenCodeEndpoint | None:
         return None
 
 
-def told_path(path: Path) -> Path:
+def instructions_path(path: Path) -> Path:
     """Return the path of the agent's instructions about the bus."""
-    return path.with_name(_TOLD)
+    return path.with_name(_INSTRUCTIONS_FILE)
 
 
-def write_told(path: Path, name: str) -> None:
+def write_instructions(path: Path, name: str) -> None:
     """Write the agent's instructions with its name. Raises OSError."""
-    _write(told_path(path), instructions(name).encode() + b"\n")
+    _write(instructions_path(path), instructions(name).encode() + b"\n")
 
 
 def write_holder(path: Path) -> None:
@@ -452,10 +452,10 @@ def _stat(pid: int) -> tuple[int, int]:
 
 def _write(path: Path, content: bytes) -> None:
     # A new file with a rename: OpenCode or the daemon may read the old one at any time.
-    beside = path.with_suffix(".new")
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a mode
+    new_path = path.with_suffix(".new")
+    with open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - a mode
         file.write(content)
-    beside.replace(path)
+    new_path.replace(path)
 
 
 def _tidy(above: Path) -> None:
@@ -497,7 +497,7 @@ def integrate_opencode(path: Path, held: Held | None, *, clock: Clock, spawn: Sp
     if held is not None:
         try:
             write_holder(path)
-            write_told(path, held.name)
+            write_instructions(path, held.name)
         except OSError as error:
             _logger.warning("%s gets no instructions about the bus: %s", held.name, error)
 
@@ -538,7 +538,7 @@ class Companion:
         self._home = home
         self._folder = folder
         self._relay = Relay(write)
-        self._attended: dict[str, Beside] = {}
+        self._attended: dict[str, SessionCompanion] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._work = Work()
         self._is_needless = asyncio.Event()
@@ -573,10 +573,10 @@ class Companion:
                 continue
             if not line:
                 return
-            if (message := told_from_line(line)) is not None:
+            if (message := parse_plugin_line(line)) is not None:
                 self._take(message)
 
-    def _take(self, line: Told) -> None:
+    def _take(self, line: PluginLine) -> None:
         if line.arguments is not None:
             # `opencode run` ends with its turn, and nothing can wake it afterwards.
             self._is_woken = not is_one_turn(line.arguments)
@@ -624,16 +624,16 @@ class Companion:
             self._look_at(session)
 
     def _attend(self, session: str) -> None:
-        self._attended[session] = beside = self._beside(session)
-        self._tasks[session] = asyncio.get_running_loop().create_task(self._run(beside))
+        self._attended[session] = companion = self._companion_of(session)
+        self._tasks[session] = asyncio.get_running_loop().create_task(self._run(companion))
 
-    def _beside(self, session: str) -> Beside:
+    def _companion_of(self, session: str) -> SessionCompanion:
         def make(spawn: Spawn) -> Make:
             began = Began(session=session)
             return lambda bus: OpenCodeIntegration(self._relay, began, bus, spawn=spawn, only=session)
 
         hold = AccompanyOp(harness=HARNESS, session=session, cwd=self._folder, version=__version__)
-        return Beside(
+        return SessionCompanion(
             self._home,
             hold,
             make,
@@ -644,9 +644,9 @@ class Companion:
     def _instructions(self, name: str, unsure: Sequence[int] = ()) -> str:
         return instructions(name, unsure=unsure, is_woken=self._is_woken)
 
-    async def _run(self, beside: Beside) -> None:
+    async def _run(self, companion: SessionCompanion) -> None:
         # The session has an agent with a holder: `pal` itself runs this OpenCode.
-        if (await beside.run()).code == AlreadyJoined.code:
+        if (await companion.run()).code == AlreadyJoined.code:
             self._is_needless.set()
 
     def _forget(self, session: str) -> None:
@@ -654,7 +654,7 @@ class Companion:
         if (one := self._attended.pop(session, None)) is not None:
             self._work.spawn(self._end(one, self._tasks.pop(session)))
 
-    async def _end(self, one: Beside, task: "asyncio.Task[None]") -> None:
+    async def _end(self, one: SessionCompanion, task: "asyncio.Task[None]") -> None:
         await one.leave("its session was deleted")
         task.cancel()
         await asyncio.wait({task})
@@ -676,7 +676,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if is_held(options.home, os.getppid()):
         return NOT_NEEDED
-    return run_beside(_run(options.home, options.folder))
+    return run_companion(_run(options.home, options.folder))
 
 
 # --------------------

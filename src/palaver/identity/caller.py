@@ -495,7 +495,7 @@ class CallerIdentifier:
         anchored = self.seats.nearest(chain)
         # Only a holder nearer than the anchor counts: the one above the anchor runs that agent itself.
         below = self.holders.above(chain if anchored is None else chain[: anchored.index])
-        if below is not None and (left := self._left_behind(chain, claim, below)) is not None:
+        if below is not None and (left := self._adopted_orphan(chain, claim, below)) is not None:
             return left
         if anchored is not None:
             return self._seated(chain, claim, anchored, is_below_holder=below is not None)
@@ -590,7 +590,9 @@ class CallerIdentifier:
             and not any(found.can_be_harness for found in around)
         )
 
-    def _left_behind(self, chain: Sequence[Process], claim: CallerClaim, below: HolderAbove) -> Caller | None:
+    def _adopted_orphan(
+        self, chain: Sequence[Process], claim: CallerClaim, below: HolderAbove
+    ) -> Caller | None:
         """Return the agent whose orphan the caller is, adopted by the holder; None if that is unclear.
 
         A mark can show that it belonged to an agent inside that agent. It is unknown what started it, so it

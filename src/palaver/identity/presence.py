@@ -337,7 +337,7 @@ class MemberPresenceBook:
         self._active = {agent.name for agent in read_agents(log.rows) if agent.state == AgentState.ACTIVE}
         self._beats: dict[tuple[str, str], int] = {}
         self._waits: dict[tuple[str, str], _Wait] = {}
-        self._told: dict[tuple[str, str], int] = {}
+        self._notified: dict[tuple[str, str], int] = {}
         self.shown = ShownMessages()
         self.changed: Callable[[str], None] = lambda room: None
         """Called with the room in which a wait ended: it may be the turn of another member."""
@@ -424,13 +424,13 @@ class MemberPresenceBook:
 
     def is_news(self, room: str, name: str, seq: int) -> bool:
         """Record that a member was notified of a handoff; False if it already was notified of this one."""
-        is_known = self._told.get((room, name)) == seq
-        self._told[room, name] = seq
+        is_known = self._notified.get((room, name)) == seq
+        self._notified[room, name] = seq
         return not is_known
 
     def forget(self, room: str, name: str) -> None:
         """Forget a former member: nothing of it counts any more, not even calls that still wait."""
-        for table in (self._waits, self._beats, self._told):
+        for table in (self._waits, self._beats, self._notified):
             table.pop((room, name), None)
 
     # Reading
@@ -539,7 +539,7 @@ class MemberPresenceBook:
                     self.forget(room, name)
             elif event.type == "close":
                 # A list, because `forget` changes these tables.
-                for where, name in [*self._waits, *self._beats, *self._told]:
+                for where, name in [*self._waits, *self._beats, *self._notified]:
                     if where == room:
                         self.forget(room, name)
 

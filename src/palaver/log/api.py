@@ -242,7 +242,7 @@ class Log(Protocol):
         ...
 
     async def read_shown(self, query: Query) -> list[Event]:
-        """Return messages in the places of `query.shown`, archived or not, as `read` returns events.
+        """Return messages in the conversations of `query.shown`, archived or not, as `read` returns events.
 
         The cost depends on the number of returned events, not on the size of the log or of the archives.
         """

@@ -24,7 +24,7 @@ from palaver.log.records import (
     COLUMNS,
     Blobs,
     EventRow,
-    add_archived_places,
+    add_archived_conversations,
     add_to_indexes,
     decode_event_row,
     encode_event_row,
@@ -71,7 +71,7 @@ class ArchiveFile:
         """Return the event with a seq, or None if it is not in the file or cannot be read."""
         try:
             with self.path.open("rb") as file:
-                file.seek(_offset_behind(file, seq - 1))
+                file.seek(_offset_after(file, seq - 1))
                 event = decode_event(_skip_damaged(file, file.tell(), file.readline())[1])
         except (OSError, msgspec.DecodeError, BadRequest):
             return None
@@ -85,7 +85,7 @@ class ArchiveFile:
         """
         try:
             with self.path.open("rb") as file:
-                file.seek(_offset_behind(file, after))
+                file.seek(_offset_after(file, after))
                 for line in file:
                     yield decode_event(line)
         except (OSError, msgspec.DecodeError, BadRequest) as error:
@@ -102,8 +102,8 @@ def archive_files(directory: Path) -> tuple[ArchiveFile, ...]:
 
 def _remove_unfinished(directory: Path) -> None:
     """Remove incomplete files that a crash has left: there is never more than one writer."""
-    for left_behind in directory.glob(f"{_UNFINISHED}*"):
-        left_behind.unlink()
+    for path in directory.glob(f"{_UNFINISHED}*"):
+        path.unlink()
 
 
 def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | None:
@@ -158,7 +158,7 @@ def _says(line: bytes, event: Event) -> bool:
         return False
 
 
-def _offset_behind(file: BinaryIO, seq: int) -> int:
+def _offset_after(file: BinaryIO, seq: int) -> int:
     """Return the offset of the first line above a seq, or the end of the file."""
     # A binary search over bytes: `low` is always the beginning of a line, `high` may be anywhere in one.
     low, high = 0, file.seek(0, os.SEEK_END)
@@ -481,7 +481,7 @@ def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: l
     # FTS5 would corrupt its index if words were removed that are not in it yet.
     last_indexed = read_indexed(connection)
     remove_from_indexes(connection, [event for event in events if event.seq <= last_indexed])
-    add_archived_places(connection, events)
+    add_archived_conversations(connection, events)
     names = [
         (event.seq, event.id, event.sender, key) for event, key in zip(events, request_keys, strict=True)
     ]

@@ -206,8 +206,8 @@ class MemoryLog:
         check_search(query)
         if query.sql:
             raise BadQuery("the in-memory log does not support SQL")
-        behind = bisect_right(self._archive, query.after, key=_by_seq)
-        some = self._archive[behind : behind + _LOOKED_AT_ONCE]
+        start = bisect_right(self._archive, query.after, key=_by_seq)
+        some = self._archive[start : start + _LOOKED_AT_ONCE]
         last = some[-1].seq if len(some) == _LOOKED_AT_ONCE else self.archived()
         return ArchivedPage(list(_matching(query, some)), last)
 

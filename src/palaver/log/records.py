@@ -22,7 +22,7 @@ from palaver.home import sync
 from palaver.log.api import BlobCount
 from palaver.log.storage import connect_reader
 from palaver.protocol.envelope import Event
-from palaver.protocol.query import index_words, place_words
+from palaver.protocol.query import conversation_words, index_words
 from palaver.state.rows import Change
 
 # --------------------
@@ -373,8 +373,8 @@ class SqliteRows:
             end = after if end is None else min(end, after)
         elif after:
             first = max(prefix, after + "\0")  # The smallest text above `after`.
-        behind = _ABOVE_ALL_TEXT if end is None else end
-        return self._connection.execute(_SCAN[reverse], (table, first, behind, limit)).fetchall()
+        upper_end = _ABOVE_ALL_TEXT if end is None else end
+        return self._connection.execute(_SCAN[reverse], (table, first, upper_end, limit)).fetchall()
 
 
 class TableVersions:
@@ -606,22 +606,22 @@ def remove_from_indexes(connection: sqlite3.Connection, events: Sequence[Event])
     connection.executemany(head.format("events_terms", "terms"), terms)
 
 
-def add_archived_places(connection: sqlite3.Connection, events: Iterable[Event]) -> None:
-    """Add the places of archived events to the index of terms, in the open transaction.
+def add_archived_conversations(connection: sqlite3.Connection, events: Iterable[Event]) -> None:
+    """Add the conversations that show archived events to the index of terms, in the open transaction.
 
-    A place is a channel or conversation in which a message is shown. An event whose blob is lost is left out,
+    An event whose blob is lost is left out,
     because its words have stayed in the index.
     """
     terms = [
         (event.seq, " ".join(map(term_of, words)))
         for event in events
-        if event.missing_blob is None and (words := place_words(event))
+        if event.missing_blob is None and (words := conversation_words(event))
     ]
     insert_many(connection, "INSERT INTO events_terms (rowid, terms)", terms)
 
 
 def read_unplaced(connection: sqlite3.Connection) -> int:
-    """Return the seq up to which archived events have no places in the index: from an older version."""
+    """Return the seq up to which an older version archived events, whose conversations are not indexed."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'unplaced'").fetchone()
     return 0 if row is None else int(row[0])
 

@@ -26,7 +26,7 @@ from palaver.log.records import (
     COLUMNS,
     Blobs,
     EventRow,
-    add_archived_places,
+    add_archived_conversations,
     decode_event_row,
     insert_many,
 )
@@ -345,7 +345,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
                 connection.execute(
                     "INSERT OR IGNORE INTO archived (seq, id, sender) VALUES (?, ?, ?)", remembered
                 )
-                add_archived_places(connection, [event])
+                add_archived_conversations(connection, [event])
         kept = [rows[seq] for seq in sorted(rows)]
         highest = max([highest, *rows])
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)

@@ -92,14 +92,14 @@ def _is_in(phrase: Phrase, words: list[str]) -> bool:
 # Indexing the words of a single commit would cost more than all its other writes. So the words of several
 # commits are indexed together: with the next large batch, at the next pause, or before a search.
 
-LIMIT_BEHIND: Final = 512
+LIMIT_UNINDEXED: Final = 512
 """Events that may wait for the index before they are indexed at once."""
 
 LIMIT_INDEXED: Final = 5000
 """Events that are indexed in one transaction, while commits wait. More are missing only after an upgrade."""
 
 _EVENTS_AT_ONCE: Final = 1000
-_BEHIND: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608 - a constant
+_BETWEEN: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"  # noqa: S608 - a constant
 
 
 class Words:
@@ -116,7 +116,7 @@ class Words:
         self._last = last
 
     @property
-    def behind(self) -> int:
+    def unindexed(self) -> int:
         """The number of seqs that are not indexed. Usable from any thread."""
         return self._last - self._indexed
 
@@ -142,7 +142,7 @@ class Words:
     def take_in(self, last: int) -> None:
         """Index missing events up to a seq, in the open transaction."""
         seq = self._indexed
-        while rows := self._connection.execute(_BEHIND, (seq, last, _EVENTS_AT_ONCE)).fetchall():
+        while rows := self._connection.execute(_BETWEEN, (seq, last, _EVENTS_AT_ONCE)).fetchall():
             add_to_indexes(self._connection, list(readable_events(rows, self._blobs)))
             # From the row, not from the event: a page of unreadable rows must not be read again and again.
             seq = rows[-1][0]
@@ -245,8 +245,8 @@ def _by_terms(query: Query, words: Sequence[str], last_indexed: int) -> tuple[st
     return f"SELECT {COLUMNS} FROM {source} WHERE {where} ORDER BY events_terms.rowid {order}", made.values  # noqa: S608
 
 
-def archived_places_statement(query: Query, after: int, before: int) -> tuple[str, list[object]]:
-    """Return the statement that finds the seqs of archived events in the places of a query.
+def archived_conversations_statement(query: Query, after: int, before: int) -> tuple[str, list[object]]:
+    """Return the statement that finds the seqs of archived events in the conversations of a query.
 
     They are between two seqs, newest first if the query asks for `last`.
     """

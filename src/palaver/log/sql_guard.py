@@ -228,7 +228,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     done.
     """
 
-    places: list[int] = []
+    seqs: list[int] = msgspec.field(default_factory=list, name="places")
     bad: str = ""
     slow: str = ""
     is_end: bool = False
@@ -282,7 +282,7 @@ class GuardProcess:
                     raise TooSlow(answer.slow)
                 if answer.is_end:
                     return
-                yield answer.places
+                yield answer.seqs
             # Its output ended without the last line.
             raise self._failure(child.wait())
 
@@ -377,7 +377,7 @@ def answer(source: BinaryIO, target: BinaryIO) -> None:
         for seqs in guard.seqs(
             asked.clause, after=asked.after, before=asked.before, is_newest_first=asked.is_newest_first
         ):
-            say(_Answer(places=seqs))
+            say(_Answer(seqs=seqs))
         say(_Answer(is_end=True))
     except BadQuery as error:
         say(_Answer(bad=str(error)))

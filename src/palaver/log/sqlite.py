@@ -54,7 +54,7 @@ from palaver.log.records import (
     readable_events,
 )
 from palaver.log.search import (
-    archived_places_statement,
+    archived_conversations_statement,
     check_search,
     in_order,
     statements_from,
@@ -134,7 +134,7 @@ class Reader:
             self._sql_in_line -= 1
 
     async def read_archived_conversations(self, query: Query, archives: Archives) -> list[Event]:
-        """Return archived events in the places of a query, in seq order: as many as it wants."""
+        """Return archived events in the conversations of a query, in seq order: as many as it wants."""
         return await self._run(self._threads, partial(self._find_archived, archives), query)
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class Reader:
 
     def _find_archived(self, archives: Archives, query: Query) -> list[Event]:
         with self._connection() as connection:
-            return _in_seq_order(query, _archived_in_places(connection, archives, query))
+            return _in_seq_order(query, _archived_in_conversations(connection, archives, query))
 
     def _matching_sql(self, connection: sqlite3.Connection, query: Query) -> Generator[Event, None, None]:
         before = _ABOVE_ALL_SEQS if query.before is None else query.before
@@ -211,19 +211,19 @@ class Reader:
             self._connections.append(connection)
 
 
-def _archived_in_places(
+def _archived_in_conversations(
     connection: sqlite3.Connection, archives: Archives, query: Query
 ) -> Generator[Event, None, None]:
-    """Yield archived events in the places of a query, from the end at which it begins.
+    """Yield archived events in the conversations of a query, from the end at which it begins.
 
-    Events that an older version archived have no places in the index: they are read one by one. They have the
-    lowest seqs, so they come before all others, or after them if the newest come first.
+    Events that an older version archived have no conversations in the index: they are read one by one. They
+    have the lowest seqs, so they come before all others, or after them if the newest come first.
     """
     last = archives.last() + 1
     before = last if query.before is None else min(query.before, last)
     unplaced = read_unplaced(connection)
     is_newest_first = query.last is not None
-    statement, values = archived_places_statement(query, max(query.after, unplaced), before)
+    statement, values = archived_conversations_statement(query, max(query.after, unplaced), before)
     with contextlib.closing(connection.execute(statement, values)) as cursor:
         placed = (archives.event(seq) for (seq,) in cursor)
         with contextlib.closing(

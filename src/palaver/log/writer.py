@@ -48,7 +48,7 @@ from palaver.log.records import (
     insert_many,
     readable_events,
 )
-from palaver.log.search import LIMIT_BEHIND, LIMIT_INDEXED, Words
+from palaver.log.search import LIMIT_INDEXED, LIMIT_UNINDEXED, Words
 from palaver.log.storage import BUSY_TIMEOUT_S, LogFiles, SeqMark, copy_database, failure_from
 from palaver.protocol.envelope import Draft, Event, check_draft, event_from, room_id_of
 from palaver.protocol.events import MessageSent
@@ -64,7 +64,7 @@ _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BY_KEY: Final = f"{_SELECT} WHERE request_key = ?"
 _BY_KEYS: Final = f"{_SELECT} WHERE request_key IN ({', '.join('?' * ROWS_AT_ONCE)})"
 _BY_ID: Final = f"{_SELECT} WHERE id = ? AND sender = ?"
-_BEHIND: Final = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
+_AFTER: Final = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
 _EVENTS_AT_ONCE: Final = 1000
 _MANY_EVENTS: Final = 32
 """A batch with at least this many events indexes them in its own transaction; fewer wait for more.
@@ -192,7 +192,7 @@ class Batches:
                     report(count)
             self._rows.flush()
             # From the last archived seq on: an archived event that has not left the log yet is folded once.
-            while rows := self._connection.execute(_BEHIND, (seq, _EVENTS_AT_ONCE)).fetchall():
+            while rows := self._connection.execute(_AFTER, (seq, _EVENTS_AT_ONCE)).fetchall():
                 for event in readable_events(rows, self._blobs):
                     self._rows.change(self._apply(self._rows, event))
                 self._rows.flush()
@@ -242,9 +242,9 @@ class Batches:
         # One statement for many rows: the cost per statement is larger than the cost per row.
         insert_many(self._connection, f"INSERT INTO events ({COLUMNS})", taken.rows)
         # After an upgrade the whole index is missing, and a batch must not wait until it is filled.
-        if len(taken.events) >= _MANY_EVENTS and self.words.behind <= LIMIT_INDEXED:
+        if len(taken.events) >= _MANY_EVENTS and self.words.unindexed <= LIMIT_INDEXED:
             # The index has one end: the events before this batch must be in it first.
-            if self.words.behind:
+            if self.words.unindexed:
                 self.words.take_in(before)
             self.words.add(taken.events, self._last)
         self._rows.flush()
@@ -533,12 +533,12 @@ class Upkeep:
     @property
     def is_urgent(self) -> bool:
         """Whether something cannot wait for a pause any more."""
-        return self._words.behind >= LIMIT_BEHIND or self._pages >= _PAGES_AT_MOST
+        return self._words.unindexed >= LIMIT_UNINDEXED or self._pages >= _PAGES_AT_MOST
 
     @property
     def is_wanted(self) -> bool:
         """Whether something must be done at the next pause."""
-        return self._lay_out is not None or self._pages >= _PAGES_WHEN_IDLE or bool(self._words.behind)
+        return self._lay_out is not None or self._pages >= _PAGES_WHEN_IDLE or bool(self._words.unindexed)
 
     # Needs the connection.
 
@@ -553,7 +553,7 @@ class Upkeep:
 
     def do_what_is_urgent(self) -> None:
         """Do what cannot wait for a pause any more."""
-        if self._words.behind >= LIMIT_BEHIND:
+        if self._words.unindexed >= LIMIT_UNINDEXED:
             self._index_quietly()
         if self._pages >= _PAGES_AT_MOST:
             self.checkpoint()
@@ -582,7 +582,7 @@ class Upkeep:
 
     def index(self) -> int:
         """Index missing events up to a limit, and count the pages; a failure is raised to the search."""
-        count = min(LIMIT_INDEXED, self._words.behind)
+        count = min(LIMIT_INDEXED, self._words.unindexed)
         if count:
             self._words.catch_up()
             self._pages += _PAGES_OF_A_BATCH + count
@@ -742,7 +742,7 @@ class Writer:
         """Bring the full-text index up to date, if necessary."""
         # In parts, so that commits need not wait for a whole index that an upgrade has emptied. The number of
         # parts is fixed at the start: with constant writes a search would otherwise never begin.
-        for _ in range(0, self._batches.words.behind, LIMIT_INDEXED):
+        for _ in range(0, self._batches.words.unindexed, LIMIT_INDEXED):
             # The thread ends with the last job, so a later one would never be done.
             if self._end is None:
                 job = _Job(self._upkeep.index)

@@ -702,12 +702,12 @@ TASK_TIP: Final = "task"
 TIPS: Final = (REQUEST_TIP, BROADCAST_TIP, THREAD_TIP, TASK_TIP)
 
 
-def tips_for(events: Sequence[Event], told: Collection[str]) -> dict[str, str]:
-    """Return the tips for these messages that are not in `told`, each by its name."""
+def tips_for(events: Sequence[Event], shown: Collection[str]) -> dict[str, str]:
+    """Return the tips for these messages that are not in `shown`, each by its name."""
     found: dict[str, str] = {}
     for event in events:
         for name, sentence in _tips_of(event):
-            if name not in told:
+            if name not in shown:
                 found.setdefault(name, sentence)
     return found
 

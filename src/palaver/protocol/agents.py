@@ -223,9 +223,9 @@ class Name:
     device: str = ""
 
 
-def valid_base(base: str, *, behind_tag: bool = False) -> bool:
+def valid_base(base: str, *, is_tagged: bool = False) -> bool:
     """Return whether a base name is well formed; only after a tag may it begin with a digit."""
-    return (_TAGGED_BASE if behind_tag else _BASE).fullmatch(base) is not None
+    return (_TAGGED_BASE if is_tagged else _BASE).fullmatch(base) is not None
 
 
 def valid_tag(tag: str) -> bool:
@@ -259,7 +259,7 @@ def check_name(base: str, tag: str = "") -> None:
         raise BadName(full_name(base, tag), "a name cannot begin with human_")
     if base.lower() in RESERVED:
         raise BadName(base, "the name is reserved; it has another meaning in an address")
-    if not valid_base(base, behind_tag=bool(tag)):
+    if not valid_base(base, is_tagged=bool(tag)):
         raise BadName(base, _SHAPE)
     if len(full_name(base, tag)) > LIMIT_NAME:
         raise BadName(full_name(base, tag), f"a name has at most {LIMIT_NAME} characters")

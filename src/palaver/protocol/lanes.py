@@ -152,7 +152,7 @@ class Lane:
     def is_shut(self) -> bool:
         """Whether nothing can be done with it now: neither make an offer, nor hold messages for a dialog."""
         is_closed = self.is_busy or self.is_awaiting or not self.level.is_open
-        return not self.is_behind_dialog and is_closed
+        return not self.has_dialog and is_closed
 
     @property
     def is_paced(self) -> bool:
@@ -166,7 +166,7 @@ class Lane:
         return self.is_terminal and is_free and not self.are_keys_deferred
 
     @property
-    def is_behind_dialog(self) -> bool:
+    def has_dialog(self) -> bool:
         """Whether a dialog is open, so that not even an interrupt may be typed."""
         return not self.level.is_open and self.level.reason == DIALOG
 

@@ -85,24 +85,24 @@ def fold_channel(name: str) -> str:
     return "".join(char.lower() if char.isascii() else char for char in name)
 
 
-def channel_place(channel: str) -> str:
+def conversation_of_channel(channel: str) -> str:
     """Return the word for the messages of a channel: broadcasts, a room, or its path."""
     return fold_channel(channel)
 
 
-def thread_place(thread: str) -> str:
+def conversation_of_thread(thread: str) -> str:
     """Return the word for the messages of a thread, in which case matters."""
     return f"thread/{thread}"
 
 
-def agent_place(name: str) -> str:
+def conversation_of_agent(name: str) -> str:
     """Return the word for the messages from and to an agent."""
     return f"@{_fold(name)}"
 
 
-def pair_place(one: str, other: str) -> str:
+def conversation_of_pair(one: str, other: str) -> str:
     """Return the word for the direct messages between two parties."""
-    return "".join(sorted((agent_place(one), agent_place(other))))
+    return "".join(sorted((conversation_of_agent(one), conversation_of_agent(other))))
 
 
 def is_envelope(event: Event) -> bool:
@@ -110,8 +110,8 @@ def is_envelope(event: Event) -> bool:
     return event.type not in BODIES or event.type in TASK_TYPES
 
 
-def places_of(event: Event) -> frozenset[str]:
-    """Return the words for the places where a message or an envelope is shown; none for other events.
+def shown_conversations(event: Event) -> frozenset[str]:
+    """Return the words of all conversations that show a message or an envelope; none for other events.
 
     Raw keys are shown nowhere.
     """
@@ -125,13 +125,13 @@ def places_of(event: Event) -> frozenset[str]:
     else:
         return frozenset()
     agents = {f"@{name}" for name in _parties(event.to, names)}
-    return frozenset({*conversation_places(event), f"@{_fold(event.sender)}", *agents})
+    return frozenset({*shared_conversations(event), f"@{_fold(event.sender)}", *agents})
 
 
-def conversation_places(event: Event) -> tuple[str, ...]:
-    """Return the words of `places_of` without those of single agents: channels, threads, rooms and pairs.
+def shared_conversations(event: Event) -> tuple[str, ...]:
+    """Return the sorted words of `shown_conversations`, without those of single agents.
 
-    They are sorted.
+    They are channels, threads, rooms and pairs.
     """
     body = event.body
     if isinstance(body, MessageSent):
@@ -148,8 +148,8 @@ def conversation_places(event: Event) -> tuple[str, ...]:
 
 _NOWHERE: Final = (None, None, None)
 _LIMIT_REMEMBERED: Final = 8
-"""The places of a message to more recipients than this are not remembered, so that the remembered ones stay
-small."""
+"""The conversations of a message to more recipients than this are not remembered, so that the remembered ones
+stay small."""
 
 
 _Shown: TypeAlias = tuple[str | None, str | None, str | None]
@@ -161,13 +161,13 @@ _Shown: TypeAlias = tuple[str | None, str | None, str | None]
 def _conversations(
     sender: str, to: tuple[str, ...], names: tuple[str, ...], scope: str | None, shown: _Shown
 ) -> tuple[str, ...]:
-    """Return the shared places of a message, or of an envelope if `scope` is None."""
+    """Return the shared conversations of a message, or of an envelope if `scope` is None."""
     channel, thread, room = shown
-    found = {place for token in to if (place := _channel_of_token(token))}
+    found = {name for token in to if (name := _channel_of_token(token))}
     if channel:
         found.add(fold_channel(channel))
     if thread:
-        found.add(thread_place(thread))
+        found.add(conversation_of_thread(thread))
     if room:
         found.add(fold_channel(f"#{room}"))
     if scope is None:
@@ -181,7 +181,7 @@ def _conversations(
         found.add(GENERAL)
     parties = _parties(to, names)
     if is_direct and len(parties) <= _LIMIT_DIRECT:
-        found.update(pair_place(sender, name) for name in parties)
+        found.update(conversation_of_pair(sender, name) for name in parties)
     return tuple(sorted(found))
 
 
@@ -223,7 +223,7 @@ class Query(Filter, frozen=True, kw_only=True):
     is_dead: bool = False
     """Only messages with a path that no subscription matched."""
     shown: tuple[str, ...] = ()
-    """Words of `places_of`: only messages that are shown in one of these places on IRC."""
+    """Words of `shown_conversations`: only messages that one of these conversations shows on IRC."""
     search: str = ""
     sql: str = ""
     last: int | None = None
@@ -279,7 +279,7 @@ def _filters(query: Query) -> tuple[tuple[frozenset[str], Callable[[Event], Iter
         (frozenset(query.replies_to), replied_to),
         (_folded(query.participants), participants_of),
         (_DEAD if query.is_dead else frozenset(), _dead),
-        (frozenset(query.shown), places_of),
+        (frozenset(query.shown), shown_conversations),
     )
     return tuple((wanted, found) for wanted, found in filters if wanted)
 
@@ -399,12 +399,12 @@ def index_words(event: Event) -> Sequence[str]:
         ("s", states_of(event)),
         ("f", words_of(event, "file")),
         ("d", _dead(event)),
-        (_PLACE, places_of(event)),
+        (_CONVERSATION, shown_conversations(event)),
     )
     return [f"{kind}{word}" for kind, words in kinds for word in words]
 
 
-_PLACE: Final = "c"
+_CONVERSATION: Final = "c"
 
 
 def _words_of_plain_message(event: Event) -> tuple[str, ...] | None:
@@ -442,13 +442,16 @@ def _plain_words(
     return (
         *[f"a{name}" for name in recipients | {folded_sender}],
         *[f"o{name}" for name in recipients | _folded(mentions)],
-        *[f"{_PLACE}{place}" for place in {*_conversations(sender, to, names, scope, shown), *agents}],
+        *[
+            f"{_CONVERSATION}{conversation}"
+            for conversation in {*_conversations(sender, to, names, scope, shown), *agents}
+        ],
     )
 
 
-def place_words(event: Event) -> list[str]:
-    """Return the words by which an event is found in the places where it is shown, archived or not."""
-    return [f"{_PLACE}{place}" for place in places_of(event)]
+def conversation_words(event: Event) -> list[str]:
+    """Return the words by which the conversations that show an event find it, archived or not."""
+    return [f"{_CONVERSATION}{conversation}" for conversation in shown_conversations(event)]
 
 
 def wanted_words(query: Query) -> list[str]:
@@ -463,7 +466,7 @@ def wanted_words(query: Query) -> list[str]:
     files = () if any(map(is_file_pattern, query.files)) else query.files
     kinds: tuple[tuple[str, Iterable[str]], ...] = (
         ("d", _DEAD if query.is_dead else ()),
-        (_PLACE, query.shown),
+        (_CONVERSATION, query.shown),
         ("r", query.replies_to),
         ("f", files),
         ("t", _folded(query.tools)),

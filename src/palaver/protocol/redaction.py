@@ -65,7 +65,7 @@ _KEYS: Final = (
 _VENDOR: Final = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_KEYS)})++", re.ASCII)
 _WEB_TOKEN: Final = re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.[\w-]{8,}+(?:\.[\w-]*+)*+", re.ASCII)
 
-_BEHIND: Final = (
+_AFTER_MARKER: Final = (
     # A private key: up to its end or, if that is cut off, all that can be a part of it.
     re.compile(
         r"(-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----)"
@@ -112,7 +112,7 @@ _ALWAYS: Final = ("passphrase", "passwd", "password")
 # Also ordinary words: alone, they make a secret only of a value that looks random.
 _ALONE_MAYBE: Final = frozenset({"authorization", "credential", "credentials", "secret", "token"})
 # They count only after another word, as in `db_pass`: `pass` alone is an ordinary word.
-_BEHIND_ANOTHER: Final = frozenset({"credential", "credentials", "pass", "pwd"})
+_AFTER_ANOTHER: Final = frozenset({"credential", "credentials", "pass", "pwd"})
 _KINDS_OF_KEY: Final = frozenset(
     {"access", "account", "api", "auth", "encryption", "private", "secret", "signing"}
 )
@@ -143,7 +143,7 @@ def redact(text: str) -> str:
     """Replace every secret with `[redacted]`; other text stays as it is."""
     for pattern in (_VENDOR, _WEB_TOKEN):
         text = pattern.sub(REDACTED, text)
-    for pattern in _BEHIND:
+    for pattern in _AFTER_MARKER:
         text = pattern.sub(rf"\1{REDACTED}", text)
     return _redact_named(text)
 
@@ -160,7 +160,7 @@ def _redact_value(value: object, name: str) -> object:
     if isinstance(value, str):
         if name == "base64" and (size_bytes := _hidden_bytes(value)):
             return f"[redacted: {counted(size_bytes, 'byte')}]"
-        return REDACTED if _is_secret(value, _kept_behind(name)) else redact(value)
+        return REDACTED if _is_secret(value, _kept_after(name)) else redact(value)
     if isinstance(value, Mapping):
         return {key: _redact_value(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -186,7 +186,7 @@ def _redact_named(text: str) -> str:
     for found in _NAME.finditer(text):
         if found.start() < done:  # A part of a value that was just removed.
             continue
-        kept = _kept_behind_sign(found)
+        kept = _kept_after_sign(found)
         if kept is _Kept.OPEN:
             continue
         if kept is _Kept.MAYBE:
@@ -205,11 +205,11 @@ def _redact_named(text: str) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _kept_behind_sign(found: re.Match[str]) -> _Kept:
+def _kept_after_sign(found: re.Match[str]) -> _Kept:
     name, sign = found[1], found["sign"]
     if sign is None and not name.startswith("--"):  # Most words of a text end here.
         return _Kept.OPEN
-    kept = _kept_behind(name)
+    kept = _kept_after(name)
     if sign is None:  # `--token abc`, but neither "a token for" nor "--token for the bot".
         return _Kept.OPEN if kept is _Kept.OPEN else _Kept.MAYBE
     if kept is _Kept.OPEN and name == "KEY" and sign == "=":
@@ -217,7 +217,7 @@ def _kept_behind_sign(found: re.Match[str]) -> _Kept:
     return kept
 
 
-def _kept_behind(name: str) -> _Kept:
+def _kept_after(name: str) -> _Kept:
     """Judge a name alone: `GITHUB_TOKEN`, `db.password`, `apiKey`, `x-api-key`; but not `max_tokens`."""
     if "_" in name and name.isupper() and not _SHOUTED.isdisjoint(name.split("_")):
         return _Kept.SECRET
@@ -227,7 +227,7 @@ def _kept_behind(name: str) -> _Kept:
     *before, last = words
     if last.endswith(_ALWAYS) or (last == "key" and before and before[-1] in _KINDS_OF_KEY):
         return _Kept.SECRET
-    if before and (last.endswith(_ENDINGS) or last in _BEHIND_ANOTHER):
+    if before and (last.endswith(_ENDINGS) or last in _AFTER_ANOTHER):
         return _Kept.SECRET
     if last in _ALONE_MAYBE:
         return _Kept.MAYBE

@@ -37,7 +37,7 @@ LEFT: Final = "left"
 class JoinRoom(msgspec.Struct, frozen=True, kw_only=True):
     """Join the room of a workspace, or the nearest one above it; create one if there are no rooms there."""
 
-    places: tuple[str, ...]
+    workspaces: tuple[str, ...]
     """The canonical path first, then those above it, the nearest first."""
     inside: tuple[str, ...] = ()
     """Folders inside it, the deepest first: a nested room there is joined, but never created."""

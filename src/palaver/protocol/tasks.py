@@ -180,9 +180,9 @@ def check_task(
             check_text(text, what)
 
 
-def _check_line(text: str, complaint: str) -> None:
+def _check_line(text: str, sentence: str) -> None:
     if "\n" in text or "\r" in text:
-        raise BadRequest(complaint)
+        raise BadRequest(sentence)
 
 
 def _needed(given: object, name: str) -> str:

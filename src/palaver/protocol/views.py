@@ -145,7 +145,7 @@ class ConversationRow(ViewValue, frozen=True, kw_only=True):
     """A room, a thread, a pair, or the broadcasts."""
 
     key: str
-    """A word of `places_of`: `#room`, `thread/name`, `@luna@nova`, `#general`."""
+    """A word of `shown_conversations`: `#room`, `thread/name`, `@luna@nova`, `#general`."""
     kind: str
     title: str
     seq: int
@@ -336,13 +336,13 @@ class AskConversations(Ask, frozen=True, kw_only=True, tag="conversations"):
 class AskMessages(Ask, frozen=True, kw_only=True, tag="messages"):
     """A page of a conversation in seq order: the newest below `before`, or the first above `after`.
 
-    With `beside` also what the members of a room write outside it.
+    `has_outside` adds the messages that the members of a room write outside it.
     """
 
     conversation: AskedText
     before: Seq = 0
     after: Seq = 0
-    beside: bool = False
+    has_outside: bool = msgspec.field(default=False, name="beside")
     limit: PageLimit = 100
 
 
@@ -532,8 +532,8 @@ class RoomMember(ViewValue, frozen=True, kw_only=True):
     is_present: bool = False
     is_owner: bool = False
     is_waiting: bool = False
-    place: int = 0
-    """Its place in the waiting line, from 1; 0 if it does not wait."""
+    rank: int = msgspec.field(default=0, name="place")
+    """Its rank in the waiting line, from 1; 0 if it does not wait."""
     last_turn: int = 0
 
 

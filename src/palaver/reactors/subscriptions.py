@@ -289,7 +289,7 @@ class _FileEdits:
     """The last edit of each agent, and when each pair of them last collided."""
 
     edits: dict[str, Event] = field(default_factory=dict)
-    told: dict[frozenset[str], int] = field(default_factory=dict)
+    notified: dict[frozenset[str], int] = field(default_factory=dict)
 
 
 class Edits:
@@ -319,9 +319,9 @@ class Edits:
         others = [(name, edit) for name, edit in file.edits.items() if name != agent]
         file.edits.pop(agent, None)
         file.edits[agent] = event
-        news = [edit for name, edit in others if frozenset({name, agent}) not in file.told]
+        news = [edit for name, edit in others if frozenset({name, agent}) not in file.notified]
         # Also for known pairs: each further edit extends the time in which they are not reported again.
-        file.told |= {frozenset({name, agent}): event.ts for name, _ in others}
+        file.notified |= {frozenset({name, agent}): event.ts for name, _ in others}
         return news[::-1]
 
 
@@ -333,7 +333,7 @@ def _edited(event: Event) -> str:
 def _forget(file: _FileEdits, now_ms: int) -> None:
     # By the distance, because the clock may have been set back: a time in the future must not stay.
     file.edits = {name: edit for name, edit in file.edits.items() if abs(now_ms - edit.ts) <= WINDOW_MS}
-    file.told = {pair: ts for pair, ts in file.told.items() if abs(now_ms - ts) <= WINDOW_MS}
+    file.notified = {pair: ts for pair, ts in file.notified.items() if abs(now_ms - ts) <= WINDOW_MS}
     while len(file.edits) >= _LIMIT_AGENTS:
         del file.edits[next(iter(file.edits))]
 
@@ -390,7 +390,7 @@ def _one_line(text: str) -> str:
 # The id of each notice is derived from its cause, so a repeat is one event: after a restart it processes the
 # newest events again. Its index is derived from the stored state; it keeps nothing else that could be lost.
 
-Told = FireSubscription | FireWatch | Retire | Notify
+Reaction = FireSubscription | FireWatch | Retire | Notify
 
 _logger: Final = logging.getLogger("palaver.watches")
 
@@ -452,7 +452,7 @@ class Watches:
         raise AssertionError("a query without an end does not end")
 
     async def _look_at(self, events: Sequence[Event]) -> None:
-        requests: list[Told] = []
+        requests: list[Reaction] = []
         for event in events:
             if not is_migrated(event):
                 requests += self._reactions(event)
@@ -461,7 +461,7 @@ class Watches:
                 requests = []
         await self._tell(requests)
 
-    async def _tell(self, requests: Sequence[Told]) -> None:
+    async def _tell(self, requests: Sequence[Reaction]) -> None:
         """Submit all of these, in order. While the log is full, wait until something is written."""
         while requests:
             # Before the submits: an event that is stored during one of them shows that there is room again.
@@ -473,7 +473,7 @@ class Watches:
                 if requests:
                     await news.wait()
 
-    async def _is_done(self, request: Told) -> bool:
+    async def _is_done(self, request: Reaction) -> bool:
         """Submit one request; return False while the log is full. A refused one counts as done."""
         try:
             await self._submit(request)
@@ -484,7 +484,7 @@ class Watches:
             _logger.warning("skipped %s of %s: %s", type(request).__name__, _id_of(request), error)
         return True
 
-    def _reactions(self, event: Event) -> Iterator[Told]:
+    def _reactions(self, event: Event) -> Iterator[Reaction]:
         """Yield all requests that follow from one event."""
         body = event.body
         if isinstance(body, SubscriptionAdded | SubscriptionRemoved):
@@ -580,7 +580,7 @@ class Watches:
         return subscription
 
 
-def _id_of(request: Told) -> str:
+def _id_of(request: Reaction) -> str:
     """Return the id of the watch, the subscription or the event that a request is about."""
     if isinstance(request, FireWatch):
         return format_watch_id(request.agent, request.request)

@@ -280,8 +280,8 @@ class AutomaticTurns:
             if not is_failed_reason(entry.reason):
                 continue  # held for another reason, such as a brake
             # The id of the notice is derived from the message, so a repeat is not stored.
-            if (told := held_notice(event, queued.mailbox, entry.reason)) is not None:
-                await self._submit(told)
+            if (notice := held_notice(event, queued.mailbox, entry.reason)) is not None:
+                await self._submit(notice)
 
     # New events
 
@@ -771,5 +771,5 @@ class AutomaticTurns:
         for target in list(self._ready):
             for one in self.plan(*target).batch:
                 event = self._log.event(one.seq)
-                if event is not None and (told := no_runner_notice(event, one.mailbox)) is not None:
-                    await self._submit(told)
+                if event is not None and (notice := no_runner_notice(event, one.mailbox)) is not None:
+                    await self._submit(notice)

@@ -427,7 +427,7 @@ class HeldAgents:
         for answers in hold.questions.values():
             answers.put_nowait(None)
 
-    def told(self, hold: Hold, reply: TellOp) -> None:
+    def take_reply(self, hold: Hold, reply: TellOp) -> None:
         """Pass a holder's reply to its request. Ignore a reply to a request that has ended."""
         if (answers := hold.questions.get(reply.ask)) is not None:
             answers.put_nowait(reply)
@@ -474,17 +474,17 @@ class CompanionBook:
     """The companions that this daemon knows. Use it only on the event loop's thread."""
 
     def __init__(self) -> None:
-        self._beside: dict[tuple[str, str], Seat] = {}
+        self._seats: dict[tuple[str, str], Seat] = {}
 
     def take(self, harness: str, session: str, process: Process) -> None:
         """Register the companion of a session. Refuse it while another lives; repeats have no effect."""
         seat = Seat(pid=process.pid, start=process.start, boot=boot_id())
-        known = self._beside.get((harness, session))
+        known = self._seats.get((harness, session))
         if known not in (None, seat) and is_alive(known):
             raise BadRequest(f"the session {session} already has a companion: process {known.pid}")
         # No end of a companion is reported, so the ended ones are forgotten here.
-        self._beside = {key: one for key, one in self._beside.items() if is_alive(one)}
-        self._beside[harness, session] = seat
+        self._seats = {key: one for key, one in self._seats.items() if is_alive(one)}
+        self._seats[harness, session] = seat
 
 
 # --------------------

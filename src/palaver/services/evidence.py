@@ -64,7 +64,7 @@ class ContextEvidence:
         """Passed with a result while other tools may still run."""
         self._prompted: dict[int, None] = {}
         """Passed with the last prompt, after which no hook has come yet."""
-        self._doubtful: set[int] = set()
+        self._unconfirmed: set[int] = set()
 
     @property
     def has_open(self) -> bool:
@@ -85,7 +85,7 @@ class ContextEvidence:
             return frozenset()
         proven: frozenset[int] = frozenset()
         if news.step is HookStep.PROMPT:
-            self._doubtful.update(self._prompted)
+            self._unconfirmed.update(self._prompted)
             self._prompted.clear()
         elif news.step in _ANSWERS or news.step in _RESULTS:
             self._next |= self._prompted
@@ -101,11 +101,11 @@ class ContextEvidence:
             self._gathering.clear()
         return proven
 
-    def take_doubtful(self) -> frozenset[int]:
+    def take_unconfirmed(self) -> frozenset[int]:
         """Remove and return the messages that can never be proven."""
-        doubtful = frozenset(self._doubtful)
-        self._doubtful.clear()
-        return doubtful
+        unconfirmed = frozenset(self._unconfirmed)
+        self._unconfirmed.clear()
+        return unconfirmed
 
     def take_dropped(self) -> frozenset[int]:
         """Remove and return the messages passed with the last prompt, because the harness has dropped it."""
@@ -340,9 +340,9 @@ class Conversation:
         self.may_be_delegated = self.may_be_delegated and is_within and not news.delegates
         self.delegated = max(self.delegated + news.delegates, 0) if is_within else 0
         heard = self.context_evidence.hear(news) | self.natives.hear(news)
-        doubtful = self.context_evidence.take_doubtful()
-        self._proven |= (proven := heard - doubtful)
-        return proven, doubtful
+        unconfirmed = self.context_evidence.take_unconfirmed()
+        self._proven |= (proven := heard - unconfirmed)
+        return proven, unconfirmed
 
     def may_overlap(self, news: HookNews) -> bool:
         """Return whether another prompt may run at the same time: then no hook proves the texts in this."""
@@ -404,7 +404,7 @@ class Conversation:
             await self.delivery.recover(self.lane, sorted(loose), OfferOutcome.SEEN, grade=Grade.CONTEXT)
         await self._close_settled()
 
-    async def doubt(self, seqs: frozenset[int]) -> None:
+    async def unconfirm(self, seqs: frozenset[int]) -> None:
         """Store that offers with these messages are unconfirmed, except for the messages already proven."""
         for lane in (self.lane, *self.natives.lanes):
             for number, offer in list(lane.offers.items()):

@@ -137,8 +137,8 @@ class PastProcess:
 
     def steps_to(self, at: int) -> int:
         """Return about how many events it has to fold before it can answer a question about a seq."""
-        behind = max(0, self.at - self.seq) if self._waiting else 0
-        return behind + steps_between(self.at, at, self.kept)
+        steps_left = max(0, self.at - self.seq) if self._waiting else 0
+        return steps_left + steps_between(self.at, at, self.kept)
 
     async def answer(self, ask: AnyAsk, report: Report | None = None) -> bytes:
         """Return the answer as JSON. Raises the error of the process, or ProcessEndedError."""

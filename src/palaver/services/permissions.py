@@ -264,10 +264,10 @@ class PermissionService:
             raise
         return pending
 
-    async def verdict(self, pending: Pending, *, is_told: bool = False) -> PermissionVerdict:
+    async def verdict(self, pending: Pending, *, is_state_reported: bool = False) -> PermissionVerdict:
         """Wait for a person's decision. A timeout denies the request; the agent's end leaves it undecided.
 
-        With `is_told` the caller itself reports the agent's state afterwards.
+        With `is_state_reported` the caller itself reports the agent's state afterwards.
         """
 
         def follow(events: Sequence[Event]) -> None:
@@ -281,18 +281,18 @@ class PermissionService:
             # A decision is being stored: a timeout now would deny a request that the log says was allowed.
             while pending.is_taken and not pending.decided.done():
                 await asyncio.wait({pending.decided})
-            return await self._closed(pending, is_told=is_told)
+            return await self._closed(pending, is_state_reported=is_state_reported)
         finally:
             unsubscribe()
             self._book.close(pending, "it has ended")
 
-    async def _closed(self, pending: Pending, *, is_told: bool) -> PermissionVerdict:
+    async def _closed(self, pending: Pending, *, is_state_reported: bool) -> PermissionVerdict:
         book = self._book
         if not pending.decided.done():
             pending.decided.set_result(None)  # Before the first await: from now on no decision is accepted.
             book.close(pending, "no person answered it in time, so it was denied")
             await self._write(pending, DENY, "timeout")
-            if not is_told:
+            if not is_state_reported:
                 await self._goes_on(pending, is_allowed=False)
             return PermissionVerdict(is_allowed=False, message="no person answered in time")
         is_allowed = pending.decided.result()
@@ -301,7 +301,7 @@ class PermissionService:
             await self._write(pending, NOTHING, "gone")
             return PermissionVerdict(is_allowed=None)
         book.close(pending, f"it was already answered: {pending.answer}")
-        if not is_told:
+        if not is_state_reported:
             await self._goes_on(pending, is_allowed=is_allowed)
         return PermissionVerdict(is_allowed=is_allowed, message="" if is_allowed else "a person denied it")
 
@@ -395,12 +395,12 @@ class NoticeBook:
         self._timer = None
         waiting, self._waiting = self._waiting, {}
         self._remember(waiting)
-        told = {key: one for key, one in waiting.items() if not one.is_in_view}
-        answers = [answer for one in told.values() for answer in one.asking if not answer.done()]
+        unseen = {key: one for key, one in waiting.items() if not one.is_in_view}
+        answers = [answer for one in unseen.values() for answer in one.asking if not answer.done()]
         # Only a notice that is sent begins a pause: events without a view to tell them must not delay others.
         if answers:
             self._sent_s = self._clock.monotonic_s()
-            answers[0].set_result(self._reply(tuple(told)))
+            answers[0].set_result(self._reply(tuple(unseen)))
         for one in waiting.values():
             for answer in one.asking:
                 if not answer.done():

@@ -304,7 +304,7 @@ class Queries:
         return await self._log.read(query)
 
     async def shown(self, query: Query) -> list[Event]:
-        """Return messages in the places of `query.shown`, archived or not, as `read` returns events."""
+        """Return messages in the conversations `query.shown`, archived or not, as `read` returns events."""
         return await self._log.read_shown(query)
 
     async def seq_at(self, ts: int) -> int:

@@ -670,7 +670,7 @@ class RoomTools(RoomToolBase):
         """
         self.member_presence.saw(caller.name)
         workspace = await self.workspaces.find(context_path, is_exact=force_new, home=home)
-        request = JoinRoom(places=workspace.chain, inside=workspace.inside, is_new=force_new)
+        request = JoinRoom(workspaces=workspace.chain, inside=workspace.inside, is_new=force_new)
         seated = await self.submit(caller, request, key)
         assert isinstance(seated, Seated)
         room = self._now(seated.room)

@@ -97,7 +97,7 @@ class OpenView:
         self.after = after
         """The seq of the record that the view got last."""
         self.is_continuing = bool(after or epoch)
-        self.is_behind = True
+        self.needs_snapshot = True
         """Whether it needs a snapshot before any changes."""
         self._hub = hub
         self._records: deque[ViewRecord] = deque()
@@ -116,7 +116,7 @@ class OpenView:
                 raise self._error
             if self._is_closed:
                 raise StopAsyncIteration
-            if self.is_behind:
+            if self.needs_snapshot:
                 self._hub.want_snapshot(self)
             self._news.clear()
             await self._news.wait()
@@ -132,18 +132,18 @@ class OpenView:
         size = len(record.data)
         # A single record is kept whatever its size: otherwise a large bus could never send its snapshot.
         if self._waiting_bytes and self._waiting_bytes + size > LIMIT_WAITING_BYTES:
-            self.fall_behind()
+            self.drop_records()
             self._hub.count_slow()
             return
         self._records.append(record)
         self._waiting_bytes += size
-        self.is_behind = False
+        self.needs_snapshot = False
         self._news.set()
 
-    def fall_behind(self) -> None:
+    def drop_records(self) -> None:
         """Drop all waiting records: the next one is a new snapshot."""
         self._records.clear()
-        self.is_behind = True
+        self.needs_snapshot = True
         self._news.set()
 
     def fail(self, error: PalaverError) -> None:
@@ -517,7 +517,7 @@ class ViewHub:
             _logger.error("open views get a new snapshot: %s", error)
             self._seq = self._queries.last()
             for view in self.views:
-                view.fall_behind()
+                view.drop_records()
         if self._changed or self._seq < self._queries.last():
             self._wake_after(self._next_s - self._clock.monotonic_s())
 
@@ -596,7 +596,7 @@ class ViewHub:
                     bare[view.me] = await self._snapshot(view.me)
                 made[key] = await self._continued(bare[view.me], view)
             # No await between here and the last change: the view gets every later one.
-            if view in self.views and view.is_behind:
+            if view in self.views and view.needs_snapshot:
                 view.put(made[key])
 
     async def _snapshot(self, me: str) -> Snapshot:
@@ -659,7 +659,7 @@ class ViewHub:
         if not _is_empty(changes):
             record = ViewRecord(seq=seq, is_snapshot=False, data=_encode(changes))
             for view in self.views:
-                if not view.is_behind:
+                if not view.needs_snapshot:
                     view.put(record)
         return len(events)
 

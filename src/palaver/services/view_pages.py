@@ -24,7 +24,7 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, DeliveryReport, Freed, MessageSent, State
 from palaver.protocol.message import HUMAN, MESSAGE, flat, handlers_of, is_lost, readable_text
 from palaver.protocol.paths import mailbox_of, readable_mailbox, split_mailbox
-from palaver.protocol.query import Query, agent_place
+from palaver.protocol.query import Query, conversation_of_agent
 from palaver.protocol.views import (
     LIMIT_LEDGER,
     AgentPage,
@@ -110,7 +110,7 @@ _LIMIT_WHOLE: Final = 4000
 _LIMIT_QUEUE: Final = 1000
 """Waiting messages of an agent that are counted."""
 _LIMIT_MEMBERS: Final = 500
-_LIMIT_BESIDE: Final = 100
+_LIMIT_OUTSIDE: Final = 100
 """Members of a room whose other messages are shown with it."""
 _LIMIT_NOTES: Final = 200
 _LIMIT_HANDOFFS: Final = 20
@@ -325,7 +325,7 @@ class ViewPages:
         """Return one agent with its queue and its newest messages. Raises NotFound."""
         plain = name.removeprefix("@")
         before = self._reader.last() + 1
-        query = Query(shown=(agent_place(plain),), before=before, last=limit, limit=limit)
+        query = Query(shown=(conversation_of_agent(plain),), before=before, last=limit, limit=limit)
         events = await self._reader.shown(query)
         last = await self.last_message(plain)
         if last is None:  # Its newest message may be in an old archive.
@@ -398,10 +398,10 @@ class ViewPages:
     async def messages(self, asked: AskMessages) -> MessagesPage:
         """Return messages of a conversation, in seq order."""
         before = min(asked.before or self._reader.last() + 1, self._reader.last() + 1)
-        members = self._members_of(asked.conversation) if asked.beside else frozenset()
-        places = (asked.conversation, *sorted(map(agent_place, members)))
+        members = self._members_of(asked.conversation) if asked.has_outside else frozenset()
+        conversations = (asked.conversation, *sorted(map(conversation_of_agent, members)))
         # One more than asked for shows whether there are more.
-        query = Query(shown=places, before=before, limit=asked.limit + 1, with_imported=True)
+        query = Query(shown=conversations, before=before, limit=asked.limit + 1, with_imported=True)
         ends = {"after": asked.after} if asked.after else {"last": asked.limit + 1}
         events = await self._reader.shown(replace(query, **ends))
         has_more = len(events) > asked.limit
@@ -416,7 +416,7 @@ class ViewPages:
             room = find_past_room(self._rows, conversation)
         except NotFound:
             return frozenset()
-        return frozenset(islice(room.names, _LIMIT_BESIDE))
+        return frozenset(islice(room.names, _LIMIT_OUTSIDE))
 
     async def _message_rows(self, events: Sequence[Event]) -> tuple[MessageRow, ...]:
         rows: list[MessageRow] = []
@@ -620,12 +620,12 @@ class ViewPages:
         room = find_past_room(self._rows, id)
         facts = await self._facts_of(room)
         line = [one.name for one in _waiting_line(room, facts)]
-        places = {name: at for at, name in enumerate(line, 1)}
+        ranks = {name: at for at, name in enumerate(line, 1)}
         shown = sorted(
             room.members,
             key=lambda one: (
                 one.name != room.owner,
-                places.get(one.name, len(room.members)),
+                ranks.get(one.name, len(room.members)),
                 not facts.of(one.name).is_present,
                 one.ordinal,
             ),
@@ -633,7 +633,7 @@ class ViewPages:
         members: list[RoomMember] = []
         for at, member in enumerate(shown[:_LIMIT_MEMBERS]):
             await let_others_run(at)
-            members.append(self._member(room, member, facts, places.get(member.name, 0)))
+            members.append(self._member(room, member, facts, ranks.get(member.name, 0)))
         return RoomPage(
             seq=self._reader.last(),
             row=self.room_row(room),
@@ -654,15 +654,15 @@ class ViewPages:
             sights |= self._facts.room(room.id, names[begin : begin + STEP]).sights
         return dataclasses.replace(found, sights=sights)
 
-    def _member(self, room: Room, member: Member, facts: RoomFacts, place: int) -> RoomMember:
+    def _member(self, room: Room, member: Member, facts: RoomFacts, rank: int) -> RoomMember:
         agent = read_agent(self._rows, member.name)
         return RoomMember(
             name=member.name,
             state="" if agent is None else agent.state,
             is_present=facts.of(member.name).is_present,
             is_owner=member.name == room.owner,
-            is_waiting=bool(place),
-            place=place,
+            is_waiting=bool(rank),
+            rank=rank,
             last_turn=member.last_turn,
         )
 

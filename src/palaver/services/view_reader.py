@@ -77,7 +77,7 @@ class ViewReader(Protocol):
         ...
 
     async def shown(self, query: Query) -> list[Event]:
-        """Return messages in the places of `query.shown`, as `read` returns events."""
+        """Return messages in the conversations of `query.shown`, as `read` returns events."""
         ...
 
     async def seq_at(self, ts: int) -> int:

@@ -670,11 +670,11 @@ async def terminal_view(services: Services, agent: Agent) -> TerminalView:
     if hold is None:
         return view
     try:
-        told = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
+        reply = await services.agents.holds.ask_once(agent.name, STATUS, limit_s=_ASK_S)
     except (Unavailable, NotFound):
         return view
     # Checked, because a holder of an older or newer version may send other fields or types.
-    fields = {key: told.ok[key] for key in _HOLDER_FIELDS if isinstance(told.ok.get(key), int)}
+    fields = {key: reply.ok[key] for key in _HOLDER_FIELDS if isinstance(reply.ok.get(key), int)}
     return msgspec.structs.replace(view, **fields)
 
 

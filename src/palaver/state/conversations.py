@@ -17,7 +17,7 @@ import msgspec
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import DeliveryReport, MessageSent
 from palaver.protocol.message import HUMAN
-from palaver.protocol.query import GENERAL, conversation_places, is_envelope
+from palaver.protocol.query import GENERAL, is_envelope, shared_conversations
 from palaver.protocol.views import ConversationKind, ConversationRow
 from palaver.state.agents import read_unread
 from palaver.state.rooms import read_room
@@ -71,9 +71,10 @@ _decode_open: Final = msgspec.json.Decoder(_OpenTalks).decode
 def conversations_of(event: Event) -> tuple[str, ...]:
     """Return the keys of the conversations that a message or an envelope belongs to; none for other events.
 
-    They are the words of `places_of` without those of single agents. An imported message belongs to none.
+    They are the words of `shown_conversations`, without those of single agents. An imported message belongs
+    to none.
     """
-    return () if event.imported else conversation_places(event)
+    return () if event.imported else shared_conversations(event)
 
 
 def kind_of_conversation(key: str) -> ConversationKind:

@@ -344,14 +344,14 @@ def _without(room: Room, name: str, ts: int) -> Room:
         raise ValueError(f"{name} is not in {room.id}")
     left = replace(room, members=tuple(member for member in room.members if member.name != name))
     if name == room.owner:
-        return _lies_free(left, giver=name, ts=ts)
+        return _free_stick(left, giver=name, ts=ts)
     if name == room.reserved_for:
-        return _lies_free(left, giver=room.prior_owner, ts=ts, pending=room.pending)
+        return _free_stick(left, giver=room.prior_owner, ts=ts, pending=room.pending)
     return left
 
 
 def _closed(room: Room, event: Event, payload: Closed) -> Room:
-    free = _lies_free(room, giver=room.owner or room.prior_owner, ts=event.ts, pending=room.pending)
+    free = _free_stick(room, giver=room.owner or room.prior_owner, ts=event.ts, pending=room.pending)
     return replace(free, state=StickState.CLOSED.value, closed_ms=event.ts)
 
 
@@ -377,7 +377,7 @@ def _holds(room: Room, grantee: str, event: Event, payload: Granted | TakenOver)
     holder = replace(member, last_turn=payload.turn_id, last_owned_ms=event.ts)
     # From the free state, so that nothing of an earlier owner or reservation is left.
     return replace(
-        _lies_free(room, giver=room.prior_owner, ts=0),
+        _free_stick(room, giver=room.prior_owner, ts=0),
         members=tuple(holder if one.name == grantee else one for one in room.members),
         state=StickState.OWNED.value,
         turn=payload.turn_id,
@@ -416,7 +416,7 @@ def _lapsed(room: Room, event: Event, payload: ReservationExpired) -> Room:
 
 
 def _is_next(room: Room, event: Event, payload: Freed, *, giver: str, pending: Handover | None) -> Room:
-    free = _lies_free(room, giver=giver, ts=event.ts, pending=pending)
+    free = _free_stick(room, giver=giver, ts=event.ts, pending=pending)
     if not payload.reserved_for:
         return free
     if room.member(payload.reserved_for) is None or payload.reserved_for == room.owner:
@@ -430,7 +430,7 @@ def _is_next(room: Room, event: Event, payload: Freed, *, giver: str, pending: H
     )
 
 
-def _lies_free(room: Room, *, giver: str, ts: int, pending: Handover | None = None) -> Room:
+def _free_stick(room: Room, *, giver: str, ts: int, pending: Handover | None = None) -> Room:
     """Free the stick: it has no owner and is not reserved."""
     return replace(
         room,
@@ -688,9 +688,9 @@ def read_notes(
     if after and read_note(rows, room, after) is None:
         raise InvalidCursor(after)
     table = NOTES if include_resolved else OPEN_NOTES
-    behind = f"{room}/{after}" if after else ""
+    start_key = f"{room}/{after}" if after else ""
     found = []
-    for key, _ in rows.scan(table, f"{room}/", after=behind, limit=page_size(limit)):
+    for key, _ in rows.scan(table, f"{room}/", after=start_key, limit=page_size(limit)):
         note = read_note(rows, room, key.rpartition("/")[2])
         assert note is not None  # one event wrote both
         found.append(note)

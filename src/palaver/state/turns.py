@@ -169,12 +169,12 @@ def read_turn_stats(rows: Rows) -> TurnStats:
     counts = TurnStats() if value is None else _decode_counts(value)
     active = {key for key, turn in read_turns(rows) if turn.active}
     waiting = set(read_queued_sessions(rows))
-    waiting_behind = {key for key in active & waiting if _has_more(rows, key)}
+    reruns = {key for key in active & waiting if _has_more(rows, key)}
     return msgspec.structs.replace(
         counts,
         active_turns=len(active),
         queued_sessions=len(waiting - active),
-        pending_reruns=len(waiting_behind),
+        pending_reruns=len(reruns),
     )
 
 

@@ -182,7 +182,7 @@ def _by_message(rows: Rows, event: Event, agent: str) -> list[Change]:
     if (answered := answered_seq(event)) is not None and not message.held:
         changes += _unwatched(rows, event.sender, answered)
     if message.sender_kind == SYSTEM:
-        changes += _told(rows, event, message)
+        changes += _noticed(rows, event, message)
     return changes
 
 
@@ -206,7 +206,7 @@ def _awaited(event: Event) -> Iterable[str]:
     return (name for name in deliverable(event).delivered_to if not split_mailbox(name)[1])
 
 
-def _told(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
+def _noticed(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
     """Return the changes of a notice of the bus: it ends its watch, or may use up its subscription."""
     if "watch" in event.odd_fields:
         raise ValueError("watch")
@@ -300,7 +300,8 @@ class Reminder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str
     request: int
     sender: str
-    nags: int = 0
+    count: int = msgspec.field(default=0, name="nags")
+    """How many reminders were sent."""
     last: int = 0
     """The seq of the last reminder: the next one waits until that was seen."""
 
@@ -391,7 +392,7 @@ def _reminded(rows: Rows, event: Event, notice: ReminderNotice) -> list[Change]:
     if reminder is None or not notice.count:
         return _over(rows, notice.agent, notice.request)
     key = agent_key(notice.agent, notice.request)
-    row = encode_row(msgspec.structs.replace(reminder, nags=notice.count, last=event.seq))
+    row = encode_row(msgspec.structs.replace(reminder, count=notice.count, last=event.seq))
     return [(REMINDERS, key, row), (REMINDER_DUE, key, None)]
 
 

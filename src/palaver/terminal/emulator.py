@@ -237,8 +237,8 @@ class Grid(Screen):
 
     def _is_hint_begin(self, line: _Line) -> bool:
         """Return whether the cursor is on the first character of a hint, drawn as a reversed cell."""
-        here, behind = line.get(self.cursor.x), line.get(self.cursor.x + 1)
-        return here is not None and here.reverse and behind is not None and behind.fg.startswith(FAINT)
+        here, following = line.get(self.cursor.x), line.get(self.cursor.x + 1)
+        return here is not None and here.reverse and following is not None and following.fg.startswith(FAINT)
 
 
 @dataclass(frozen=True, slots=True)

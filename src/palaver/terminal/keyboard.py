@@ -86,7 +86,7 @@ class Keyboard:
     def press(self, data: bytes, now_ms: int) -> None:
         """Process typed bytes. Never raises."""
         if len(data) > PIECE_LIMIT:
-            self._doubt()
+            self._lose_track()
             data = data[-PIECE_LIMIT:]
         # Alt with Enter is Escape and CR on the wire, and inserts a line in many programs. Read as two
         # keys, its CR would count as an Enter that sends the draft. The bytes of a mouse report may look
@@ -106,7 +106,7 @@ class Keyboard:
                     has_key = self._sequence(found["params"], found["final"]) or has_key
                 # ST ends a string that the terminal sends. Any other escape is a key with Alt.
                 case "escape" if found["escape"] != "\\":
-                    self._doubt()
+                    self._lose_track()
                     has_key = True
                 case _:
                     pass
@@ -123,7 +123,7 @@ class Keyboard:
         self._has_draft, self._is_known, self.draft = False, True, ""
         self._ours, self._left_at = "", None
 
-    def place(self, text: str) -> None:
+    def put(self, text: str) -> None:
         """Record that our text was put into the empty line."""
         self._ours, self._placed_at = text, self.count
 
@@ -168,7 +168,7 @@ class Keyboard:
             self.draft = self.draft[-DRAFT_LIMIT:]
             self._is_known = False
 
-    def _doubt(self) -> None:
+    def _lose_track(self) -> None:
         """Handle a key with an unknown effect: from now on the content of the line is unknown."""
         self.leave()
         self._has_draft, self._is_known = True, False
@@ -197,7 +197,7 @@ class Keyboard:
             if word is not None:
                 self._rub(word.start())
             elif self._has_draft:
-                self._doubt()
+                self._lose_track()
         elif sign == "\x15":
             self.forget()
         elif sign in _MOVES:
@@ -205,7 +205,7 @@ class Keyboard:
         elif sign == "\x04":
             pass  # it may send or complete a draft, or do nothing; in an empty line it ends the program
         elif sign not in _HARMLESS:
-            self._doubt()
+            self._lose_track()
 
     def _begin_rub(self) -> None:
         """Turn our text into a draft if a person deletes and has typed nothing: they delete our text."""
@@ -217,7 +217,7 @@ class Keyboard:
         gone, self.draft = self.draft[max(start, 0) :], self.draft[: max(start, 0)]
         self._has_draft = bool(self.draft)
         if not gone.isascii():
-            self._doubt()
+            self._lose_track()
 
     def _sequence(self, params: str, final: str) -> bool:
         """Process a control sequence. Return whether it was a key."""
@@ -231,7 +231,7 @@ class Keyboard:
         if final in ("C", "D", "F", "H"):
             self._move()
         else:
-            self._doubt()
+            self._lose_track()
         return True
 
     def _tilde(self, params: str) -> bool:
@@ -244,7 +244,7 @@ class Keyboard:
         elif code in _MOVING_CODES:
             self._move()
         elif code != "3" or not self._is_known:  # Delete has no effect at the end of the line
-            self._doubt()
+            self._lose_track()
         return True
 
     def _kitty(self, params: str) -> bool:
@@ -264,7 +264,7 @@ class Keyboard:
         if held == 4 and 97 <= code <= 122:
             self._control(chr(code & 0x1F))
         elif held & ~1:
-            self._doubt()
+            self._lose_track()
         elif code in (13, 57414) and not held:
             self._control("\r")
         elif code == 127:
@@ -274,7 +274,7 @@ class Keyboard:
         elif 32 <= code < 0xD800 and code != 127:
             self._add(chr(code))
         else:
-            self._doubt()
+            self._lose_track()
         return True
 
 
@@ -340,10 +340,10 @@ class Leftover:
         self._text = ""
         self._outputs = 0
 
-    def place(self, text: str) -> None:
+    def put(self, text: str) -> None:
         """Record that our text was put into the empty line."""
         self._placed = squeeze(text)
-        self._keyboard.place(text)
+        self._keyboard.put(text)
 
     def clear(self) -> None:
         """Record that our text has left the line."""

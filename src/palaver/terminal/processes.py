@@ -72,16 +72,16 @@ def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - asked before every key
     except OSError:  # It has ended.
         return False
-    is_told = True
+    is_known = True
     names = (terminal, _OWN_TERMINAL) if is_own else (terminal,)
     for thread in threads:
         call = _read_or_none(f"/proc/{pid}/task/{thread}/syscall")
         if call is None:
-            is_told = False
+            is_known = False
         # One thread that waits is proof, even if the system hides the others.
         elif _waits_in(pid, call.split(), names):
             return True
-    return False if is_told else None
+    return False if is_known else None
 
 
 def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
@@ -261,7 +261,7 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: b
         readers = (pid for pid, one in below.items() if one.group == group and one.can_read)
         found = {pid: process for pid in readers if (process := _process(pid))}
         # A known harness runs tools of all kinds in terminals. Only a real shell closes its gate.
-        has_shell = _has_shell_behind(below, found, is_shell if is_asked else reads_commands)
+        has_shell = _has_shell_in_other_terminal(below, found, is_shell if is_asked else reads_commands)
     foreground = judge_foreground(child, group, found.values())
     if has_shell and foreground is not Foreground.GONE:
         foreground = Foreground.SHELL
@@ -378,7 +378,7 @@ def _below() -> dict[int, _Below]:
     return found
 
 
-def _has_shell_behind(
+def _has_shell_in_other_terminal(
     below: Mapping[int, _Below], readers: Container[int], is_one: Callable[[ProgramNames], bool]
 ) -> bool:
     """Return whether a shell below one of the readers is in the foreground of another terminal.
@@ -388,12 +388,17 @@ def _has_shell_behind(
     """
     for pid, one in below.items():
         has_own = one.can_read and one.terminal != 0 and one.group == one.foreground
-        if has_own and _is_behind(below, pid, readers) and (process := _process(pid)) and is_one(process):
+        if (
+            has_own
+            and _is_in_other_terminal(below, pid, readers)
+            and (process := _process(pid))
+            and is_one(process)
+        ):
             return True
     return False
 
 
-def _is_behind(below: Mapping[int, _Below], pid: int, readers: Container[int]) -> bool:
+def _is_in_other_terminal(below: Mapping[int, _Below], pid: int, readers: Container[int]) -> bool:
     """Return whether the nearest reader above a process has a different terminal."""
     terminal = below[pid].terminal
     for _ in range(_LIMIT_DEPTH):
@@ -606,7 +611,7 @@ _OWN: Final = (b"palaver.daemon", b"palaver.holder.")
 """Modules of Palaver's own processes. These and their descendants do not belong to the agent."""
 
 
-def left_behind(agent: int) -> list[int]:
+def running_descendants(agent: int) -> list[int]:
     """Return every running process below us that the agent started, without the agent itself.
 
     The daemon, another agent's holder and our own subprocesses may also run below us. They and their

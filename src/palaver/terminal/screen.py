@@ -53,7 +53,7 @@ class ScreenState:
     """The user has named this line as a prompt: with `--prompt`, or in a profile file."""
     prompt_line: str = ""
     """That line without our own text, stripped."""
-    is_told: bool = False
+    is_reported: bool = False
     """The program or one of its hooks reported the state; otherwise it is inferred from the output."""
     is_readable: bool = True
     has_started: bool = True
@@ -402,7 +402,7 @@ _MOVING: Final = b"\x0b\x0c\x0e\x0f"
 class SkippedOutput:
     """Summary of skipped output: its status sequences and its number of lines."""
 
-    told: tuple[bytes, ...]
+    status_sequences: tuple[bytes, ...]
     lines: int
     is_linear: bool
     """It wrote only line by line, so the earlier text has moved up or was overwritten."""
@@ -428,7 +428,7 @@ class Backlog:
         kept_from = len(whole) - KEPT_BYTES if start is None else start.end()
         self._waiting = bytearray(whole[kept_from:])
         return SkippedOutput(
-            told=tuple(found[0] for found in _TELLING.finditer(whole, 0, kept_from)),
+            status_sequences=tuple(found[0] for found in _TELLING.finditer(whole, 0, kept_from)),
             lines=whole.count(b"\n", 0, kept_from),
             is_linear=start is not None and not _draws_elsewhere(whole, kept_from),
         )
@@ -640,7 +640,7 @@ class Screen:
             prompt=prompt,
             is_named_prompt=self._profile.has_named_prompt and is_asked_for(self._profile, rest),
             prompt_line=rest.strip(),
-            is_told=self._signals.word is not None,
+            is_reported=self._signals.word is not None,
             is_readable=is_readable,
             has_started=self.startup.is_over,
             has_paste_mode=terminal.has_paste_mode,
@@ -697,7 +697,7 @@ class Screen:
         """Apply the summary of skipped output. Mark the screen as unreadable unless it was plain lines."""
         # CAN cancels a sequence that was cut off at the end of the last piece.
         self._understand(b"\x18")
-        for sequence in skipped.told:
+        for sequence in skipped.status_sequences:
             self._understand(sequence)
         if skipped.is_linear and self._terminal.is_readable:
             lines = min(skipped.lines, self._terminal.grid.lines)

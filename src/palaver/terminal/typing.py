@@ -168,7 +168,7 @@ def _is_at_prompt(look: ScreenState, facts: GateFacts) -> bool:
     A program that draws its own composer waits for keys even while it works, and reports that it works. A
     program that waits for a whole line is at its prompt, whatever it reports.
     """
-    is_asking = not look.is_told or look.prompt is Prompt.KNOWN or not facts.is_raw
+    is_asking = not look.is_reported or look.prompt is Prompt.KNOWN or not facts.is_raw
     return facts.is_waiting and is_asking
 
 
@@ -258,7 +258,7 @@ class Typing:
             return PauseStep(self._profile.settle_ms - since_ms)
         if not gate.is_open:
             if self._is_restored(look, facts):
-                return self._paste(look, facts, behind=look.draft)
+                return self._paste(look, facts, draft=look.draft)
             return self._wait_to_begin(facts, gate.reason)
         if self._offer.priority in _WHEN_IDLE and look.state is not AgentState.IDLE:
             return Done(TextOutcome.DEFERRED, "busy")  # it became busy after the message was offered
@@ -305,7 +305,7 @@ class Typing:
         can_add = look.has_composer_rule and look.has_paste_mode and look.state is AgentState.IDLE
         return is_alone and can_add and check(look, facts, ours=True).is_open
 
-    def _paste(self, look: ScreenState, facts: GateFacts, behind: str = "") -> TypingStep:
+    def _paste(self, look: ScreenState, facts: GateFacts, draft: str = "") -> TypingStep:
         offer = self._offer
         # Without a bracketed paste, a tab and a line end are keys: they cannot be part of the text.
         is_referred = bool(offer.reference) and not look.has_paste_mode and has_breaks(offer.text)
@@ -316,8 +316,8 @@ class Typing:
         )
         self.text = text
         self.prompt = look.prompt_line
-        self._ours = squeeze(behind) + squeeze(text)
-        if behind:
+        self._ours = squeeze(draft) + squeeze(text)
+        if draft:
             text = f"\n\n{text}"
         # 0 means that nothing was typed, and a monotonic clock may begin at 0.
         self._pasted_ms = max(facts.now_ms, 1)
@@ -486,7 +486,7 @@ class Typing:
 # It types one message at a time. All output of the program is read and parsed before the screen is checked,
 # and nothing is awaited between that check and the keys that it allowed.
 
-_BEHIND_MS: Final = 20
+_UNREAD_MS: Final = 20
 """Delay before the next attempt, in milliseconds, while a program writes faster than we read."""
 
 
@@ -596,7 +596,7 @@ class Typist:
         """Carry out the steps that are due. Does nothing if no message is being typed."""
         while self._typing is not None and not self._terminal.has_unsent():
             if not self._terminal.is_current():
-                self._ask_again(_BEHIND_MS)
+                self._ask_again(_UNREAD_MS)
                 return
             # The output just read may have ended the terminal, and with it this message.
             if self._typing is None or self._offer is None:
@@ -619,7 +619,7 @@ class Typist:
                 if self._typing is not None and self._typing.interrupts != interrupts:
                     self._terminal.interrupted()
                 if self._typing is not None and not has_typed and self._typing.text:
-                    self._leftover.place(self._typing.text)
+                    self._leftover.put(self._typing.text)
             elif isinstance(step, Done):
                 if step.answer is TextOutcome.SEEN and self._typing.prompt:
                     self._terminal.accepted(self._typing.prompt)
@@ -640,7 +640,7 @@ class Typist:
                 self._ask_again(step.ms)
                 return
 
-    def press_beside(self, offer: TypedText) -> tuple[Done, str]:
+    def press_now(self, offer: TypedText) -> tuple[Done, str]:
         """Write a person's raw keys now, even while a message is being typed.
 
         Return the outcome and the text of the screen before the keys.
@@ -689,7 +689,7 @@ class Typist:
 LIMIT_LINES: Final = 100
 """Lines that may wait to be typed."""
 
-_BEHIND_S: Final = 0.02
+_UNREAD_S: Final = 0.02
 """Delay before the next attempt, in seconds, while some of the program's output has not been read."""
 _OPEN: Final = r"a dialog is open, and a line would answer it: Ctrl-\ p gives you the agent's keyboard"
 _OPENED: Final = "a dialog opened: the line is in the agent's input and Enter was not pressed"
@@ -761,7 +761,7 @@ class InputBar:
         """Type the next line, if one waits and nothing else is being typed."""
         while self._lines and self._typed is None and self._ground.can_begin():
             if not self._ground.is_current():
-                self._again(_BEHIND_S, self.go_on)
+                self._again(_UNREAD_S, self.go_on)
                 return
             line = self._lines.popleft()
             if self._ground.has_dialog(""):
@@ -786,7 +786,7 @@ class InputBar:
         line = self._typed
         assert line is not None
         if not self._ground.is_current():
-            self._again(_BEHIND_S, self._enter)
+            self._again(_UNREAD_S, self._enter)
             return
         self._typed = None
         # The program may have opened a dialog in the meantime, and Enter would answer it.

@@ -138,7 +138,7 @@ class Viewer:
         self._answers = 0
         self._news: dict[str, bytes] = {}
         self._begun: memoryview | None = None
-        self._is_behind = False
+        self._has_missed_output = False
         self._is_writing = False
         self._is_ending = False
         self.is_open = True
@@ -171,10 +171,10 @@ class Viewer:
 
     def show(self, frames: bytes) -> None:
         """Send output. Over the limit, waiting output is dropped, and the current screen is sent later."""
-        if self._is_behind or not self.is_open:
+        if self._has_missed_output or not self.is_open:
             return
         if self._out_bytes + len(frames) > _LIMIT_OUT_BYTES:
-            self._is_behind = True
+            self._has_missed_output = True
             # Replies and controls stay: the screen that is sent later does not replace them.
             self._out = deque(piece for piece in self._out if piece[0] != DATA)
             self._out_bytes = sum(map(len, self._out))
@@ -185,8 +185,8 @@ class Viewer:
         """Send the screen as it is now to a viewer that missed output and has read everything else."""
         # A frame that is partly sent must be completed first, and the screen replaces only output that was
         # dropped.
-        if self._is_behind and self.is_open and self._begun is None and not self._out:
-            self._is_behind = False
+        if self._has_missed_output and self.is_open and self._begun is None and not self._out:
+            self._has_missed_output = False
             self.send(data_frames(self._room.stage.redraw()))
 
     def answer(self, frames: bytes) -> None:
@@ -229,8 +229,8 @@ class Viewer:
             self._out.extend(map(memoryview, news.values()))
             self._out_bytes += sum(map(len, self._out))
         # During a flood each screen would be outdated before it is sent.
-        if not self._out and self._is_behind and not self._room.stage.is_flooded:
-            self._is_behind = False
+        if not self._out and self._has_missed_output and not self._room.stage.is_flooded:
+            self._has_missed_output = False
             self._out.append(memoryview(data_frames(self._room.stage.redraw())))
             self._out_bytes += len(self._out[0])
         if self._out:

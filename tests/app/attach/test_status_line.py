@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.app.attach.screen import WAITS, AgentStatus, place_of, status_line, why_waiting
+from palaver.app.attach.screen import WAITS, AgentStatus, role_and_folder, status_line, why_waiting
 from palaver.protocol.display import display_width
 from palaver.terminal.gates import REASONS
 
@@ -21,7 +21,7 @@ STANDINGS = st.builds(
     is_away=st.booleans(),
     gate=st.sampled_from(["", "dialog", "native", "something\x1bnew"]),
     lanes=st.dictionaries(st.sampled_from(["native", "hook"]), st.sampled_from(["", "closed"])),
-    place=st.sampled_from(["", "worker in ~/src"]),
+    role_and_folder=st.sampled_from(["", "worker in ~/src"]),
 )
 BUSY = AgentStatus(
     "luna", "blocked", "permission", queue={"interrupt": 1, "normal": 0, "idle": 2, "held": 1}, is_paused=True
@@ -136,7 +136,7 @@ def test_reason_is_kept_longer_than_the_counts() -> None:
 
 
 def test_role_and_folder_are_dropped_before_the_hint() -> None:
-    standing = AgentStatus("luna", "idle", queue={"normal": 0}, place="worker in ~/src")
+    standing = AgentStatus("luna", "idle", queue={"normal": 0}, role_and_folder="worker in ~/src")
 
     wide = status_line(standing, "input", "", 80, "Ctrl-\\ menu")
     narrow = status_line(standing, "input", "", 50, "Ctrl-\\ menu")
@@ -147,7 +147,7 @@ def test_role_and_folder_are_dropped_before_the_hint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "place"),
+    ("folder", "expected"),
     [
         ("", "worker"),
         ("/home/ana", "worker in ~"),
@@ -158,5 +158,5 @@ def test_role_and_folder_are_dropped_before_the_hint() -> None:
         (f"/{'x' * 40}", f"worker in /{'x' * 40}"),
     ],
 )
-def test_folder_is_shown_shortly(folder: str, place: str) -> None:
-    assert place_of("worker", folder, "/home/ana") == place
+def test_folder_is_shown_shortly(folder: str, expected: str) -> None:
+    assert role_and_folder("worker", folder, "/home/ana") == expected

@@ -344,7 +344,7 @@ def _add_rooms(bus: FakeBus) -> None:
     members = (
         RoomMember(name="luna", state="blocked", is_present=True, last_turn=11),
         RoomMember(name="mira", state="active", is_present=True, is_owner=True, last_turn=12),
-        RoomMember(name="nova", state="active", is_present=True, place=1),
+        RoomMember(name="nova", state="active", is_present=True, rank=1),
     )
     handoff = {"status": "the lexer is done", "next": ["make the parser test green"], "files": ["lexer.py"]}
     bus.rooms["shop"] = msgspec.structs.replace(

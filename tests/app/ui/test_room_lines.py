@@ -45,7 +45,7 @@ def test_room_shows_members_handoffs_tasks_and_notes() -> None:
         turn=7,
         members=(
             RoomMember(name="luna", state="active", is_present=True, is_owner=True, last_turn=7),
-            RoomMember(name="nova", state="idle", is_present=True, is_waiting=True, place=1),
+            RoomMember(name="nova", state="idle", is_present=True, is_waiting=True, rank=1),
             RoomMember(name="kira"),
         ),
         handoffs=(

@@ -622,7 +622,7 @@ async def test_chat_commands_do_what_they_say() -> None:
         await pilot.press("escape")
         await settle(pilot, lambda: isinstance(app.screen, RoomTalk))
         await pilot.press(*"/all", "enter")
-        await settle(pilot, lambda: bus.asked(AskMessages)[-1].beside)  # type: ignore[union-attr]
+        await settle(pilot, lambda: bus.asked(AskMessages)[-1].has_outside)  # type: ignore[union-attr]
         await pilot.press(*"/nothing", "enter")
         await settle(pilot, lambda: "/nothing is not a command" in status(app))
         await pilot.press(*"/quit", "enter")

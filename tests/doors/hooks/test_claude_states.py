@@ -11,7 +11,7 @@ from tests.doors.hooks.conftest import Hooks
 from tests.doors.hooks.test_handler import BASH, pair
 from tests.limits import LIMIT_S
 
-from palaver.doors.cli.harness import ClaudeDoubts
+from palaver.doors.cli.harness import ClaudeStateCheck
 from palaver.errors import NotFound
 from palaver.harness.registry import read_hook
 from palaver.protocol.agents import Caller
@@ -45,8 +45,8 @@ class HarnessFiles:
             ),
         )
 
-    def doubts(self) -> ClaudeDoubts:
-        return ClaudeDoubts(self.services, "nova", self.read, home="/home/ann", pauses_s=(0.0,))
+    def state_check(self) -> ClaudeStateCheck:
+        return ClaudeStateCheck(self.services, "nova", self.read, home="/home/ann", pauses_s=(0.0,))
 
     async def read(self, path: str, limit_bytes: int) -> bytes:
         self.asked.put_nowait(path)
@@ -74,12 +74,12 @@ class HarnessFiles:
 @asynccontextmanager
 async def looking(hooks: Hooks) -> AsyncIterator[HarnessFiles]:
     files = HarnessFiles(hooks)
-    doubts = asyncio.ensure_future(files.doubts().run())
+    state_check = asyncio.ensure_future(files.state_check().run())
     try:
         yield files
     finally:
-        doubts.cancel()
-        await asyncio.gather(doubts, return_exceptions=True)
+        state_check.cancel()
+        await asyncio.gather(state_check, return_exceptions=True)
 
 
 async def working(hooks: Hooks) -> Caller:
@@ -209,7 +209,7 @@ async def test_idle_or_usage_limited_agent_is_not_checked(hooks: Hooks) -> None:
 async def test_checks_end_with_the_agent(hooks: Hooks) -> None:
     nova = await working(hooks)
     files = HarnessFiles(hooks)
-    doubts = asyncio.ensure_future(files.doubts().run())
+    state_check = asyncio.ensure_future(files.state_check().run())
     await files.next()
     files.found.put_nowait({"status": "busy"})
 
@@ -217,4 +217,4 @@ async def test_checks_end_with_the_agent(hooks: Hooks) -> None:
     files.found.put_nowait({"status": "busy"})
 
     async with asyncio.timeout(LIMIT_S):
-        await doubts
+        await state_check

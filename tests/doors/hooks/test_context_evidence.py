@@ -60,15 +60,15 @@ def test_sub_agent_hooks_prove_nothing() -> None:
     assert walk(context_evidence, HookStep.TURN_END) == [[7]]
 
 
-def test_message_of_a_prompt_without_a_response_is_doubtful() -> None:
+def test_message_of_a_prompt_without_a_response_is_unconfirmed() -> None:
     context_evidence = ContextEvidence()
     context_evidence.give(HookStep.PROMPT, [7])
-    assert context_evidence.take_doubtful() == frozenset()
+    assert context_evidence.take_unconfirmed() == frozenset()
 
     assert walk(context_evidence, HookStep.PROMPT) == [[]]
 
-    assert context_evidence.take_doubtful() == {7}
-    assert context_evidence.take_doubtful() == frozenset()
+    assert context_evidence.take_unconfirmed() == {7}
+    assert context_evidence.take_unconfirmed() == frozenset()
     assert walk(context_evidence, HookStep.CALL, HookStep.TURN_END) == [[], []]
 
 
@@ -77,7 +77,7 @@ def test_result_between_two_prompts_shows_that_the_first_was_sent() -> None:
     context_evidence.give(HookStep.PROMPT, [7])
 
     assert walk(context_evidence, HookStep.RESULT, HookStep.PROMPT, HookStep.CALL) == [[], [], [7]]
-    assert context_evidence.take_doubtful() == frozenset()
+    assert context_evidence.take_unconfirmed() == frozenset()
 
 
 def test_forgotten_message_is_never_proven() -> None:

@@ -133,7 +133,7 @@ async def test_member_that_leaves_a_room_parts_or_quits(irc: IrcStage, tmp_path:
 
 
 async def join_room(irc: IrcStage, agent: Agent, directory: Path) -> str:
-    done = await irc.broker.submit(caller_for(agent), JoinRoom(places=(str(directory),)))
+    done = await irc.broker.submit(caller_for(agent), JoinRoom(workspaces=(str(directory),)))
     assert isinstance(done, Seated)
     return done.room.id
 

@@ -640,7 +640,9 @@ async def test_guest_that_may_only_read_sets_no_topic(irc: IrcStage) -> None:
 
 
 async def test_agent_outside_a_room_does_not_set_its_topic(irc: IrcStage, tmp_path: Path) -> None:
-    seated = await irc.broker.submit(caller_for(await irc.agent("nova")), JoinRoom(places=(str(tmp_path),)))
+    seated = await irc.broker.submit(
+        caller_for(await irc.agent("nova")), JoinRoom(workspaces=(str(tmp_path),))
+    )
     assert isinstance(seated, Seated)
     luna, bob = await irc.program("luna"), await irc.guest("bob")
     for client in (luna, bob):

@@ -198,7 +198,7 @@ async def test_each_person_sees_a_message_where_it_belongs(stage: Stage) -> None
 
 async def test_thread_and_room_have_their_channels(stage: Stage) -> None:
     luna = await stage.bus.join("luna")
-    seated = await stage.broker.submit(luna, JoinRoom(places=("/repo/app",)))
+    seated = await stage.broker.submit(luna, JoinRoom(workspaces=("/repo/app",)))
     assert isinstance(seated, Seated)
     room = f"#{seated.room.id}"
     client = stage.person("#thread-^p^r+7", room)

@@ -105,7 +105,7 @@ async def test_line_in_the_channel_of_an_agent_goes_to_that_agent(stage: Stage) 
 
 async def test_line_in_a_room_is_a_room_message(stage: Stage) -> None:
     luna = await stage.bus.join("luna")
-    seated = await stage.broker.submit(luna, JoinRoom(places=("/repo/app",)))
+    seated = await stage.broker.submit(luna, JoinRoom(workspaces=("/repo/app",)))
     assert isinstance(seated, Seated)
     room = f"#{seated.room.id}"
     client = stage.person(room)

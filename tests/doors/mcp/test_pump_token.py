@@ -10,8 +10,8 @@ from palaver.doors.mcp.pump import PumpToken
 from palaver.doors.tools import ToolWait
 
 HANDSHAKE: dict[str, object] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "nova"}}
-_places = st.integers(0, 2**53)
-_waits = st.dictionaries(st.integers(1, 2**32 - 1), st.builds(ToolWait, until_ms=_places, place=_places))
+_seqs = st.integers(0, 2**53)
+_waits = st.dictionaries(st.integers(1, 2**32 - 1), st.builds(ToolWait, until_ms=_seqs, seq=_seqs))
 
 
 @given(st.none() | st.just(HANDSHAKE), _waits)
@@ -37,7 +37,7 @@ def test_token_with_only_a_handshake_is_accepted() -> None:
 
 def test_settled_wait_is_not_kept() -> None:
     token = PumpToken()
-    token.begin(7, ToolWait(until_ms=1, place=2))
+    token.begin(7, ToolWait(until_ms=1, seq=2))
 
     token.settle(7)
     token.settle(8)

@@ -131,7 +131,7 @@ async def test_wait_is_announced_before_it_starts(
     await call(rooms, "wait_for_events", room_id="r", max_wait_ms=asked_ms, on_wait=told.append)
 
     assert [wait.rest_ms(START_MS) for wait in told] == [wait_ms]
-    assert told[0].place == rooms.asked[0][2]["since_event_seq"] == LAST
+    assert told[0].seq == rooms.asked[0][2]["since_event_seq"] == LAST
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ async def test_wait_is_announced_before_it_starts(
 async def test_repeated_wait_continues_for_the_rest_of_its_time(
     rooms: FakeRooms, spent_ms: int, rest_ms: int
 ) -> None:
-    waited = ToolWait(until_ms=START_MS + 90_000 - spent_ms, place=5)
+    waited = ToolWait(until_ms=START_MS + 90_000 - spent_ms, seq=5)
     told: list[ToolWait] = []
 
     for tool in ("wait_for_turn", "wait_for_events"):

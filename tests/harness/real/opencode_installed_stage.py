@@ -45,11 +45,11 @@ class InstalledStage(OpenCodeStage):
     def serve(self) -> "subprocess.Popen[bytes]":
         """Start it as a server without a terminal: one process with many sessions."""
         self.port_ = free_port()
-        process = self.run_beside("serve", "--port", str(self.port_))
+        process = self.run_without_terminal("serve", "--port", str(self.port_))
         self.until(self._is_listening)
         return process
 
-    def run_beside(self, *arguments: str) -> "subprocess.Popen[bytes]":
+    def run_without_terminal(self, *arguments: str) -> "subprocess.Popen[bytes]":
         """Start it without a terminal."""
         environment = {**self.home.environment}
         environment.pop("PALAVER_HOME", None)

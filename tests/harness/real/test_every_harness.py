@@ -77,7 +77,7 @@ def statuses(stage: HarnessStage) -> list[JsonLine]:
     return stage.home.events("--type", "status", "--agent", "nova")
 
 
-def is_in_doubt(sender: Shell, place: int) -> bool:
+def is_sender_notified(sender: Shell, place: int) -> bool:
     """Return whether the sender was notified that the outcome of a message is unknown."""
     return f"#{place} " in sender.ok("recv", "--json", "--peek").out
 
@@ -216,7 +216,7 @@ def test_turn_continues_without_the_daemon_and_nothing_is_lost(stage: HarnessSta
     stage.until(
         lambda: (
             (stage.count("in hand", stage.all_told()), stage.receipt(before)["state"]) == (1, "seen")
-            or is_in_doubt(luna, before)
+            or is_sender_notified(luna, before)
         )
     )
     assert stage.count("in hand", stage.all_told()) <= 1

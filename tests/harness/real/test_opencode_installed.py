@@ -133,7 +133,7 @@ def test_one_shot_session_is_not_promised_a_wake(opencode: InstalledStage) -> No
     (opencode.project / "README").write_text("nothing\n")
     opencode.script.add(reply("", tool("read", filePath=str(opencode.project / "README")), gate="busy"))
     opencode.script.add(reply("done"))
-    process = opencode.run_beside("run", "begin")
+    process = opencode.run_without_terminal("run", "begin")
     try:
         opencode.requests(1)
         name = only_agent(opencode)

@@ -15,7 +15,7 @@ from tests.holder.stage import Stage
 from tests.limits import LIMIT_S
 
 from palaver.holder import native_lane as module
-from palaver.holder.codex import MODULE, attend, beside_session, lock_session, main, shared_server
+from palaver.holder.codex import MODULE, attend, companion_of_session, lock_session, main, shared_server
 
 COMMAND = "item/commandExecution/requestApproval"
 
@@ -25,12 +25,12 @@ class Companion:
 
     def __init__(self, stage: Stage, server: FakeCodex) -> None:
         self.server = server
-        beside = beside_session(str(stage.home), server.path, "one", "/src")
-        self.running = asyncio.create_task(attend(beside))
+        companion = companion_of_session(str(stage.home), server.path, "one", "/src")
+        self.running = asyncio.create_task(attend(companion))
 
 
 @asynccontextmanager
-async def beside(stage: Stage) -> AsyncIterator[Companion]:
+async def companion(stage: Stage) -> AsyncIterator[Companion]:
     """Yield the companion of the first of two sessions, once its gate is open."""
     async with fake_codex(stage.home) as server:
         server.add_thread("one")
@@ -46,7 +46,7 @@ async def beside(stage: Stage) -> AsyncIterator[Companion]:
 
 
 async def test_companion_joins_its_own_session_and_no_other(stage: Stage) -> None:
-    async with beside(stage):
+    async with companion(stage):
         asked = stage.daemon.last("accompany")
 
         assert (asked["harness"], asked["session"], asked["cwd"]) == ("codex", "one", "/src")
@@ -54,7 +54,7 @@ async def test_companion_joins_its_own_session_and_no_other(stage: Stage) -> Non
 
 
 async def test_message_wakes_its_session_whatever_the_others_do(stage: Stage) -> None:
-    async with beside(stage) as found:
+    async with companion(stage) as found:
         found.server.set_status("two", "active")
 
         stage.daemon.offer(7, "hello")
@@ -65,7 +65,7 @@ async def test_message_wakes_its_session_whatever_the_others_do(stage: Stage) ->
 
 
 async def test_companion_reports_status_and_leaves_tool_use_to_the_hooks(stage: Stage) -> None:
-    async with beside(stage) as found:
+    async with companion(stage) as found:
         found.server.set_status("one", "active")
         item = {"id": "a", "type": "commandExecution", "command": "make"}
         found.server.tell("item/started", threadId="one", item=item)
@@ -81,7 +81,7 @@ async def test_companion_reports_status_and_leaves_tool_use_to_the_hooks(stage: 
 
 
 async def test_decision_of_a_person_reaches_its_session(stage: Stage) -> None:
-    async with beside(stage) as found:
+    async with companion(stage) as found:
         found.server.set_status("one", "active", "waitingOnApproval")
         found.server.ask(3, COMMAND, threadId="one", command="ls")
         await stage.daemon.heard("permission", request="3")
@@ -95,7 +95,7 @@ async def test_decision_of_a_person_reaches_its_session(stage: Stage) -> None:
 
 
 async def test_request_that_only_a_holder_can_serve_is_refused(stage: Stage) -> None:
-    async with beside(stage):
+    async with companion(stage):
         stage.daemon.push("control", ask=5, verb="peek")
 
         told = await stage.daemon.heard("tell", ask=5)
@@ -103,7 +103,7 @@ async def test_request_that_only_a_holder_can_serve_is_refused(stage: Stage) -> 
 
 
 async def test_companion_ends_with_the_server(stage: Stage) -> None:
-    async with beside(stage) as found:
+    async with companion(stage) as found:
         await found.server.close()
 
         async with asyncio.timeout(LIMIT_S):

@@ -11,13 +11,13 @@ from palaver.harness.opencode.launch import Began
 from palaver.holder.opencode import (
     OpenCodeEndpoint,
     free_port,
+    instructions_path,
     is_held,
     new_endpoint_path,
     read_endpoint,
-    told_path,
     write_endpoint,
     write_holder,
-    write_told,
+    write_instructions,
 )
 from palaver.identity.process import read_process
 
@@ -39,9 +39,9 @@ def test_server_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
 def test_instructions_contain_the_name(tmp_path: Path) -> None:
     path = new_endpoint_path(str(tmp_path))
 
-    write_told(path, "luna")
+    write_instructions(path, "luna")
 
-    assert "You are luna" in told_path(path).read_text()
+    assert "You are luna" in instructions_path(path).read_text()
 
 
 def test_holder_of_a_server_file_can_be_found_again(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from palaver.holder.native_lane import NativeLanes
 from palaver.holder.opencode import (
     HttpClient,
     OpenCodeEndpoint,
+    instructions_path,
     integrate_opencode,
     new_endpoint_path,
-    told_path,
     write_endpoint,
 )
 from palaver.protocol.events import request_digest
@@ -447,7 +447,7 @@ async def test_agent_receives_its_name_before_it_starts(tmp_path: Path) -> None:
     made = NativeLanes(QuietBus(), make, spawn=lambda work: None, on_status=lambda: None).integration
 
     assert not made.is_over
-    assert "You are nova on Palaver" in told_path(path).read_text()
+    assert "You are nova on Palaver" in instructions_path(path).read_text()
 
 
 async def test_missing_server_file_ends_the_lane(tmp_path: Path) -> None:

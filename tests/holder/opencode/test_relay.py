@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.harness.opencode.wire import EVENTS, HEALTH, Lost, NotSent, OpenCodeEvent
-from palaver.holder.opencode import Relay, session_in, told_from_line
+from palaver.holder.opencode import Relay, parse_plugin_line, session_in
 
 
 class Plugin:
@@ -19,7 +19,7 @@ class Plugin:
         self.relay = Relay(lambda line: self.lines.append(json.loads(line)))
 
     def say(self, **fields: object) -> None:
-        told = told_from_line(json.dumps(fields).encode())
+        told = parse_plugin_line(json.dumps(fields).encode())
         assert told is not None
         self.relay.hear(told)
 
@@ -94,7 +94,7 @@ async def test_session_receives_its_instructions() -> None:
 
 @given(st.binary(max_size=60))
 def test_invalid_line_is_ignored(line: bytes) -> None:
-    told_from_line(line)
+    parse_plugin_line(line)
 
 
 def test_session_counts_as_used_when_a_new_message_arrives() -> None:

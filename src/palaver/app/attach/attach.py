@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 from palaver.app.attach.link import call, has_terminal
 from palaver.app.attach.session import AttachEnd, AttachSession
-from palaver.app.notices import NoticeThread, print_complaint
+from palaver.app.notices import NoticeThread, print_warning
 from palaver.errors import BadRequest
 from palaver.home import find_pal
 from palaver.protocol.agent_socket import (
@@ -170,17 +170,15 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 def _attach_unchanged(home: str, name: str, environment: Mapping[str, str]) -> int:
     attached = call(home, name, *_size(), is_drawn=False)
-    complaints: list[str] = []
+    warnings: list[str] = []
     with attached.wire as wire:
         session = _RawSession(wire, attached.rest)
-        notices = NoticeThread(
-            home, session.notify, complaints.append, environment, in_view=(f"agent/{name}",)
-        )
+        notices = NoticeThread(home, session.notify, warnings.append, environment, in_view=(f"agent/{name}",))
         with _raw_terminal(session), notices:
             session.run()
         # Only now: on the agent's screen a sentence would be in the way of its text.
-        for sentence in complaints:
-            print_complaint(sentence)
+        for sentence in warnings:
+            print_warning(sentence)
         return session.report(name)
 
 

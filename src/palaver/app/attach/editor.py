@@ -176,7 +176,7 @@ class Editor:
     def _cut_before(self) -> None:
         self._cut(0, self.cursor)
 
-    def _cut_behind(self) -> None:
+    def _cut_to_end(self) -> None:
         self.text = self.text[: self.cursor]
 
     def _cut(self, start: int, end: int) -> None:
@@ -228,7 +228,7 @@ _MOVES: Final = {
     b"\x08": Editor._backspace,
     b"\x17": Editor._cut_word,
     b"\x15": Editor._cut_before,
-    b"\x0b": Editor._cut_behind,
+    b"\x0b": Editor._cut_to_end,
 }
 
 

@@ -71,13 +71,13 @@ class AgentStatus:
     """Why nothing can be typed into the terminal now; empty if it can, or if that is unknown."""
     lanes: Mapping[str, str] = field(default_factory=dict)
     """The other lanes of the agent: why each is closed; empty if it is open."""
-    place: str = ""
+    role_and_folder: str = ""
     """Its role and folder."""
     attention: int = 0
     """The number of entries of `pal pending`, which wait for the person on the whole bus."""
 
 
-def place_of(role: str, folder: str, home: str) -> str:
+def role_and_folder(role: str, folder: str, home: str) -> str:
     """Return the role and the folder of an agent; `home` is the user's own folder."""
     if folder and (folder == home or folder.startswith(f"{home}/")):
         folder = f"~{folder[len(home) :]}"
@@ -115,8 +115,8 @@ def status_line(standing: AgentStatus, mode: str, notice: str, width: int, hint:
         room = width - display_width(line) - display_width(hint) - 1
         if hint and not notice and room >= 2:
             return f"{line}{' ' * room}{hint} "
-        has_place = bool(standing.place) and words[-1] == standing.place
-        if display_width(line) < width and not (hint and has_place):
+        has_folder = bool(standing.role_and_folder) and words[-1] == standing.role_and_folder
+        if display_width(line) < width and not (hint and has_folder):
             return line
     return truncate(f"! {safe(notice)}" if notice else safe(standing.name), width)
 
@@ -134,9 +134,9 @@ def _lines(standing: AgentStatus, mode: str, notice: str) -> Iterator[list[str]]
     counts, count = _queue(standing.queue)
     why = why_waiting(standing)
     why = f" (waits: {why})" if why else ""
-    if standing.place:
-        yield [name, full, *flags, counts + why, mode, standing.place]
-        yield [name, full, *flags, count + why, mode, standing.place]
+    if standing.role_and_folder:
+        yield [name, full, *flags, counts + why, mode, standing.role_and_folder]
+        yield [name, full, *flags, count + why, mode, standing.role_and_folder]
     yield [name, full, *flags, counts + why, mode]
     yield [name, full, *flags, count + why, mode]
     short = mode.partition(",")[0]

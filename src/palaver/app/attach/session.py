@@ -46,9 +46,9 @@ from palaver.app.attach.screen import (
     help_rows,
     past_lines,
     past_rows,
-    place_of,
     plain,
     print_rows,
+    role_and_folder,
     screen_rows,
 )
 from palaver.app.notices import Notices
@@ -406,7 +406,7 @@ class AttachSession:
                     for one in page.gates
                     if one.lane != "terminal"
                 },
-                place=place_of(page.role, page.cwd or "", os.path.expanduser("~")),  # noqa: PTH111 - a text
+                role_and_folder=role_and_folder(page.role, page.cwd or "", os.path.expanduser("~")),  # noqa: PTH111 - a text
             )
         self._painter.soon()
 

@@ -49,7 +49,7 @@ class HookTimeLimit:
         self._mark = ""  # set once the hook waits for the daemon
         self._left_s = (_LONG_LIMIT_S if words[2:3] == [b"SessionStart"] else _LIMIT_S) - _TRY_S
         self._has_tried = False
-        self._has_told = False  # that the answer is here, or is about to: it is written whatever the time
+        self._has_answer = False  # that the answer is here, or is about to: it is written whatever the time
         self._is_late = False  # the limit came meanwhile
         self.has_messages = False  # in the answer
         self.outcome = ""  # the path of the file for the outcome, once a daemon may have made an answer
@@ -80,11 +80,11 @@ class HookTimeLimit:
 
     def tell(self, wire: start.Socket) -> bool:
         """Tell the daemon that its answer is here; from then on there is no limit. False if it is lost."""
-        self._has_told = True
+        self._has_answer = True
         try:
             wire.sendall(frame(b"A"))
         except OSError:
-            self._has_told = False
+            self._has_answer = False
             if self._is_late:
                 self.give_up()
             return False
@@ -103,7 +103,7 @@ class HookTimeLimit:
     def _ring(self) -> None:
         if time.monotonic() < self._due_s:
             return  # a repeat that came with its signal, before the timer was set again
-        if self._has_told:
+        if self._has_answer:
             self._is_late = True
             return
         if not self._left_s or (self._mark and not self._has_tried and self._is_known_slow()):

@@ -298,7 +298,7 @@ class FoundEvents:
     seq: int = 0
     """The seq up to which new events were searched."""
     _asked: AskLog | None = None
-    _is_behind: bool = False
+    _has_missed_events: bool = False
 
     @property
     def total(self) -> int:
@@ -342,7 +342,7 @@ class FoundEvents:
     def grow(self) -> None:
         """Ask for new events, unless the end is not loaded."""
         if self._asked is not None:
-            self._is_behind = True
+            self._has_missed_events = True
         elif not self.has_newer:
             self._send(after=max(self.seq, self.rows[-1].seq if self.rows else 0))
 
@@ -366,8 +366,8 @@ class FoundEvents:
         # Only an answer that reaches the end of the log shows that nothing newer passes the filters.
         if not self.has_newer:
             self.seq = max(self.seq, page.seq) if question.after or not question.before else self.seq
-        if self._is_behind:  # events came during the question, which may not have them
-            self._is_behind = False
+        if self._has_missed_events:  # events came during the question, which may not have them
+            self._has_missed_events = False
             self.grow()
 
     def fail(self, question: AskLog) -> None:

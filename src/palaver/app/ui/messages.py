@@ -18,7 +18,7 @@ from palaver.errors import PalaverError
 from palaver.protocol.display import safe
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import mailbox_of, readable_mailbox
-from palaver.protocol.query import channel_place, pair_place
+from palaver.protocol.query import conversation_of_channel, conversation_of_pair
 from palaver.protocol.views import (
     LIMIT_LEDGER,
     AskLedger,
@@ -488,7 +488,7 @@ class MessagesScreen(BusScreen):
     def __init__(self) -> None:
         super().__init__()
         self._opened = ""
-        self._has_beside = False
+        self._has_outside = False
         self._jobs: list[tuple[AskMessages, Callable[[MessagesPage], None]]] = []
         self._is_loading = False
         self._stale: set[int] = set()
@@ -536,7 +536,7 @@ class MessagesScreen(BusScreen):
 
     def _question(self, before: int = 0, after: int = 0, limit: int = PAGE) -> AskMessages:
         return AskMessages(
-            conversation=self._opened, before=before, after=after, beside=self._has_beside, limit=limit
+            conversation=self._opened, before=before, after=after, has_outside=self._has_outside, limit=limit
         )
 
     def _ask(self, question: AskMessages, take: Callable[[MessagesPage], None]) -> None:
@@ -588,7 +588,7 @@ class MessagesScreen(BusScreen):
         if (
             self._opened
             and not self._lines.has_newer
-            and (self._has_beside or talk is None or talk.seq > last)
+            and (self._has_outside or talk is None or talk.seq > last)
         ):
             self._ask(self._question(after=last) if last else self._question(), self._take_newer)
 
@@ -619,7 +619,7 @@ class MessagesScreen(BusScreen):
 
     def take_changes(self, record: Changes) -> None:
         """Read what a record has changed in the shown conversation."""
-        if any(row.key == self._opened for row in record.talks) or (self._has_beside and record.events):
+        if any(row.key == self._opened for row in record.talks) or (self._has_outside and record.events):
             self._read_newer()
         if record.moved or record.agents:
             names = {row.name for row in record.agents}
@@ -736,5 +736,5 @@ def _conversations_of(entry: Attention) -> tuple[str, ...]:
     """Return the conversations in which a request to the person is shown."""
     if entry.kind != AttentionKind.REQUEST:
         return ()
-    room = channel_place(f"#{entry.room}") if entry.room else ""
-    return pair_place(entry.who, HUMAN), room or pair_place(entry.who, HUMAN)
+    room = conversation_of_channel(f"#{entry.room}") if entry.room else ""
+    return conversation_of_pair(entry.who, HUMAN), room or conversation_of_pair(entry.who, HUMAN)

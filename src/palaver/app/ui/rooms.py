@@ -87,8 +87,8 @@ def member_line(member: RoomMember, look: Look, width: int) -> Content:
     notes = [(member.state or "here") if member.is_present else "away"]
     if member.is_owner:
         notes.insert(0, "has the stick")
-    elif member.place:
-        notes.insert(0, f"number {member.place:,} in the waiting line")
+    elif member.rank:
+        notes.insert(0, f"number {member.rank:,} in the waiting line")
     elif member.is_waiting:
         notes.insert(0, "waits for events")
     if member.last_turn:

@@ -186,12 +186,12 @@ class AgentOrder:
         """Place a row that was added or has changed. `before` is its earlier value."""
         if row.parent:
             self._children.setdefault(row.parent, set()).add(row.name)
-        self._place(row.name)
+        self._show_or_drop(row.name)
         # The sort value of a sub-agent begins with those of its parents, so it moves with them.
         has_moved = before is None or SORTS[self.sort](before) != SORTS[self.sort](row)
         if has_moved or (before is not None and before.has_left != row.has_left):
             for name in self._below(row.name):
-                self._place(name)
+                self._show_or_drop(name)
 
     def drop(self, row: AgentRow) -> None:
         """Remove an agent."""
@@ -199,7 +199,7 @@ class AgentOrder:
         if row.parent:
             self._children.get(row.parent, set()).discard(row.name)
 
-    def _place(self, name: str) -> None:
+    def _show_or_drop(self, name: str) -> None:
         if self._is_shown(name):
             self._shown.put(name, self._value(name))
         else:

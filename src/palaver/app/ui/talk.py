@@ -192,7 +192,7 @@ class TalkScreen(MessagesScreen):
         letter_key("Q", "reply(True)"),
         letter_key("n", "write"),
         letter_key("N", "write_new"),
-        letter_key("a", "beside"),
+        letter_key("a", "outside"),
         letter_key("slash", "find"),
         Binding("escape", "back", show=False),
     ]
@@ -274,14 +274,16 @@ class TalkScreen(MessagesScreen):
 
     def _show(self, key: str, seq: int = 0) -> None:
         if key != self._opened:
-            self._has_beside = False
+            self._has_outside = False
         self.show_conversation(key, seq)
         self._draw_title()
 
     def _draw_title(self) -> None:
         row = self.talk_rows.conversation(self._opened)
-        beside = "  with what members write elsewhere" if self._has_beside else ""
-        title = safe_line(f"{row.title if row is not None else self._opened}{beside}", is_ascii=self.is_ascii)
+        outside = "  with what members write elsewhere" if self._has_outside else ""
+        title = safe_line(
+            f"{row.title if row is not None else self._opened}{outside}", is_ascii=self.is_ascii
+        )
         self.query_one("#talk-title", Static).update(Content(title))
 
     # Conversations
@@ -353,13 +355,13 @@ class TalkScreen(MessagesScreen):
             self.set_focus(self.talks)
         self.query_one("#find", PromptLine).open(self.talk_rows.find_text)
 
-    def action_beside(self) -> None:
+    def action_outside(self) -> None:
         """Also show what the members of a room write elsewhere, or no longer."""
         row = self.talk_rows.conversation(self._opened)
         if row is None or row.kind != ConversationKind.ROOM:
             self.say("only a room has members that write elsewhere", is_error=True)
             return
-        self._has_beside = not self._has_beside
+        self._has_outside = not self._has_outside
         self.show_conversation(self._opened)
         self._draw_title()
 
@@ -554,9 +556,9 @@ class RoomTalk(MessagesScreen):
             self.say(str(error), is_error=True)
             return
         row, look = self._page.row, look_of(self.ui)
-        beside = "  with what members write elsewhere (/all)" if self._has_beside else ""
+        outside = "  with what members write elsewhere (/all)" if self._has_outside else ""
         stick = stick_text(row, look, self.ui.now_ms(), with_time=False)
-        title = f"{row.name or row.id}  {stick}  {row.present:,} of {row.members:,} here{beside}"
+        title = f"{row.name or row.id}  {stick}  {row.present:,} of {row.members:,} here{outside}"
         self.query_one("#room-title", Static).update(Content(safe_line(title, is_ascii=self.is_ascii)))
 
     # Lines
@@ -609,7 +611,7 @@ class RoomTalk(MessagesScreen):
         elif word == "/events":
             self.ui.show_output(["pal", "events", "--room", self._room, "--last", str(LATELY)])
         elif word == "/all":
-            self._has_beside = not self._has_beside
+            self._has_outside = not self._has_outside
             self.show_conversation(f"#{self._room}")
             self._read_room()
         elif word == "/help":

@@ -258,11 +258,11 @@ class StatusLine(Widget):
         super().__init__()
         self._keys = keys
         self._typing_keys = ""
-        self._said: Content | None = None
+        self._sentence: Content | None = None
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Show a sentence until a key is pressed. An error is marked by its first word too."""
-        self._said = safe_content(f"error: {text}" if is_error else text, RED if is_error else BOLD)
+        self._sentence = safe_content(f"error: {text}" if is_error else text, RED if is_error else BOLD)
         self.refresh()
 
     def set_keys(self, keys: str) -> None:
@@ -275,25 +275,25 @@ class StatusLine(Widget):
         """Show these keys in place of the others while the person writes; empty at the end."""
         if keys != self._typing_keys:
             self._typing_keys = keys
-            self._said = None if keys else self._said
+            self._sentence = None if keys else self._sentence
             self.refresh()
 
     def show_keys(self) -> None:
         """Show the keys again."""
-        if self._said is not None:
-            self._said = None
+        if self._sentence is not None:
+            self._sentence = None
             self.refresh()
 
     @property
     def text(self) -> str:
         """The shown text."""
-        return self._said.plain if self._said is not None else self._typing_keys or self._keys
+        return self._sentence.plain if self._sentence is not None else self._typing_keys or self._keys
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
         width = self.size.width
         keys = fitting_keys(self._typing_keys or self._keys, width)
-        content = self._said if self._said is not None else Content.styled(keys, DIM)
+        content = self._sentence if self._sentence is not None else Content.styled(keys, DIM)
         if content.cell_length > width:
             content = content.truncate(width, ellipsis=True)
         strip = Strip(content.render_segments(self.visual_style))

@@ -210,7 +210,7 @@ def _words(table: Table, seen: Trace, word: str, candidates: Candidates) -> list
     found = []
     if not seen.positionals and not seen.is_after:
         found = [_described(one.path[-1], one.summary) for one in table.children_of(seen.entry)]
-    positional = _place(seen)
+    positional = _next_positional(seen)
     if positional is not None:
         found += _values(table, positional, word, seen, candidates)
     if not found and not word and not seen.is_after and seen.entry.command.rest is None:
@@ -218,7 +218,7 @@ def _words(table: Table, seen: Trace, word: str, candidates: Candidates) -> list
     return found
 
 
-def _place(seen: Trace) -> Positional | None:
+def _next_positional(seen: Trace) -> Positional | None:
     positionals = seen.entry.command.positionals
     index = len(seen.positionals)
     if index < len(positionals):

@@ -48,7 +48,7 @@ from palaver.state.watches import read_subscriptions, read_watches
 DEFAULT_EVENTS: Final = 20
 """The default number of events that `pal events` shows."""
 
-DEFAULT_BEHIND: Final = 100
+DEFAULT_MISSED: Final = 100
 """How many missed events a consumer gets in full."""
 
 _GROUP: Final = "The log"
@@ -91,7 +91,7 @@ LOG_COMMANDS: Final = (
             ),
             (
                 "--consumer requires --follow or --wait. With it, --last is the number of missed events to "
-                f"print in full (default: {DEFAULT_BEHIND})."
+                f"print in full (default: {DEFAULT_MISSED})."
             ),
         ),
         options=(
@@ -210,8 +210,8 @@ _ALL_SHOWN: Final = b"shown"
 async def events(call: Call) -> int:
     """Show the stored events that pass the filters; with --wait or --follow wait for new ones."""
     query = await _query(call, call.parsed)
-    await doubt_names(call, (*query.agents, *query.senders, *query.participants))
-    await doubt_types(call, query.types)
+    await warn_unknown_names(call, (*query.agents, *query.senders, *query.participants))
+    await warn_unknown_types(call, query.types)
     if call.parsed.has("--all") or call.parsed.has("--after"):
         _tell_of_archive(call, query)
     if call.parsed.has("--wait"):
@@ -441,7 +441,7 @@ def time_from(call: Call, name: str) -> int | None:
 # An unknown name or type may appear later, so it is allowed; but most often it is a typing error.
 
 
-async def doubt_names(call: Call, names: Iterable[str]) -> None:
+async def warn_unknown_names(call: Call, names: Iterable[str]) -> None:
     """Warn about names that no agent has ever had here. A client that reconnects gets no second warning."""
     for name in () if call.asked.resume else names:
         if not await _is_known(call, name):
@@ -454,7 +454,7 @@ async def doubt_names(call: Call, names: Iterable[str]) -> None:
             call.warn(f"unknown agent: {cut_name(name)}; {hint}")
 
 
-async def doubt_types(call: Call, types: Iterable[str]) -> None:
+async def warn_unknown_types(call: Call, types: Iterable[str]) -> None:
     """Warn about types that no event has, if a known type is similar."""
     known = [*BODIES, *STORED_TYPES]
     for type_ in () if call.asked.resume else types:
@@ -535,7 +535,7 @@ class EventFollower:
         elif not self.is_resumed:
             seq = max(seq, self._queries.archived())  # Only a consumer can have missed archived events.
         self.flushed_seq = seq
-        if most is not None and (skipped := await self._behind(seq, most)) is not None:
+        if most is not None and (skipped := await self._skipped(seq, most)) is not None:
             seq = skipped.before - 1
             await self._write(skipped_line(self._call, skipped), seq)
         elif not self.is_resumed:
@@ -575,7 +575,7 @@ class EventFollower:
             if kept > last:  # The log was replaced by an older one, such as a backup.
                 call.warn(f"the stored seq is #{kept}, but the log ends at #{last}: continuing there")
             if most is None and not parsed.has("--all"):
-                most = DEFAULT_BEHIND
+                most = DEFAULT_MISSED
             return min(kept, last), most
         is_from_now = parsed.has("--wait")  # --wait shows only new events.
         if parsed.has("--all") and not is_from_now:
@@ -584,7 +584,7 @@ class EventFollower:
             return last, None
         return await self._queries.seq_before_newest(query, most), None
 
-    async def _behind(self, seq: int, most: int) -> SkippedEvents | None:
+    async def _skipped(self, seq: int, most: int) -> SkippedEvents | None:
         """Return what is skipped if only the `most` newest events after a seq are shown; None for nothing."""
         if most < _FOLLOW_PAGE and seq >= self._queries.archived():
             # The usual case needs one short read, however long the log is.
@@ -849,8 +849,8 @@ async def subscribe(call: Call) -> int:
     assert isinstance(written, Written)
     assert written.event is not None  # it is new, or the same as an earlier one
     wanted = request.filter
-    await doubt_names(call, (*wanted.agents, *wanted.senders, *wanted.participants))
-    await doubt_types(call, request.filter.types)
+    await warn_unknown_names(call, (*wanted.agents, *wanted.senders, *wanted.participants))
+    await warn_unknown_types(call, request.filter.types)
     made = subscription_from(written.event)
     assert made is not None  # a new subscription has a filter
     if call.is_json:

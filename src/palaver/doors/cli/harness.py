@@ -33,8 +33,8 @@ from palaver.harness.claude.output import (
     MonitorPace,
     Registered,
     Rest,
+    can_end_unreported,
     corrected,
-    is_doubtful,
     monitor_lines,
     read_registered,
     registry_path,
@@ -749,7 +749,7 @@ ReadFile = Callable[[str, int], Awaitable[bytes]]
 _logger: Final = logging.getLogger("palaver.doors")
 
 
-class ClaudeDoubts:
+class ClaudeStateCheck:
     """The check of one agent's state, while a client on its side can read files for the daemon."""
 
     def __init__(
@@ -780,7 +780,7 @@ class ClaudeDoubts:
                 # No await since `_known` has read the state, so no change is lost.
                 self._news.clear()
                 try:
-                    async with asyncio.timeout(next(pauses) if self._is_in_doubt(agent) else None):
+                    async with asyncio.timeout(next(pauses) if self._needs_check(agent) else None):
                         await self._news.wait()
                     pauses = self._anew()
                 except TimeoutError:
@@ -799,9 +799,9 @@ class ClaudeDoubts:
         agent = self._services.broker.directory.get(self._agent)
         return None if agent is None or agent.left or agent.seat is None else agent
 
-    def _is_in_doubt(self, agent: Agent) -> bool:
-        is_doubted = self._is_unknown or is_doubtful(agent.state) or bool(self._below())
-        return not is_limited(agent) and is_doubted
+    def _needs_check(self, agent: Agent) -> bool:
+        has_unknown_state = self._is_unknown or can_end_unreported(agent.state) or bool(self._below())
+        return not is_limited(agent) and has_unknown_state
 
     def _below(self) -> list[Agent]:
         return self._services.agents.subagents.of(self._agent)
@@ -845,13 +845,13 @@ class ClaudeDoubts:
 
 @asynccontextmanager
 async def looked_after(call: Call) -> AsyncIterator[None]:
-    """During the block, check the caller's state in the record of its harness if hooks leave it in doubt."""
+    """During the block, check the caller's state in its harness's record if hooks cannot report it."""
     if call.caller.harness not in LOOKED_UP:
         yield
         return
     home, read = next(iter(home_folders()), ""), call.connection.read_file
-    doubts = ClaudeDoubts(call.services, call.caller.name, read, home=home)
-    looking = asyncio.ensure_future(doubts.run())
+    state_check = ClaudeStateCheck(call.services, call.caller.name, read, home=home)
+    looking = asyncio.ensure_future(state_check.run())
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from palaver.domain.rights import can, require_own_mail
 from palaver.domain.routing import Directory, is_recipient
 from palaver.doors.cli.bundles import SEND_OPTIONS, let_client_take, with_bundle
 from palaver.doors.cli.call import EXIT_NOTHING, Call, for_people, named_room, room_of, wait_lines
-from palaver.doors.cli.events import doubt_names
+from palaver.doors.cli.events import warn_unknown_names
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.doors.cli.terminals import wait_for_holder
 from palaver.errors import BadRequest, NotPerson, UsageError
@@ -693,7 +693,7 @@ async def recv(call: Call) -> int:
     """Show the waiting messages, or wait for some; with --follow continue until the client ends."""
     name = own_mailbox(call)
     limit = call.parsed.number("--limit", least=1) or DEFAULT_RECV
-    await doubt_names(call, call.parsed.values("--from"))
+    await warn_unknown_names(call, call.parsed.values("--from"))
     if call.parsed.has("--peek") or call.parsed.has("--after"):
         return await peek(call, name, limit)
     require_own_mail(call.caller)  # Above this line nothing is taken from a mailbox.
@@ -778,13 +778,15 @@ async def _hand_out_singly(
     """
     output, connection = call.connection.output, call.connection
     shown.seqs = []
-    told = told_tips(call)
+    shown_tips = read_shown_tips(call)
     try:
         for count, event in enumerate(batch, 1):
             # The client keeps only the last token that it has written, so each one names all messages of the
             # batch so far.
             token = _encode_mail([one.seq for one in batch[:count]])
-            await show_mail(call, [event], token, told=told, flushed=partial(shown.add, event.seq))
+            await show_mail(
+                call, [event], token, shown_tips=shown_tips, flushed=partial(shown.add, event.seq)
+            )
         await output.flushed()
     except asyncio.CancelledError:
         if connection.is_asked_to_end and not connection.is_lost:
@@ -874,10 +876,10 @@ async def peek(call: Call, name: str, limit: int) -> int:
     if after is None:
         events = open_mail(call.services, name, limit, mail_filter(call))
     else:
-        events = await _all_behind(call, _behind(call, name, after, limit))
+        events = await _read_all(call, _query_after(call, name, after, limit))
     if not events and (parsed.has("--wait") or timeout_s is not None):
         seq = call.services.queries.last() if after is None else after
-        events = await call.first(_behind(call, name, seq, limit), timeout_s)
+        events = await call.first(_query_after(call, name, seq, limit), timeout_s)
         if events is None:
             return EXIT_NOTHING
     events = events[:limit]
@@ -898,7 +900,7 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
     shown = _Written(max(after, _resumed(call)))
     status = EXIT_NOTHING
     with call.connection.ending_gently(shown.seq):
-        query = _behind(call, name, shown.seq, _PAGE)
+        query = _query_after(call, name, shown.seq, _PAGE)
         async with aclosing(
             call.services.queries.follow(query, after=shown.seq, with_archives=True)
         ) as found:
@@ -936,7 +938,7 @@ def _resumed(call: Call) -> int:
     return int(token) if token is not None and token.isdigit() and len(token) <= _LONGEST_TOKEN else 0
 
 
-async def _all_behind(call: Call, query: Query) -> list[Event]:
+async def _read_all(call: Call, query: Query) -> list[Event]:
     """Return the messages after a seq, archived or not, up to the limit."""
     found: list[Event] = []
     async with aclosing(call.services.queries.pages(query)) as some:
@@ -947,7 +949,7 @@ async def _all_behind(call: Call, query: Query) -> list[Event]:
     return found[: query.limit]
 
 
-def _behind(call: Call, name: str, seq: int, limit: int) -> Query:
+def _query_after(call: Call, name: str, seq: int, limit: int) -> Query:
     senders, threads = tuple(call.parsed.values("--from")), tuple(call.parsed.values("--thread"))
     return Query(targets=(name,), senders=senders, threads=threads, after=seq, limit=limit)
 
@@ -1344,9 +1346,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def tips_for_agent(
-    call: Call, events: Sequence[Event], told: Collection[str] | None = None
+    call: Call, events: Sequence[Event], shown_tips: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Return the tips for an agent with these messages, without those in `told`.
+    """Return the tips for an agent with these messages, without those in `shown_tips`.
 
     None stands for those that are stored as shown. A tip is repeated until it is stored. An
     observer gets no tips: it may not send.
@@ -1354,14 +1356,14 @@ def tips_for_agent(
     is_observer = not can(call.caller.standing, Standing.GUEST)
     if form_of(call) != FENCE or call.caller.kind != INSTANCE or is_observer:
         return {}
-    tips = tips_for(events, () if told is None else told)
-    if tips and told is None:  # Most messages have no tip, and then nothing has to be read.
-        stored = told_tips(call)
+    tips = tips_for(events, () if shown_tips is None else shown_tips)
+    if tips and shown_tips is None:  # Most messages have no tip, and then nothing has to be read.
+        stored = read_shown_tips(call)
         return {name: sentence for name, sentence in tips.items() if name not in stored}
     return tips
 
 
-def told_tips(call: Call) -> set[str]:
+def read_shown_tips(call: Call) -> set[str]:
     """Return the tips that are stored as shown."""
     return set(read_tips(call.services.queries.rows, call.owner))
 
@@ -1405,12 +1407,12 @@ async def show_mail(
     token: bytes = b"",
     *,
     rest: int = 0,
-    told: set[str] | None = None,
+    shown_tips: set[str] | None = None,
     flushed: Callable[[], None] | None = None,
 ) -> None:
     """Write one batch in one piece: if the client is cut off before it has written all, no message counts.
 
-    The tips in the batch are added to `told`.
+    The tips in the batch are added to `shown_tips`.
     """
     form = form_of(call)
     mailbox = _mailbox(call)
@@ -1418,10 +1420,10 @@ async def show_mail(
     if form == PAGE:
         write = partial(_to_page, call, mailbox)
     elif form == FENCE:
-        tips = tips_for_agent(call, events, told)
+        tips = tips_for_agent(call, events, shown_tips)
         write = partial(_to_fence, call, mailbox, rest, tuple(tips.values()))
-        if told is not None:
-            told.update(tips)
+        if shown_tips is not None:
+            shown_tips.update(tips)
     # Encoding or escaping a payload of megabytes would block the event loop.
     is_quick = all(event.has_small_payload for event in events)
     data = write(events) if is_quick else await asyncio.to_thread(write, events)

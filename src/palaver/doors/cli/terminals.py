@@ -793,12 +793,12 @@ async def wait_for_holder(call: Call, name: str) -> None:
 async def _asked(call: Call, agent: Agent, verb: str) -> str:
     async with aclosing(call.services.agents.holds.ask(agent.name, verb, by=call.caller.name)) as words:
         with call.connection.waiting():
-            async for told in words:
-                if told.error:
-                    raise error_from_wire(told.error, told.message, {})
-                if told.done:
-                    return str(told.ok.get("reason", "ended"))
-                call.warn(f"{agent.name}: {told.message}")
+            async for reply in words:
+                if reply.error:
+                    raise error_from_wire(reply.error, reply.message, {})
+                if reply.done:
+                    return str(reply.ok.get("reason", "ended"))
+                call.warn(f"{agent.name}: {reply.message}")
     raise AssertionError("the last status is done or an error")
 
 

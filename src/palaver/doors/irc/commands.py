@@ -491,8 +491,8 @@ class IrcSession:
             return
         client.set_account(account)
         mask = f"{self._nick or '*'}!{client.user or '*'}@{NETWORK}"
-        said = (self._nick or "*", mask, account.name, f"You are now logged in as {account.name}")
-        client.send(Line(source=SERVER, command="900", params=said))
+        params = (self._nick or "*", mask, account.name, f"You are now logged in as {account.name}")
+        client.send(Line(source=SERVER, command="900", params=params))
         client.numeric("903")
 
     def _log_in_plain(self, encoded: str) -> Account:
@@ -603,8 +603,8 @@ class IrcSession:
         if line.command not in ("PRIVMSG", "NOTICE") or line.command != (batch.command or line.command):
             self._fail_multiline(batch, "MULTILINE_INVALID", text="A batch has lines of one command, PRIVMSG")
         elif fold(target) != fold(batch.target):
-            said = (safe(batch.target), safe(target) or "*")
-            self._fail_multiline(batch, "MULTILINE_INVALID_TARGET", *said, text="A batch has one target")
+            params = (safe(batch.target), safe(target) or "*")
+            self._fail_multiline(batch, "MULTILINE_INVALID_TARGET", *params, text="A batch has one target")
         elif is_continued and (not text or not batch.pieces):
             self._fail_multiline(batch, "MULTILINE_INVALID", text="There is no line that this one continues")
         elif batch.size_bytes > LIMIT_MULTILINE_BYTES:
@@ -767,8 +767,8 @@ class IrcSession:
                 self._send_whox(channel, user, wanted[1:])
             else:
                 flags = ("G" if user.away else "H") + user.prefix
-                said = (channel, user.user, NETWORK, SERVER, user.nick, flags)
-                client.numeric("352", *said, text=f"0 {user.realname}")
+                params = (channel, user.user, NETWORK, SERVER, user.nick, flags)
+                client.numeric("352", *params, text=f"0 {user.realname}")
         client.numeric("315", safe(mask) or "*")
 
     def _found(self, mask: str, *, only_operators: bool) -> Iterator[tuple[str, IrcUser]]:
@@ -801,9 +801,9 @@ class IrcSession:
             "o": "n/a",
             "r": user.realname,
         }
-        said = [values[name] for name in values if name in fields]
-        if said:
-            self.client.send_text("354", *said[:-1], text=said[-1])
+        params = [values[name] for name in values if name in fields]
+        if params:
+            self.client.send_text("354", *params[:-1], text=params[-1])
 
     def _idle_s(self, user: IrcUser) -> int:
         client = self.client

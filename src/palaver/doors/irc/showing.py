@@ -68,13 +68,13 @@ from palaver.protocol.message import HUMAN, MENTIONS, readable_text, short_id, w
 from palaver.protocol.paths import split_mailbox
 from palaver.protocol.query import (
     Query,
-    agent_place,
-    channel_place,
+    conversation_of_agent,
+    conversation_of_channel,
+    conversation_of_pair,
+    conversation_of_thread,
     fold_channel,
     is_guest,
-    pair_place,
-    places_of,
-    thread_place,
+    shown_conversations,
 )
 from palaver.protocol.redaction import redact
 from palaver.protocol.requests import Acknowledge
@@ -413,11 +413,11 @@ _WINDOW: Final = 50
 """Messages of one mailbox that a client may have without having confirmed them."""
 
 
-def channels_of_places(event: Event, places: Iterable[str]) -> list[str]:
+def channels_showing(event: Event, conversations: Iterable[str]) -> list[str]:
     """Return the folded channels that show an event; first the one that it was written in."""
     written = event.body.channel if isinstance(event.body, MessageSent) else None
     found: dict[str, None] = {fold_channel(written): None} if written else {}
-    words = sorted(places)
+    words = sorted(conversations)
     found |= {word: None for word in words if word.startswith("#")}
     found |= {fold(channel_of_thread(word[7:])): None for word in words if word.startswith("thread/")}
     names = (word[1:] for word in words if word.startswith("@"))
@@ -504,9 +504,9 @@ class Shown:
     def _show(self, event: Event) -> None:
         if event.imported or is_migrated(event):  # these happened long ago, so they are only history
             return
-        if places := places_of(event):
+        if conversations := shown_conversations(event):
             if not (isinstance(event.body, MessageSent) and event.body.held):
-                self.show_message(event, places)
+                self.show_message(event, conversations)
             return
         if isinstance(report := event.body, DeliveryReport):
             self._show_released(report)
@@ -522,9 +522,9 @@ class Shown:
             event = self._hub.services.queries.event(seq)
             held = event is not None and isinstance(event.body, MessageSent) and event.body.held
             if event is not None and held and _recipients(event)[:1] == (report.agent,):
-                self.show_message(event, places_of(event))
+                self.show_message(event, shown_conversations(event))
 
-    def show_message(self, event: Event, places: Iterable[str]) -> None:
+    def show_message(self, event: Event, conversations: Iterable[str]) -> None:
         """Show a message or an envelope in its channels, and to the clients that it is for."""
         recipients = frozenset(split_mailbox(name)[0] for name in _recipients(event))
         writing = self._hub.writing.get(event.id)
@@ -534,7 +534,7 @@ class Shown:
         written_in = "" if writing is None else writing.channel
         reached: set[Client] = set() if origin is None else {origin}
         for channel in dict.fromkeys(
-            (*([written_in] if written_in else ()), *channels_of_places(event, places))
+            (*([written_in] if written_in else ()), *channels_showing(event, conversations))
         ):
             for client in self._hub.members(channel):
                 is_again = client.is_program and client in reached
@@ -603,7 +603,7 @@ class Shown:
 
     def deliver(self, event: Event, clients: Sequence[Client]) -> None:
         """Show a message of a mailbox to the clients of its account: in a channel, or to their nick."""
-        channels = channels_of_places(event, places_of(event))
+        channels = channels_showing(event, shown_conversations(event))
         for client in clients:
             name = client.account.caller.name
             # It may be subscribed to the channel that it has written in: it has its echo, if it wants one.
@@ -702,7 +702,7 @@ class _IrcMailbox:
 # --------------------
 # CHATHISTORY: the stored messages of a channel or of a conversation, archived ones included.
 #
-# A reply reads as many messages as it returns, found by the place where they are shown: the cost does not
+# A reply reads as many messages as it returns, found by their conversation: the cost does not
 # grow with the log. Only stored events are history.
 
 COMMAND: Final = "CHATHISTORY"
@@ -753,14 +753,14 @@ async def _answer(hub: Hub, client: Client, params: Sequence[str]) -> None:
         await _send_targets(hub, client, params[1], params[2], limit)
         return
     target = params[1]
-    places = places_for(hub, client, target)
-    if not places:
+    conversations = conversations_for(hub, client, target)
+    if not conversations:
         raise HistoryRefused(
             "INVALID_TARGET", word, target, text="Messages could not be retrieved: join the channel first"
         )
     queries = hub.services.queries
     points = [await _point(queries, word, ref) for ref in params[2:-1]]
-    events = await _SELECT[word](queries, Query(shown=places, with_imported=True), points, limit)
+    events = await _SELECT[word](queries, Query(shown=conversations, with_imported=True), points, limit)
     is_newest_first = word in ("LATEST", "BEFORE")
     _send(hub, client, target, _fitting(events, is_newest_first=is_newest_first))
 
@@ -775,24 +775,24 @@ def _limit(word: str, written: str) -> int:
     return min(int(written), LIMIT_HISTORY)
 
 
-def places_for(hub: Hub, client: Client, target: str) -> tuple[str, ...]:
-    """Return the words of the places whose messages a target shows to a client; none for a wrong target."""
+def conversations_for(hub: Hub, client: Client, target: str) -> tuple[str, ...]:
+    """Return the conversations whose messages a target shows to a client; none for a wrong target."""
     if not target.startswith("#"):
         if not is_nick(target):
             return ()
         own = client.account.caller.name
         others = {_name(target), path_of_nick(target)}
-        return tuple(sorted(pair_place(own, other) for other in others))
+        return tuple(sorted(conversation_of_pair(own, other) for other in others))
     if not is_channel(target) or fold(target) not in client.joined:
         return ()
     ref = hub.ref(target)
     match ref.kind:
         case "agent":
-            return (agent_place(ref.name), channel_place(target))
+            return (conversation_of_agent(ref.name), conversation_of_channel(target))
         case "thread":
-            return (thread_place(ref.name), channel_place(target))
+            return (conversation_of_thread(ref.name), conversation_of_channel(target))
         case _:
-            return (channel_place(target),)
+            return (conversation_of_channel(target),)
 
 
 def _name(nick: str) -> str:
@@ -821,7 +821,7 @@ async def _point(queries: Queries, word: str, ref: str) -> Point | None:
         )
     id = ref.removeprefix(_BY_MSGID)
     for event in queries.with_id(id):
-        if event.id == id and places_of(event):
+        if event.id == id and shown_conversations(event):
             return Point(before=event.seq, after=event.seq)
     raise HistoryRefused("MESSAGE_ERROR", word, ref, text="There is no message with this id")
 
@@ -920,10 +920,10 @@ async def _send_targets(hub: Hub, client: Client, first: str, second: str, limit
     newest = Query(with_imported=True, last=1)
     found: dict[str, Event] = {}
     for channel in client.joined.values():
-        for event in await queries.shown(replace(newest, shown=places_for(hub, client, channel))):
+        for event in await queries.shown(replace(newest, shown=conversations_for(hub, client, channel))):
             found[channel] = event
     own = client.account.caller.name
-    mine = replace(newest, shown=(agent_place(own),), last=_LIMIT_PARTNERS)
+    mine = replace(newest, shown=(conversation_of_agent(own),), last=_LIMIT_PARTNERS)
     for event in await queries.shown(mine):
         found |= dict.fromkeys(_partners(event, own), event)
     # Only the newest message of a target counts.
@@ -955,10 +955,14 @@ def _seq_of(found: tuple[str, Event]) -> int:
 
 def _partners(event: Event, own: str) -> list[str]:
     """Return the nicks of the other parties of a direct message."""
-    places = places_of(event)
+    conversations = shown_conversations(event)
     names = event.delivered_to
     if isinstance(event.body, MessageSent):
         names = event.body.delivered_to
     guests = tuple(token for token in event.to if is_guest(token))
     parties = {split_mailbox(name)[0] for name in (event.sender, *names, *guests)}
-    return [nick_of(name) for name in sorted(parties) if name != own and pair_place(own, name) in places]
+    return [
+        nick_of(name)
+        for name in sorted(parties)
+        if name != own and conversation_of_pair(own, name) in conversations
+    ]

@@ -242,7 +242,7 @@ class Acts:
         return f"has the tag {new}" if new else "has no tag"
 
     async def _stop(self, name: str) -> str:
-        told = await self._services.agents.holds.ask_once(name, STOP, limit_s=_STOP_S, by=HUMAN)
-        if told.error:
-            raise error_from_wire(told.error, told.message, {})
-        return f"has ended: {told.ok.get('reason', 'ended')}"
+        reply = await self._services.agents.holds.ask_once(name, STOP, limit_s=_STOP_S, by=HUMAN)
+        if reply.error:
+            raise error_from_wire(reply.error, reply.message, {})
+        return f"has ended: {reply.ok.get('reason', 'ended')}"

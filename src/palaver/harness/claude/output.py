@@ -56,7 +56,7 @@ LIMIT_WAKE: Final = 6000
 _NOTICE: Final = re.compile(
     r"<task-notification>(?:(?!</task-notification>).)*?<event>(?P<lines>.*?)</event>"
     r"|<task-notification>\s*<summary>[^<]*</summary>\s*</task-notification>\s*"
-    r"<system-reminder>(?P<said>.*?)</system-reminder>",
+    r"<system-reminder>(?P<reminder>.*?)</system-reminder>",
     re.DOTALL,
 )
 _FRAME: Final = re.compile(r"<(?=\s*/?\s*(?:system-reminder|task-notification|event)\b)", re.IGNORECASE)
@@ -126,7 +126,7 @@ def seqs_in_notice(prompt: str) -> frozenset[int]:
     return frozenset(
         int(found[1])
         for notice in _NOTICE.finditer(prompt)
-        for found in _SEQ.finditer(notice["lines"] or notice["said"] or "")
+        for found in _SEQ.finditer(notice["lines"] or notice["reminder"] or "")
     )
 
 
@@ -191,7 +191,7 @@ def read_registered(content: bytes, pid: int) -> Registered | None:
     return Registered(rest=rest, waits_for=one_line(found.waiting_for or ""))
 
 
-def is_doubtful(state: str) -> bool:
+def can_end_unreported(state: str) -> bool:
     """Whether a state can end without a hook that reports it."""
     return state in (AgentState.ACTIVE, AgentState.BLOCKED)
 

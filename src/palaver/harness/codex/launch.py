@@ -164,7 +164,9 @@ def _split(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         yield name, words
 
 
-def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[str], told: str) -> CodexLaunch:
+def plan_launch(
+    arguments: Sequence[str], *, address: str, settings: Sequence[str], instructions: str
+) -> CodexLaunch:
     """Return the commands to start, with our settings and the instructions for the agent.
 
     Without an `address` there is no server.
@@ -175,7 +177,7 @@ def plan_launch(arguments: Sequence[str], *, address: str, settings: Sequence[st
     # Of two values for one key the last one counts, so ours would replace the text of the user: both become
     # one value.
     own = _own_instructions(asked.shared)
-    last = setting(_INSTRUCTIONS, f"{own}\n\n{told}" if own else told)
+    last = setting(_INSTRUCTIONS, f"{own}\n\n{instructions}" if own else instructions)
     if asked.kind is Kind.HEADLESS or asked.is_alone or not address:
         # An option before the command has lower precedence than the same option after it.
         # Without `--no-daemon` Codex would work in the server that all its windows share, which does not

@@ -219,10 +219,10 @@ def codex_folders(session: str, environment: Mapping[str, str]) -> tuple[Transcr
     folders = (environment.get("CODEX_HOME", ""), f"{home}/.codex" if home else "")
     name = f"rollout-*-{session}.jsonl"
     return tuple(
-        place
+        found
         for folder in folders
         if folder
-        for place in (
+        for found in (
             TranscriptFolder(f"{folder}/sessions", f"*/*/*/{name}"),
             TranscriptFolder(f"{folder}/archived_sessions", name),
         )

@@ -285,7 +285,7 @@ class _GeminiSession:
     _last: str = ""
     _open: Mapping[str, object] | None = None
     _late: dict[str, ToolCall] = field(default_factory=dict)
-    _behind: list[TranscriptEntry] = field(default_factory=list)
+    _held_back: list[TranscriptEntry] = field(default_factory=list)
 
     def read(self, whole: Mapping[str, object]) -> Iterator[TranscriptEntry]:
         updated = items(mapping(whole.get("$set")).get("messages"))
@@ -304,8 +304,8 @@ class _GeminiSession:
         """Yield the entries that were held back."""
         if self._open is not None:
             yield _answer(self._open, self._late)
-        yield from self._behind
-        self._open, self._late, self._behind = None, {}, []
+        yield from self._held_back
+        self._open, self._late, self._held_back = None, {}, []
 
     def _read_history(
         self, messages: list[Mapping[str, object]], whole: Mapping[str, object]
@@ -349,7 +349,7 @@ class _GeminiSession:
             if self._open is None:
                 yield entry
             else:
-                self._behind.append(entry)
+                self._held_back.append(entry)
 
 
 def _answer(message: Mapping[str, object], late: Mapping[str, ToolCall]) -> TranscriptEntry:

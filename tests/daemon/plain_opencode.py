@@ -14,7 +14,7 @@ from palaver.client.start import find_python
 from palaver.holder.opencode import MODULE
 
 
-class OpenCodeBeside:
+class PlainOpenCode:
     """A process with OpenCode's mark, and the real companion of it."""
 
     def __init__(self, home: Home, mark: str = "OPENCODE=1") -> None:

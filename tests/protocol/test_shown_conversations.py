@@ -1,4 +1,4 @@
-"""The places where a message is shown on IRC: channels, threads, agents, and conversations of two."""
+"""The conversations in which IRC shows a message: channels, threads, agents, and conversations of two."""
 
 import pytest
 from hypothesis import given
@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import (
     Query,
-    agent_place,
-    channel_place,
+    conversation_of_agent,
+    conversation_of_channel,
+    conversation_of_pair,
+    conversation_of_thread,
+    conversation_words,
     fold_channel,
     index_words,
     is_guest,
     matches,
-    pair_place,
-    place_words,
-    places_of,
-    thread_place,
+    shown_conversations,
     wanted_words,
 )
 
@@ -31,7 +31,7 @@ def envelope(*to: str, type: str = "my.type", **fields: object) -> Event:
 
 
 @pytest.mark.parametrize(
-    ("event", "places"),
+    ("event", "conversations"),
     [
         (message("@nova"), {"@luna", "@nova", "@luna@nova"}),
         (message("@nova", sender="Nova"), {"@nova", "@nova@nova"}),
@@ -58,24 +58,31 @@ def envelope(*to: str, type: str = "my.type", **fields: object) -> Event:
         (envelope(type="agent.hello"), set()),
     ],
 )
-def test_places_of_an_event(event: Event, places: set[str]) -> None:
-    assert places_of(event) == places
+def test_conversations_of_an_event(event: Event, conversations: set[str]) -> None:
+    assert shown_conversations(event) == conversations
 
 
 def test_message_to_many_is_in_no_conversation_of_two() -> None:
     many = [f"a{number}" for number in range(51)]
 
-    assert not any(place.count("@") == 2 for place in places_of(message("@workers", delivered_to=many)))
+    assert not any(
+        conversation.count("@") == 2
+        for conversation in shown_conversations(message("@workers", delivered_to=many))
+    )
 
 
-def test_place_of_each_kind_is_found_by_its_word() -> None:
+def test_conversation_of_each_kind_is_found_by_its_word() -> None:
     event = message("@nova", thread="T")
 
-    for place in (agent_place("@Nova"), thread_place("T"), pair_place("Nova", "luna")):
-        assert matches(Query(shown=(place, "#other")), event)
-        assert set(wanted_words(Query(shown=(place,)))) <= set(index_words(event))
-    assert not matches(Query(shown=(thread_place("t"),)), event)
-    assert channel_place("#Dev") == "#dev"
+    for conversation in (
+        conversation_of_agent("@Nova"),
+        conversation_of_thread("T"),
+        conversation_of_pair("Nova", "luna"),
+    ):
+        assert matches(Query(shown=(conversation, "#other")), event)
+        assert set(wanted_words(Query(shown=(conversation,)))) <= set(index_words(event))
+    assert not matches(Query(shown=(conversation_of_thread("t"),)), event)
+    assert conversation_of_channel("#Dev") == "#dev"
 
 
 @given(name=st.text(max_size=20))
@@ -106,9 +113,11 @@ words = st.sampled_from(["", "#dev", "#Dev", "irc/local/#dev", "irc/local/bob", 
         st.sampled_from(["broadcast", "mentions", ["nova"], 7, None, "#dev", "dev"]),
     ),
 )
-def test_every_event_is_indexed_by_its_places(to: list[str], type: str, payload: dict[str, object]) -> None:
+def test_every_event_is_indexed_by_its_conversations(
+    to: list[str], type: str, payload: dict[str, object]
+) -> None:
     event = Event(seq=1, type=type, id="x", sender="luna", to=tuple(to), payload=payload)
 
-    assert set(place_words(event)) <= set(index_words(event))
-    for place in places_of(event):
-        assert matches(Query(shown=(place,)), event)
+    assert set(conversation_words(event)) <= set(index_words(event))
+    for conversation in shown_conversations(event):
+        assert matches(Query(shown=(conversation,)), event)

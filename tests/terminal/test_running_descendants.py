@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from tests.daemon.stage import wait_until
 
-from palaver.terminal.processes import children, left_behind
+from palaver.terminal.processes import children, running_descendants
 
 TWO = "import subprocess, sys; subprocess.Popen(['sleep', '99'], start_new_session=True); sys.stdin.read()"
 
@@ -30,7 +30,7 @@ def test_all_descendants_except_the_agent_are_left_processes() -> None:
     with running() as agent, running() as other:
         below = {*children(agent), *children(other)}
 
-        found = set(left_behind(agent))
+        found = set(running_descendants(agent))
 
     assert {other, *below} <= found
     assert agent not in found
@@ -38,18 +38,18 @@ def test_all_descendants_except_the_agent_are_left_processes() -> None:
 
 def test_holders_and_daemons_and_their_children_are_excluded() -> None:
     with running("-m", "palaver.holder.main") as holder, running("-m", "palaver.daemon") as daemon:
-        found = set(left_behind(0))
+        found = set(running_descendants(0))
 
         assert not found & {holder, daemon, *children(holder), *children(daemon)}
 
 
 def test_bus_client_is_a_left_process_like_any_other() -> None:
     with running("-m", "palaver.app") as client:
-        assert client in left_behind(0)
+        assert client in running_descendants(0)
 
 
 def test_zombie_is_not_a_left_process() -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
-        assert process.pid not in left_behind(0)
+        assert process.pid not in running_descendants(0)

@@ -188,7 +188,7 @@ async def test_connection_closed_while_asking_leaves_no_request(line: Line) -> N
 # Companions
 
 
-class Beside:
+class StartedCompanion:
     """The companion of sessions: the test process itself, as if its parent were the harness."""
 
     def __init__(self, parts: Parts, harness: str = "opencode", seat: Process | None = None) -> None:
@@ -208,31 +208,31 @@ class Beside:
 
 
 async def test_session_is_seated_at_its_harness_once(line: Line) -> None:
-    beside = Beside(line.parts)
+    companion = StartedCompanion(line.parts)
 
-    first = await beside.accompany()
+    first = await companion.accompany()
 
     agent = line.parts.sit(str(first["name"]))
     assert agent.seat is not None
     assert (agent.seat.pid, agent.seat.key) == (os.getppid(), "ses_1")
     assert first["seat"] == seat_mark(agent.seat, agent.name)
-    assert beside.names.caller(agent.name).standing is Standing.WORKER
-    assert await beside.accompany() == first
+    assert companion.names.caller(agent.name).standing is Standing.WORKER
+    assert await companion.accompany() == first
     assert len(list(line.parts.broker.directory.all())) == 1
 
 
 async def test_each_session_is_its_own_agent(line: Line) -> None:
-    beside = Beside(line.parts)
+    companion = StartedCompanion(line.parts)
 
-    names = {(await beside.accompany(session))["name"] for session in ("ses_1", "ses_2")}
+    names = {(await companion.accompany(session))["name"] for session in ("ses_1", "ses_2")}
 
     assert len(names) == 2
 
 
 async def test_companion_must_be_started_by_its_harness(line: Line) -> None:
-    elsewhere = Beside(line.parts, seat=ancestors(os.getpid())[0])
-    other = Beside(line.parts, harness="codex")
-    unseen = Beside(line.parts)
+    elsewhere = StartedCompanion(line.parts, seat=ancestors(os.getpid())[0])
+    other = StartedCompanion(line.parts, harness="codex")
+    unseen = StartedCompanion(line.parts)
     unseen.chain = []
 
     for one in (elsewhere, other):
