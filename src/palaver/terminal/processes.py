@@ -54,7 +54,7 @@ _NUMBERS: Final = {
 """System calls in which a process waits for input, by number."""
 
 _CALLS: Final = _NUMBERS.get(platform.machine(), {}) if sys.platform == "linux" else {}
-_WAIT_LIMIT_BYTES: Final = 65536
+_LIMIT_BYTES: Final = 65536
 _LIMIT_DESCRIPTORS: Final = 1024
 _POLL: Final = struct.Struct("ihh")
 _POLL_IN: Final = 0x1
@@ -154,7 +154,7 @@ def _read_or_none(path: str) -> bytes | None:
     except OSError:
         return b""
     try:
-        return os.read(file, _WAIT_LIMIT_BYTES)
+        return os.read(file, _LIMIT_BYTES)
     except PermissionError:
         return None
     except OSError:
@@ -209,7 +209,6 @@ def is_same_program(process: ProgramNames, parent: ProgramNames) -> bool:
 # A program in the foreground may own another terminal and forward its input to it. Then a shell in that
 # terminal would run the typed text.
 
-_LIMIT_BYTES: Final = 65536
 _LIMIT_PROCESSES: Final = 4096
 _DEAF: Final = (b"Z", b"X", b"x", b"T", b"t")
 """States of a process that has ended or is stopped."""
@@ -461,21 +460,30 @@ def children(pid: int) -> list[int]:
         return found
     # Linux lists the children of each thread separately.
     for thread in threads:
-        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+        found += map(int, _read_list(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 
-def _read(path: str) -> bytes:
+def _read_list(path: str) -> bytes:
+    """Return the content of a file that the system may return in pieces of one memory page."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    content = b""
     try:
-        return os.read(file, _LIMIT_BYTES)
-    except OSError:
-        return b""
+        while piece := os.read(file, _LIMIT_BYTES):
+            content += piece
+    except OSError:  # The thread has ended.
+        pass
     finally:
         os.close(file)
+    return content
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file in /proc: empty if it does not exist or access is denied."""
+    return _read_or_none(path) or b""
 
 
 def _group_on_darwin(group: int) -> Iterator[tuple[int, ProgramNames]]:  # pragma: no cover - macOS
