@@ -250,9 +250,12 @@ class Hub:
         folded = fold(channel)
         name = self.written(folded)
         line = self._part_line(client.nick, name, reason)
-        for one in self.by_nick(client.nick):
-            (one.send if one is client else one.push)(line)
+        # All leave before any line is sent: that may end a connection, which then leaves all of its channels.
+        connections = [one for one in self.by_nick(client.nick) if folded in one.joined]
+        for one in connections:
             self._leave(one, folded)
+        for one in connections:
+            (one.send if one is client else one.push)(line)
         if fold(client.nick) not in self._agents_in(folded):
             for other in self.members(folded):
                 other.push(line)
