@@ -48,10 +48,23 @@ _NUMBERS: Final = {
         232: "epoll",
         281: "epoll",
         441: "epoll",
+        219: "restart",
     },
-    "aarch64": {63: "read", 65: "readv", 67: "pread64", 72: "select", 73: "poll", 22: "epoll", 441: "epoll"},
+    "aarch64": {
+        63: "read",
+        65: "readv",
+        67: "pread64",
+        72: "select",
+        73: "poll",
+        22: "epoll",
+        441: "epoll",
+        128: "restart",
+    },
 }
-"""System calls in which a process waits for input, by number."""
+"""System calls in which a process waits for input, by number.
+
+After a process was stopped and continued, the system shows a poll or a sleep as a restart.
+"""
 
 _CALLS: Final = _NUMBERS.get(platform.machine(), {}) if sys.platform == "linux" else {}
 _LIMIT_BYTES: Final = 65536
@@ -76,16 +89,20 @@ def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
     names = (terminal, _OWN_TERMINAL) if is_own else (terminal,)
     for thread in threads:
         call = _read_or_none(f"/proc/{pid}/task/{thread}/syscall")
-        if call is None:
-            is_told = False
+        answer = None if call is None else _waits_in(pid, call.split(), names)
         # One thread that waits is proof, even if the system hides the others.
-        elif _waits_in(pid, call.split(), names):
+        if answer:
             return True
+        if answer is None:
+            is_told = False
     return False if is_told else None
 
 
-def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
-    """Return whether a system call of a thread waits for the terminal. `running` is not a system call."""
+def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool | None:
+    """Return whether a system call of a thread waits for the terminal; None for the restart of any call.
+
+    `running` is not a system call.
+    """
     if len(words) < 7:
         return False
     kind = _CALLS.get(int(words[0]), "")
@@ -98,7 +115,7 @@ def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
         return any(_is_terminal(pid, fd, names) for fd in _polled(pid, first, second))
     if kind == "epoll":
         return any(_is_terminal(pid, fd, names) for fd in _watched(pid, first))
-    return False
+    return None if kind == "restart" else False
 
 
 def _selected(pid: int, address: int, count: int) -> list[int]:
