@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from palaver.harness.base import Profile
@@ -649,17 +648,10 @@ def left_behind(agent: int) -> list[int]:
 
 
 def _is_own(pid: int) -> bool:
-    words = _read_command(pid, "cmdline").split(b"\0")
+    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
     return any(word == b"-m" and module.startswith(_OWN) for word, module in pairwise(words))
 
 
 def _runs(pid: int) -> bool:
     """Return whether a process still runs. A zombie has ended."""
-    return _read_command(pid, "stat").rpartition(b") ")[2][:1] not in (b"Z", b"X", b"x", b"")
-
-
-def _read_command(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
+    return _read(f"/proc/{pid}/stat").rpartition(b") ")[2][:1] not in (b"Z", b"X", b"x", b"")
