@@ -167,9 +167,13 @@ class UnknownRecipient(RequestError):
 
     code = "unknown_recipient"
 
-    def __init__(self, unmatched: Mapping[str, Sequence[str]]) -> None:
-        """Take each unmatched address as it was written, with its nearest names, if any."""
-        super().__init__(unmatched)
+    def __init__(self, unmatched: Mapping[str, Sequence[str]], unchecked: int = 0) -> None:
+        """Take each unmatched address as it was written, with its nearest names, if any.
+
+        `unchecked`: the number of further addresses, which were not looked up.
+        """
+        super().__init__(unmatched, unchecked)
+        self.unchecked = unchecked
         self.unmatched = {cut_name(address): list(near) for address, near in unmatched.items()}
 
     def __str__(self) -> str:
@@ -177,7 +181,8 @@ class UnknownRecipient(RequestError):
         for address, near in self.unmatched.items():
             hint = f" (did you mean {', '.join(near)}?)" if near else ""
             parts.append(f"{address}{hint}")
-        return f"no such agent: {'; '.join(parts)}; nothing was sent. 'pal list' shows the agents"
+        more = f" ({self.unchecked} more not checked)" if self.unchecked else ""
+        return f"no such agent: {'; '.join(parts)}{more}; nothing was sent. 'pal list' shows the agents"
 
 
 class AmbiguousRecipient(RequestError):

@@ -467,3 +467,23 @@ def test_tokens_that_match_no_agent_are_refused_together() -> None:
     assert list(near) == tokens
     assert (near["lun"], near["@luna"], near["a b"]) == (["luna"], ["luna"], [])
     assert (near["@worker"], near["@ALL"]) == (["@workers"], ["@all"])
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_number_of_looked_up_unknown_tokens_is_limited(*, is_exact: bool) -> None:
+    tokens = [f"@lun{index}" for index in range(16_000)]
+    crew = _Everyone(*(f"lun{letter}" for letter in "abc"))
+
+    def find() -> Resolved:
+        if is_exact:
+            return resolve_exactly(tokens, crew.directory, sender="x", is_present=crew.is_present)
+        return crew.resolve(mentions=tokens)
+
+    with pytest.raises(UnknownRecipient) as caught:
+        find()
+
+    error = caught.value
+    assert list(error.unmatched) == tokens[:100]
+    assert [bool(near) for near in error.unmatched.values()] == [True] * 20 + [False] * 80
+    assert error.unchecked == 15_900
+    assert "@lun99 (15900 more not checked); nothing was sent" in str(error)

@@ -89,6 +89,18 @@ def test_updated_agent_keeps_its_position() -> None:
     assert _names(directory.by_role("worker")) == ["nova"]
 
 
+def test_agent_with_a_new_role_moves_to_the_end_of_its_groups() -> None:
+    directory = Directory(map(agent, ["api-luna", "api-nova", "luna"]))
+
+    directory.put(agent("api-luna", "operator"))
+    directory.put(agent("api-luna"))
+
+    assert _names(list(directory.all())) == ["api-luna", "api-nova", "luna"]
+    assert _names(directory.by_role("worker")) == ["api-nova", "luna", "api-luna"]
+    assert _names(directory.by_tag("api")) == ["api-nova", "api-luna"]
+    assert _names(directory.by_base("luna")) == ["luna", "api-luna"]
+
+
 def test_dropping_one_of_two_with_the_same_base_name_keeps_the_other() -> None:
     directory = Directory(map(agent, ["luna", "api-luna"]))
 

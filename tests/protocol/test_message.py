@@ -179,6 +179,7 @@ HANDOFF = {
     "artifacts": [
         {"path": "a.py", "lines": [3, "5-7"], "note": "new"},
         {"path": "b.py"},
+        {"path": "d.py", "why": "broken on ARM"},
         {"url": "x"},
         "c.py",
     ],
@@ -231,7 +232,8 @@ HANDOFF = {
             "pass",
             {"room": "r", "turn_id": 2, "reserved_for": "kira", "until": 1, "handoff": HANDOFF},
             "handoff of turn 2 in r for kira:\nstatus: green\nnext: merge it\n"
-            'artifacts: a.py:3,5-7 (new); b.py; {"url":"x"}; c.py\ndo not: push; rebase\nreviewer: kira',
+            'artifacts: a.py:3,5-7 (new); b.py; d.py {"why":"broken on ARM"}; {"url":"x"}; c.py\n'
+            "do not: push; rebase\nreviewer: kira",
         ),
         ("release", {"room": "r", "turn_id": 2}, 'release {"room":"r","turn_id":2}'),
     ],

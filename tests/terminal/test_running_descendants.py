@@ -12,6 +12,17 @@ from palaver.terminal.processes import children, running_descendants
 
 TWO = "import subprocess, sys; subprocess.Popen(['sleep', '99'], start_new_session=True); sys.stdin.read()"
 
+MANY = 1200
+"""Processes whose ids, in the system's list of children, need more than one memory page."""
+FORKS = f"""
+import os, sys
+for _ in range({MANY}):
+    if os.fork() == 0:
+        os._exit(0)
+print("on", flush=True)
+sys.stdin.read()
+"""
+
 
 @contextmanager
 def running(*words: str) -> Iterator[int]:
@@ -53,3 +64,14 @@ def test_zombie_is_not_a_left_process() -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
         assert process.pid not in running_descendants(0)
+
+
+def test_list_of_children_may_be_longer_than_a_memory_page() -> None:
+    words = [sys.executable, "-I", "-c", FORKS]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"on\n"
+
+        found = children(process.pid)
+
+    assert len(set(found)) == MANY

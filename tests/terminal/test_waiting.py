@@ -1,6 +1,7 @@
 """Whether a process waits for its terminal: real programs, in every system call they may wait in."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tests.daemon.stage import wait_until
 from tests.terminal.test_foreground import in_terminal
 
 from palaver.terminal import processes as waiting
-from palaver.terminal.processes import is_waiting
+from palaver.terminal.processes import is_waiting, read_readers
 
 PYTHON = (sys.executable, "-I", "-c")
 
@@ -51,7 +52,7 @@ def test_process_that_waits_for_something_else_does_not_wait(script: str) -> Non
         pid,
     ):
         wait_until(lambda: _has_shown(pty.master))
-        wait_until(lambda: _is_asleep(pid))
+        wait_until(lambda: _state(pid) == "S")
 
         assert is_waiting(pid, pty.path) is False
 
@@ -61,6 +62,29 @@ def test_process_that_reads_another_terminal_does_not_wait_for_this_one() -> Non
         wait_until(lambda: is_waiting(pid, pty.path) is True)
 
         assert is_waiting(pid, "/dev/pts/999999") is False
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("import select\np = select.poll(); p.register(0, select.POLLIN); p.poll()", None),
+        ("import os; os.read(0, 1)", True),
+    ],
+)
+def test_poll_of_a_process_that_was_stopped_cannot_be_judged(script: str, *, expected: bool | None) -> None:
+    with in_terminal(*PYTHON, script) as (pty, pid):
+        wait_until(lambda: is_waiting(pid, pty.path) is True)
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: _state(pid) == "T")
+
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: _state(pid) == "S")
+        readers = read_readers(pty, pid)
+
+        assert is_waiting(pid, pty.path) is expected
+        assert readers.is_waiting is expected
+        # An unknown process counts as one that may read: as a tool, it still closes the gate.
+        assert {one for one, _ in readers.waiting | readers.hidden} == {pid}
 
 
 def test_ended_process_does_not_wait() -> None:
@@ -83,6 +107,6 @@ def _has_shown(master: int) -> bool:
         return False
 
 
-def _is_asleep(pid: int) -> bool:
+def _state(pid: int) -> str:
     stat = Path(f"/proc/{pid}/stat").read_text()
-    return stat.rpartition(") ")[2][0] == "S"
+    return stat.rpartition(") ")[2][0]

@@ -50,7 +50,8 @@ class _Subscriber(NamedTuple):
 class Directory:
     """Agents by full name, base name, tag, role and prefix.
 
-    Results are in the order in which agents were first added. Not thread-safe.
+    `all` is in the order in which agents were first added. So are the groups of a base name, tag or role, but
+    an agent whose base name, tag, role or parent changes moves to their end. Not thread-safe.
     """
 
     def __init__(self, agents: Iterable[Agent] = ()) -> None:
@@ -74,7 +75,7 @@ class Directory:
         return len(self._agents)
 
     def put(self, agent: Agent) -> None:
-        """Add or replace an agent; a replaced agent keeps its position."""
+        """Add or replace an agent. A replaced one keeps its position in `all`."""
         old = self._agents.get(agent.name)
         # Most changes are of the status. They concern no index, and must not clear the remembered recipients.
         if old is not None and _placed(old) == _placed(agent):
@@ -171,9 +172,13 @@ class Directory:
 
     def by_glob(self, prefix: str) -> list[Agent]:
         """Return all agents whose full name starts with a prefix, sorted by name."""
-        first = bisect_left(self._names, prefix)
-        last = bisect_left(self._names, prefix + _LAST, first)
+        first, last = self._range_of(prefix)
         return [self._agents[name] for name in self._names[first:last]]
+
+    def _range_of(self, prefix: str) -> tuple[int, int]:
+        """Return where the names with a prefix begin and end in the sorted names."""
+        first = bisect_left(self._names, prefix)
+        return first, bisect_left(self._names, prefix + _LAST, first)
 
     def paths_of(self, name: str) -> tuple[str, ...]:
         """Return the default paths of a name, whether it is in the directory or not."""
@@ -257,7 +262,8 @@ class Directory:
         """
         # First the names with the same first letter, so that they are compared even in a very large
         # directory.
-        pool = [agent.name for agent in self.by_glob(name[:1])[:_LOOKED_AT]] if name else []
+        first, last = self._range_of(name[:1]) if name else (0, 0)
+        pool = self._names[first : min(last, first + _LOOKED_AT)]
         known = set(pool)
         for other in self._names:
             if len(pool) >= _LOOKED_AT:
@@ -306,6 +312,10 @@ def _placed(agent: Agent) -> tuple[str, ...]:
 _CANDIDATES: Final = 20
 _LONGEST_WORD: Final = 2 * LIMIT_NAME
 """Characters of a word that may be a name with its device."""
+_LIMIT_SUGGESTED: Final = 20
+"""Unknown tokens of one message that get suggestions: each search takes milliseconds of the event loop."""
+_LIMIT_UNKNOWN: Final = 100
+"""Unknown tokens that one error names. Then the other tokens are only counted: a text can have thousands."""
 _LIMIT_NAMED: Final = 1024
 """Results that a directory remembers; then it forgets all of them."""
 
@@ -346,8 +356,8 @@ def resolve(
     `mentions` are tokens found in a text; they have the same meaning, but cannot be prefixes. `rooms` returns
     the members of a room, or None for an unknown room.
 
-    Raises `UnknownRecipient` with every unknown token, or `AmbiguousRecipient` for a prefix of several base
-    names; then nothing may be sent.
+    Raises `UnknownRecipient` with the first `_LIMIT_UNKNOWN` unknown tokens, or `AmbiguousRecipient` for a
+    prefix of several base names; then nothing may be sent.
     """
     # A program often sends to the same names. Only results of names are remembered: groups depend on which
     # agents are present, and that changes without a change of the directory.
@@ -374,13 +384,16 @@ def resolve_exactly(
 ) -> Resolved:
     """Find the recipients of an envelope by the rules of the wire, which `matches_recipient` has too.
 
-    A group reaches the agents present; a name also an offline agent. Raises `UnknownRecipient` with every
-    token that matches no agent.
+    A group reaches the agents present; a name also an offline agent. Raises `UnknownRecipient` with the first
+    `_LIMIT_UNKNOWN` tokens that match no agent.
     """
     found: dict[str, None] = {}
-    unknown: dict[str, Sequence[str]] = {}
+    unknown = UnknownTokens(directory)
     empty: list[str] = []
     for token in tokens or (format_address(Everyone()),):
+        if unknown.is_full:
+            unknown.unchecked += 1
+            continue
         spelling = _wire_group(token)
         # Another spelling of a group is refused and suggested: programs compare tokens exactly, so the
         # recipients would not recognise it as theirs.
@@ -391,9 +404,8 @@ def resolve_exactly(
         elif token == HUMAN or directory.get(token) is not None:
             found[token] = None
         else:
-            unknown[token] = [spelling] if spelling else directory.nearest(token.strip("@-*").lower())
-    if unknown:
-        raise UnknownRecipient(unknown)
+            unknown.add(token, token.strip("@-*").lower(), known=[spelling] if spelling else None)
+    unknown.check()
     return Resolved(
         to=tuple(tokens),
         recipients=tuple(found),
@@ -424,6 +436,32 @@ def is_recipient(directory: Directory, word: str) -> bool:
     return "/" not in word
 
 
+class UnknownTokens:
+    """The tokens of one message that match no agent, with their suggestions. Limits the cost of both."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._tokens: dict[str, Sequence[str]] = {}
+        self.unchecked = 0
+        """Further tokens, which were not looked up."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the error names no more tokens, so that they need not be looked up."""
+        return len(self._tokens) >= _LIMIT_UNKNOWN
+
+    def add(self, token: str, name: str, known: Sequence[str] | None = None) -> None:
+        """Record an unknown token with what is `known` to be meant, or else the names similar to `name`."""
+        if known is None:
+            known = self._directory.nearest(name) if len(self._tokens) < _LIMIT_SUGGESTED else ()
+        self._tokens[token] = known
+
+    def check(self) -> None:
+        """Raise `UnknownRecipient` if there are unknown tokens."""
+        if self._tokens:
+            raise UnknownRecipient(self._tokens, self.unchecked)
+
+
 class _Search:
     """The results collected while the tokens of one message are resolved."""
 
@@ -444,11 +482,14 @@ class _Search:
         self._empty: dict[str, None] = {}
         self._dead: dict[str, None] = {}
         self._by_name: set[str] = set()
-        self._unknown: dict[str, list[str]] = {}
+        self._unknown = UnknownTokens(directory)
         self._ambiguous: AmbiguousRecipient | None = None
 
     def add(self, written: str, *, can_be_prefix: bool) -> None:
         """Resolve one token and store its result."""
+        if self._unknown.is_full:
+            self._unknown.unchecked += 1
+            return
         address = parse_address(written)
         token = format_address(address)
         self._tokens[token] = address
@@ -459,7 +500,7 @@ class _Search:
             self._by_name.update(() if isinstance(address, Path) else found)
         elif found is None:
             is_room = isinstance(address, RoomAddress)
-            self._unknown[written] = [] if is_room else self._directory.nearest(token.strip("@-"))
+            self._unknown.add(written, token.strip("@-"), known=() if is_room else None)
         elif isinstance(address, Path):
             if not self._directory.is_served(address.path):
                 self._dead[address.path] = None
@@ -474,8 +515,7 @@ class _Search:
     def result(self) -> Resolved:
         """Return the result, or raise an error with all problems."""
         # Raised only here, so that one refusal names all unknown tokens.
-        if self._unknown:
-            raise UnknownRecipient(self._unknown)
+        self._unknown.check()
         if self._ambiguous:
             raise self._ambiguous
         addresses = self._tokens.values()

@@ -292,6 +292,8 @@ HANDOFF_LABELS: Final = {
 }
 """The usual parts of a handoff, and how they are called for people."""
 
+_ARTIFACT_FIELDS: Final = frozenset({"path", "lines", "note"})
+
 
 def work_text(event: Event, *, is_whole: bool = True) -> str:
     """Return a task, note or handoff as a sentence with its number: `task 42: Refactor auth (for nova)`.
@@ -376,7 +378,9 @@ def _artifact_text(value: object) -> str:
     lines, note = value.get("lines"), value.get("note")
     numbers = lines if isinstance(lines, list) else [] if lines is None else [lines]
     ranges = ":" + ",".join(map(_part_text, numbers)) if numbers else ""
-    return f"{value['path']}{ranges}" + (f" ({note})" if note else "")
+    text = f"{value['path']}{ranges}" + (f" ({note})" if note else "")
+    others = {key: part for key, part in value.items() if key not in _ARTIFACT_FIELDS}
+    return with_json(text, others) if others else text
 
 
 def _part_text(value: object) -> str:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from palaver.harness.base import Profile
@@ -48,13 +47,26 @@ _NUMBERS: Final = {
         232: "epoll",
         281: "epoll",
         441: "epoll",
+        219: "restart",
     },
-    "aarch64": {63: "read", 65: "readv", 67: "pread64", 72: "select", 73: "poll", 22: "epoll", 441: "epoll"},
+    "aarch64": {
+        63: "read",
+        65: "readv",
+        67: "pread64",
+        72: "select",
+        73: "poll",
+        22: "epoll",
+        441: "epoll",
+        128: "restart",
+    },
 }
-"""System calls in which a process waits for input, by number."""
+"""System calls in which a process waits for input, by number.
+
+After a process was stopped and continued, the system shows a poll or a sleep as a restart.
+"""
 
 _CALLS: Final = _NUMBERS.get(platform.machine(), {}) if sys.platform == "linux" else {}
-_WAIT_LIMIT_BYTES: Final = 65536
+_LIMIT_BYTES: Final = 65536
 _LIMIT_DESCRIPTORS: Final = 1024
 _POLL: Final = struct.Struct("ihh")
 _POLL_IN: Final = 0x1
@@ -76,16 +88,20 @@ def is_waiting(pid: int, terminal: str, *, is_own: bool = True) -> bool | None:
     names = (terminal, _OWN_TERMINAL) if is_own else (terminal,)
     for thread in threads:
         call = _read_or_none(f"/proc/{pid}/task/{thread}/syscall")
-        if call is None:
-            is_known = False
+        is_in_wait = None if call is None else _waits_in(pid, call.split(), names)
         # One thread that waits is proof, even if the system hides the others.
-        elif _waits_in(pid, call.split(), names):
+        if is_in_wait:
             return True
+        if is_in_wait is None:
+            is_known = False
     return False if is_known else None
 
 
-def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
-    """Return whether a system call of a thread waits for the terminal. `running` is not a system call."""
+def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool | None:
+    """Return whether a system call of a thread waits for the terminal; None for the restart of any call.
+
+    `running` is not a system call.
+    """
     if len(words) < 7:
         return False
     kind = _CALLS.get(int(words[0]), "")
@@ -98,7 +114,7 @@ def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool:
         return any(_is_terminal(pid, fd, names) for fd in _polled(pid, first, second))
     if kind == "epoll":
         return any(_is_terminal(pid, fd, names) for fd in _watched(pid, first))
-    return False
+    return None if kind == "restart" else False
 
 
 def _selected(pid: int, address: int, count: int) -> list[int]:
@@ -154,7 +170,7 @@ def _read_or_none(path: str) -> bytes | None:
     except OSError:
         return b""
     try:
-        return os.read(file, _WAIT_LIMIT_BYTES)
+        return os.read(file, _LIMIT_BYTES)
     except PermissionError:
         return None
     except OSError:
@@ -209,7 +225,6 @@ def is_same_program(process: ProgramNames, parent: ProgramNames) -> bool:
 # A program in the foreground may own another terminal and forward its input to it. Then a shell in that
 # terminal would run the typed text.
 
-_LIMIT_BYTES: Final = 65536
 _LIMIT_PROCESSES: Final = 4096
 _DEAF: Final = (b"Z", b"X", b"x", b"T", b"t")
 """States of a process that has ended or is stopped."""
@@ -466,21 +481,30 @@ def children(pid: int) -> list[int]:
         return found
     # Linux lists the children of each thread separately.
     for thread in threads:
-        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+        found += map(int, _read_list(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 
-def _read(path: str) -> bytes:
+def _read_list(path: str) -> bytes:
+    """Return the content of a file that the system may return in pieces of one memory page."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    content = b""
     try:
-        return os.read(file, _LIMIT_BYTES)
-    except OSError:
-        return b""
+        while piece := os.read(file, _LIMIT_BYTES):
+            content += piece
+    except OSError:  # The thread has ended.
+        pass
     finally:
         os.close(file)
+    return content
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file in /proc: empty if it does not exist or access is denied."""
+    return _read_or_none(path) or b""
 
 
 def _group_on_darwin(group: int) -> Iterator[tuple[int, ProgramNames]]:  # pragma: no cover - macOS
@@ -629,17 +653,10 @@ def running_descendants(agent: int) -> list[int]:
 
 
 def _is_own(pid: int) -> bool:
-    words = _read_command(pid, "cmdline").split(b"\0")
+    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
     return any(word == b"-m" and module.startswith(_OWN) for word, module in pairwise(words))
 
 
 def _runs(pid: int) -> bool:
     """Return whether a process still runs. A zombie has ended."""
-    return _read_command(pid, "stat").rpartition(b") ")[2][:1] not in (b"Z", b"X", b"x", b"")
-
-
-def _read_command(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
+    return _read(f"/proc/{pid}/stat").rpartition(b") ")[2][:1] not in (b"Z", b"X", b"x", b"")

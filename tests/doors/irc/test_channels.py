@@ -1,10 +1,14 @@
 """Nick lists, joins, leaves, topics and changes of the bus, as clients see them."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from tests.doors.irc.door_stage import IrcStage, commands, shown
+from tests.doors.irc.door_stage import MANY_LINES, IrcStage, Timers, commands, shown
+from tests.doors.irc.stage import opened_stage
+from tests.fakes import FakeClock
 
 from palaver.broker.context import SYSTEM_CALLER, Seated
+from palaver.doors.irc.connection import Client
 from palaver.protocol.agents import Agent, caller_for
 from palaver.protocol.requests import Gone, JoinRoom, Leave, LeaveRoom
 
@@ -160,6 +164,32 @@ async def test_connections_of_one_account_share_nick_and_channels(irc: IrcStage)
     assert ("JOIN", "#b") in shown(on_first)
     assert shown(seen) == [("JOIN", "#b")]
     assert shown(await bob.until("QUIT", "PART"))[-1][0] == "QUIT"
+
+
+async def test_connection_that_overflows_at_a_part_stops_no_other(tmp_path: Path) -> None:
+    async with opened_stage(tmp_path) as stage:
+        hub = stage.hub
+        first, bob = stage.person("#a"), stage.guest("bob", "#a")
+        slow = Client(
+            id="slow",
+            clock=FakeClock(),
+            call_later=Timers(FakeClock()).call_later,
+            # The JOIN, the nicks and their end fit; the PART does not.
+            limits=replace(MANY_LINES, waiting_lines=3),
+            is_local=True,
+            ended=hub.quit,
+        )
+        slow.nick = slow.user = first.nick
+        slow.set_account(first.account)
+        hub.add(slow)
+        last = stage.person()
+
+        hub.part(first, "#a")
+
+        assert slow.is_ended
+        assert [dict(one.joined) for one in (first, slow, last)] == [{}, {}, {}]
+        assert [commands(one.lines)[-1] for one in (first, last, bob)] == ["PART", "PART", "PART"]
+        assert hub.members("#a") == (bob,)
 
 
 async def test_agent_whose_last_client_ends_is_online_for_the_grace_period(irc: IrcStage) -> None:

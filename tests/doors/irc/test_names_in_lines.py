@@ -142,3 +142,10 @@ def test_compaction_vectors(case: dict[str, Any]) -> None:
         assert compact_command("x" * 141) == "x" * LIMIT_NOTICE + "..."
     else:
         assert compact_command(case["in"]) == case["out"]
+
+
+def test_number_of_looked_up_unknown_names_is_limited() -> None:
+    with pytest.raises(UnknownRecipient) as caught:
+        names_in(" ".join(f"@kira{index}" for index in range(16_000)), Directory([agent("luna")]))
+
+    assert (len(caught.value.unmatched), caught.value.unchecked) == (100, 15_900)

@@ -45,7 +45,6 @@ from palaver.protocol.events import (
 )
 from palaver.protocol.requests import SetTopic
 from palaver.services.services import Services
-from palaver.state.agents import read_agents
 from palaver.state.rooms import find_room, read_irc_topic, read_open_rooms, read_room, read_rooms_of
 
 _CHANGES: Final = SEAT_TYPES | {MEMBER_JOINED, MEMBER_LEFT, KICK, CLOSE}
@@ -250,9 +249,12 @@ class Hub:
         folded = fold(channel)
         name = self.written(folded)
         line = self._part_line(client.nick, name, reason)
-        for one in self.by_nick(client.nick):
-            (one.send if one is client else one.push)(line)
+        # All leave before any line is sent: that may end a connection, which then leaves all of its channels.
+        connections = [one for one in self.by_nick(client.nick) if folded in one.joined]
+        for one in connections:
             self._leave(one, folded)
+        for one in connections:
+            (one.send if one is client else one.push)(line)
         if fold(client.nick) not in self._agents_in(folded):
             for other in self.members(folded):
                 other.push(line)
@@ -414,8 +416,9 @@ class Hub:
     def _read_bus(self) -> None:
         rows = self.services.queries.rows
         # A registered person is not listed as an agent, only by a connected client.
-        agents = (one for one in read_agents(rows) if not one.left and one.role != GUEST_ROLE)
-        self._agents = {fold(nick_of(one.name)): one for one in agents}
+        known = self.services.broker.directory.all()
+        agents = [one for one in known if not one.left and one.role != GUEST_ROLE]
+        self._agents = {fold(nick_of(one.name)): one for one in sorted(agents, key=lambda one: one.name)}
         self._rooms = {}
         for room in read_open_rooms(rows):
             present = (fold(nick_of(name)) for name in room.names)

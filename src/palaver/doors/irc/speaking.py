@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import structs
 
 from palaver.broker.context import Sent
-from palaver.domain.routing import Directory
+from palaver.domain.routing import Directory, UnknownTokens
 from palaver.doors.irc.channels import Hub, Writing
 from palaver.doors.irc.connection import Client
 from palaver.doors.irc.irc_wire import (
@@ -66,20 +66,21 @@ def names_in(text: str, directory: Directory) -> list[str]:
     """Return the addresses in a line, each once: names at its start, and `@name` anywhere.
 
     `luna: …`, `luna, …` and `luna, nova: …` begin with names; any other word without its `@` is only a word.
-    Raises UnknownRecipient for each `@name` that no agent or group has, and for a line that begins with
+    Raises UnknownRecipient for the `@name`s that no agent or group has, and for a line that begins with
     nearly the name of an agent. Raises BadRequest for a system sender.
     """
     found = {format_address(parse_address(name)): None for name in _leading_names(text, directory)}
     written = [f"@{name}:{device.upper()}" for name, device in _ON_DEVICE.findall(text)]
     written += [*_GLOB.findall(text), *find_mentions(_ON_DEVICE.sub(" ", text))]
-    unknown: dict[str, list[str]] = {}
+    unknown = UnknownTokens(directory)
     for token in written:
-        if (address := _known(token, directory)) is None:
-            unknown[token] = directory.nearest(token.strip("@-").lower())
+        if unknown.is_full:
+            unknown.unchecked += 1
+        elif (address := _known(token, directory)) is None:
+            unknown.add(token, token.strip("@-").lower())
         else:
             found[format_address(address).removeprefix("@") if isinstance(address, Named) else token] = None
-    if unknown:
-        raise UnknownRecipient(unknown)
+    unknown.check()
     return list(found)
 
 
