@@ -130,7 +130,7 @@ _logger: Final = logging.getLogger("palaver.doors")
 _CARRIERS: Final = frozenset(
     {HookStep.START, HookStep.PROMPT, HookStep.RESULT, HookStep.BATCH, HookStep.TURN_END}
 )
-"""Steps whose reply can carry messages."""
+"""Steps whose reply can carry messages, if the hook takes a text."""
 _LIMIT_TURN: Final = 1000
 """Status events of one turn that are searched."""
 _NEW_CONTEXT: Final = frozenset({"clear", "resume", "startup"})
@@ -209,20 +209,23 @@ class HookHandler:
             for lane, number in conversation.natives.take_dropped():
                 await self._delivery.end_silence(lane, number)
             context = self._context(conversation, news)
-            offer = await self._mail(conversation, news, request)
+            # The hook of a failed tool takes no text, for example: the next one carries the messages.
+            can_carry = news.step in _CARRIERS and bool(_content(harness, news, "text"))
+            offer = await self._mail(conversation, news, request) if can_carry else None
             if offer is not None:
                 context = [*context, self._text(caller.name, offer.events)]
             text = "\n\n".join(part for part in context if part)
-            if news.step is HookStep.TURN_END:
-                reply = hook_answer_object(harness, news.event, block_reason=text)
-            else:
-                reply = hook_answer_object(harness, news.event, context=text)
+            reply = _content(harness, news, text)
             return HookReply(
                 reply, news, conversation, caller, offer, proven, is_first, doubtful, dropped, request.key
             )
 
     def settle(self, answer: HookReply, *, has_left: bool) -> asyncio.Task[None]:
-        """Record whether the reply has left. This takes effect at once; the returned task stores it."""
+        """Record whether the reply has left. This takes effect at once; the returned task stores it.
+
+        Messages in an empty reply have not left: nothing was written out.
+        """
+        has_left = has_left and (answer.offer is None or bool(answer.content))
         if answer.offer is not None and has_left:
             answer.conversation.given(answer.offer, answer.news.step)
             if answer.key:
@@ -283,7 +286,7 @@ class HookHandler:
             await self._delivery.reclaim(conversation.lane, late)
 
     async def _mail(self, conversation: Conversation, news: HookNews, request: HookRequest) -> Offer | None:
-        if news.agent_id or news.is_deaf or news.step not in _CARRIERS:
+        if news.agent_id or news.is_deaf:
             return None
         # This hook may be of a sub-agent that looks like the session: its model would get the messages.
         if conversation.delegated or conversation.may_be_delegated:
@@ -438,6 +441,13 @@ def _same_with(known: Agent, session: str) -> Join:
         session=session,
         holder=known.holder,
     )
+
+
+def _content(harness: str, news: HookNews, text: str) -> dict[str, object]:
+    """Return the reply that passes a text to the model; empty without a text, or if the hook takes none."""
+    if news.step is HookStep.TURN_END:
+        return hook_answer_object(harness, news.event, block_reason=text)
+    return hook_answer_object(harness, news.event, context=text)
 
 
 def _status(answer: HookReply) -> SetStatus | None:
