@@ -323,7 +323,7 @@ class HookHandler:
 
     async def _write(self, answer: HookReply, *, has_left: bool) -> None:
         conversation, news = answer.conversation, answer.news
-        status = _status(answer)
+        status = _status(answer, has_left=has_left)
         if status is not None:
             conversation.newest = status  # before the lock: hooks that wait for it then skip older ones
         async with conversation.writing:
@@ -450,12 +450,12 @@ def _content(harness: str, news: HookNews, text: str) -> dict[str, object]:
     return hook_answer_object(harness, news.event, context=text)
 
 
-def _status(answer: HookReply) -> SetStatus | None:
+def _status(answer: HookReply, *, has_left: bool) -> SetStatus | None:
     """Return the status of the agent after a hook. A turn that a message keeps from ending continues."""
     news = answer.news
     if news.agent_id and news.step is not HookStep.CALL:
         return None
-    if news.step is HookStep.TURN_END and answer.content:
+    if news.step is HookStep.TURN_END and answer.content and has_left:
         return SetStatus(state=AgentState.ACTIVE, detail=THINKING)
     if news.state is None:
         return None

@@ -180,6 +180,19 @@ async def test_messages_extend_a_turn_but_not_twice_in_a_row(hooks: Hooks) -> No
     assert grade(hooks.bus, message)[0] == "queued"
 
 
+async def test_turn_ends_if_the_message_that_extends_it_does_not_leave(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go")
+    message = await hooks.bus.send(luna, "one more", "@nova")
+
+    lost = await hooks.answer(nova, "Stop", stop_hook_active=False)
+    await hooks.settle(lost, has_left=False)
+
+    assert "one more" in text_of(lost)
+    assert hooks.bus.agent("nova").state == "idle"
+    assert grade(hooks.bus, message)[0] == "queued"
+
+
 async def test_turn_end_is_blocked_three_times_at_most(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     found = []
