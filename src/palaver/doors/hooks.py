@@ -581,7 +581,8 @@ def _tool_and_input(call: Mapping[str, object]) -> tuple[str, Mapping[str, objec
 
 def _is_settled(pending: Pending, news: HookNews) -> bool:
     """Return whether a hook shows that a request is decided: its tool has run, or its turn went on."""
-    if news.step in _SETTLES_ALL and not news.agent_id:  # The steps of a sub-agent say nothing about others.
+    # `Speakers` has made a sub-agent's hook its own: it is compared only with the sub-agent's own requests.
+    if news.step in _SETTLES_ALL:
         return True
     if news.result_of is None:
         return False
