@@ -330,7 +330,11 @@ _Noreturn void run_pump(void)
         refuse_pending(is_silent ? HUNG : NO_BUS);
         if (has_input_ended)
             _exit(is_silent && is_done && has_received_frame ? 0 : 1);
-        while (!pending && !has_input_ended) /* try again at the next line */
+        while (!pending && !has_input_ended) { /* try again at the next line */
+            /* A read does not wait if the harness has made its pipe non-blocking. */
+            struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+            poll(&input, 1, -1);
             read_lines();
+        }
     }
 }

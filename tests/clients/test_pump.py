@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.clients.conftest import Daemon, Pal, Peer, finish
+from tests.daemon.stage import wait_until
 from tests.limits import LIMIT_S
 
 MAGIC = b"PALM"
 LINE_LIMIT = 1024 * 1024
+HUNG = b'{"id":1,"method":"initialize"}'
 
 
 class Harness:
@@ -196,6 +199,34 @@ def test_without_a_daemon_requests_are_refused_by_id_and_the_pump_stays(
         assert "pal up" in refused["error"]["message"]
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
+def test_pump_without_a_daemon_sleeps_although_its_input_does_not_block(
+    pal: Pal, daemon: Daemon, home: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with open(reader, "rb") as stdin, open(writer, "wb", buffering=0) as harness:
+        process = pal.start("mcp", stdin=stdin)
+        peer = meet(daemon)
+        (home / "down").touch()
+        daemon.deafen()
+        harness.write(HUNG + b"\n")
+        line_of(peer)
+        peer.close()
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["id"] == 1
+
+        wait_until(lambda: _is_asleep(process.pid))
+
+        harness.write(b'{"id":2}\n')
+        assert json.loads(process.stdout.readline())["id"] == 2
+
+
+def _is_asleep(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(") ")[2][0] == "S"
+
+
 def test_session_continues_after_the_bus_was_stopped_and_started(
     harness: Harness, daemon: Daemon, home: Path
 ) -> None:
@@ -272,9 +303,6 @@ def test_invalid_frame_ends_the_pump_with_an_error(harness: Harness, daemon: Dae
     meet(daemon).send(b"?", b"")
 
     assert finish(harness.process).status == 1
-
-
-HUNG = b'{"id":1,"method":"initialize"}'
 
 
 def test_silent_daemon_is_reported_and_the_next_line_reconnects(harness: Harness, daemon: Daemon) -> None:

@@ -85,7 +85,10 @@ class McpPump:
             if self._has_ended:
                 os._exit(0 if is_silent and is_done and self._has_heard else 1)
             # The next line is a reason to try again. Without one, no daemon is needed, and none is started.
+            harness = select.poll()  # a read does not wait if the harness has made its pipe non-blocking
+            harness.register(0, select.POLLIN)
             while not self._pending and not self._has_ended:
+                harness.poll()
                 self._read_lines()
 
     # With a daemon
