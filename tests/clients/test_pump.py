@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.conftest import Daemon, Pal, Peer, finish
+from tests.clients.conftest import Daemon, Pal, Peer, Result, finish
 from tests.daemon.stage import wait_until
 from tests.limits import LIMIT_S
 
@@ -332,6 +332,21 @@ def test_daemon_that_does_not_read_is_reported(harness: Harness, daemon: Daemon)
     assert refused["id"] == 1
     saying.join()
     wire.close()
+
+
+def test_reset_input_counts_as_its_end(pal: Pal, daemon: Daemon) -> None:
+    theirs, ours = socket.socketpair()
+    with theirs.makefile("rb") as stdin:
+        process = pal.start("mcp", stdin=stdin)
+        peer = meet(daemon)
+        theirs.send(b"never read")
+
+        ours.close()
+
+        assert peer.next_frame() == (b"Z", b"")
+        peer.quit(0)
+        assert finish(process) == Result(0, b"", b"")
+    theirs.close()
 
 
 def test_end_of_input_ends_the_pump_although_the_daemon_is_silent(harness: Harness, daemon: Daemon) -> None:
