@@ -75,6 +75,8 @@ AGENT_COMMANDS: Final = (
             ),
             Option(name="--yes", help="Do not ask."),
         ),
+        # These describe a process of this machine.
+        exclusive=tuple(("--remote", name) for name in ("--name", "--tag", "--role", "--harness", "--pid")),
         examples=(
             ("pal join", "join under a free name"),
             ("pal join --name luna --tag api", "join as api-luna"),
