@@ -199,6 +199,25 @@ def test_without_a_daemon_requests_are_refused_by_id_and_the_pump_stays(
         assert "pal up" in refused["error"]["message"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as another user")
+def test_lost_access_to_the_bus_is_reported(pal: Pal, daemon: Daemon, home: Path) -> None:
+    home.chmod(0o755)
+    (home / "daemon.sock").chmod(0o666)
+    process = pal.start_as_nobody("mcp", stdin=subprocess.PIPE)
+    harness, peer = Harness(process), meet(daemon)
+    harness.say(HUNG)
+    line_of(peer)
+
+    (home / "daemon.sock").chmod(0o600)
+    peer.close()
+
+    with contextlib.closing(_Alarm()):
+        refused = json.loads(harness.hear())
+    assert refused["id"] == 1
+    assert "may not connect to the bus" in refused["error"]["message"]
+    assert pal.notes() == []
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
 def test_pump_without_a_daemon_sleeps_although_its_input_does_not_block(
     pal: Pal, daemon: Daemon, home: Path
