@@ -187,21 +187,23 @@ class HookHandler:
     async def answer(
         self, caller: Caller, harness: str, news: HookNews, request: HookRequest = _NO_PROCESS
     ) -> HookReply:
-        """Return the reply for the harness. The caller must call `settle` once it has left or is lost."""
-        begins = news.step is HookStep.START and news.source in _NEW_CONTEXT and not news.agent_id
+        """Return the reply for the harness. The caller must call `settle` once it has left or is lost.
+
+        The caller and the hook are those that `speakers` has returned: a sub-agent's hook is its own.
+        """
+        begins = news.step is HookStep.START and news.source in _NEW_CONTEXT
         if begins:
             self._conversations.begin(caller.name)
         conversation = self._conversations.open(caller.name)
         with conversation.recovering() as is_first:
-            if not news.agent_id:
-                await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
+            await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
             proven, doubtful = conversation.hear(news)
             dropped = conversation.context_evidence.take_dropped() if news.is_failed else frozenset()
             if is_first and conversation.may_be_delegated:
                 has_delegated = await self._has_delegated(caller.name)
                 # Another hook may have cleared it during the await. It must stay cleared.
                 conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
-            if news.step is HookStep.END and not news.agent_id:
+            if news.step is HookStep.END:
                 self._conversations.part(conversation)  # at once: the next may begin before this is stored
             if begins:
                 await self._conversations.finish(caller.name)  # the instructions list unconfirmed messages
@@ -235,8 +237,6 @@ class HookHandler:
     # Before the reply
 
     def _context(self, conversation: Conversation, news: HookNews) -> Sequence[str]:
-        if news.agent_id:
-            return ()
         if news.step is HookStep.START:
             if news.source in _NEW_CONTEXT:
                 conversation.context_evidence.forget()
@@ -273,7 +273,7 @@ class HookHandler:
 
     async def _reclaim(self, conversation: Conversation, news: HookNews) -> None:
         """Keep messages that were withdrawn, but are in a prompt after all, from going over another lane."""
-        if news.step is not HookStep.PROMPT or news.agent_id:
+        if news.step is not HookStep.PROMPT:
             return
         rows, agent = self._queries.rows, conversation.agent
         entries = [(seq, read_lane_entry(rows, seq, agent)) for seq in sorted(seqs_in_notice(news.prompt))]
@@ -286,7 +286,7 @@ class HookHandler:
             await self._delivery.reclaim(conversation.lane, late)
 
     async def _mail(self, conversation: Conversation, news: HookNews, request: HookRequest) -> Offer | None:
-        if news.agent_id or news.is_deaf:
+        if news.is_deaf:
             return None
         # This hook may be of a sub-agent that looks like the session: its model would get the messages.
         if conversation.delegated or conversation.may_be_delegated:
@@ -334,7 +334,7 @@ class HookHandler:
                 self.outcomes.forget_lost(answer.key)
             if answer.is_first:
                 await self._delivery.recovered(conversation.lane)
-            if news.session and not news.agent_id and not self._is_past(conversation):
+            if news.session and not self._is_past(conversation):
                 self._transcripts.tell(conversation.agent, news.transcript)
                 await self._bind(answer.caller, news)
             if answer.proven:
@@ -348,7 +348,7 @@ class HookHandler:
                 await self._say(answer.caller, conversation, status)
             # Texts of a failed turn may be lost, so no later hook can prove them: they become unconfirmed.
             is_lost = news.is_failed and conversation.context_evidence.has_open
-            if (news.step is HookStep.END or is_lost) and not news.agent_id:
+            if news.step is HookStep.END or is_lost:
                 self._conversations.part(conversation)
                 await self._conversations.finish(conversation.agent)
             # A sub-agent that got messages with this reply continues.
@@ -453,8 +453,6 @@ def _content(harness: str, news: HookNews, text: str) -> dict[str, object]:
 def _status(answer: HookReply, *, has_left: bool) -> SetStatus | None:
     """Return the status of the agent after a hook. A turn that a message keeps from ending continues."""
     news = answer.news
-    if news.agent_id and news.step is not HookStep.CALL:
-        return None
     if news.step is HookStep.TURN_END and answer.content and has_left:
         return SetStatus(state=AgentState.ACTIVE, detail=THINKING)
     if news.state is None:
