@@ -38,6 +38,8 @@ enum {
 #endif
 
 static const char NO_BUS[] = "the bus is not running; try again later, or ask for 'pal up'. The call may have been carried out";
+static const char DENIED[] = "this process may not connect to the bus any more (a sandbox?); ask the user for access to "
+                             "daemon.sock in the home of the bus. The call may have been carried out";
 static const char HUNG[] = "the bus does not answer: its daemon is stopped or very busy. Try again later, or end the process "
                            "in daemon.lock and run 'pal up'. The call may have been carried out";
 
@@ -327,10 +329,14 @@ _Noreturn void run_pump(void)
             if (wire >= 0)
                 continue;
         }
-        refuse_pending(is_silent ? HUNG : NO_BUS);
+        refuse_pending(is_silent ? HUNG : wire == -EACCES || wire == -EPERM ? DENIED : NO_BUS);
         if (has_input_ended)
             _exit(is_silent && is_done && has_received_frame ? 0 : 1);
-        while (!pending && !has_input_ended) /* try again at the next line */
+        while (!pending && !has_input_ended) { /* try again at the next line */
+            /* A read does not wait if the harness has made its pipe non-blocking. */
+            struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+            poll(&input, 1, -1);
             read_lines();
+        }
     }
 }

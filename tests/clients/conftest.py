@@ -191,14 +191,14 @@ class Pal:
         self.running.append(process)
         return process
 
-    def start_as_nobody(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def start_as_nobody(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start the client as another user. Python imports first: that user may not read its library."""
         if self.name != "python":
-            return self.start(*arguments, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/")
+            return self.start(*arguments, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", **options)
         become = f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})"
-        program = f"import os; from palaver.app.thin.client import main; {become}; main()"
+        program = f"import json, os; from palaver.app.thin.client import main; {become}; main()"
         nobody = replace(self, command=[sys.executable, "-c", program])
-        return nobody.start(*arguments, cwd="/")
+        return nobody.start(*arguments, cwd="/", **options)
 
     def run(self, *arguments: str | bytes, **options: Any) -> Result:
         """Run the client to its end, without a scripted daemon."""

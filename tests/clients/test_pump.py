@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -10,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.clients.conftest import Daemon, Pal, Peer, finish
+from tests.clients.conftest import Daemon, Pal, Peer, Result, finish
+from tests.daemon.stage import wait_until
 from tests.limits import LIMIT_S
 
 MAGIC = b"PALM"
 LINE_LIMIT = 1024 * 1024
+HUNG = b'{"id":1,"method":"initialize"}'
 
 
 class Harness:
@@ -196,6 +199,53 @@ def test_without_a_daemon_requests_are_refused_by_id_and_the_pump_stays(
         assert "pal up" in refused["error"]["message"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a client as another user")
+def test_lost_access_to_the_bus_is_reported(pal: Pal, daemon: Daemon, home: Path) -> None:
+    home.chmod(0o755)
+    (home / "daemon.sock").chmod(0o666)
+    process = pal.start_as_nobody("mcp", stdin=subprocess.PIPE)
+    harness, peer = Harness(process), meet(daemon)
+    harness.say(HUNG)
+    line_of(peer)
+
+    (home / "daemon.sock").chmod(0o600)
+    peer.close()
+
+    with contextlib.closing(_Alarm()):
+        refused = json.loads(harness.hear())
+    assert refused["id"] == 1
+    assert "may not connect to the bus" in refused["error"]["message"]
+    assert pal.notes() == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
+def test_pump_without_a_daemon_sleeps_although_its_input_does_not_block(
+    pal: Pal, daemon: Daemon, home: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with open(reader, "rb") as stdin, open(writer, "wb", buffering=0) as harness:
+        process = pal.start("mcp", stdin=stdin)
+        peer = meet(daemon)
+        (home / "down").touch()
+        daemon.deafen()
+        harness.write(HUNG + b"\n")
+        line_of(peer)
+        peer.close()
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["id"] == 1
+
+        wait_until(lambda: _is_asleep(process.pid))
+
+        harness.write(b'{"id":2}\n')
+        assert json.loads(process.stdout.readline())["id"] == 2
+
+
+def _is_asleep(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(") ")[2][0] == "S"
+
+
 def test_session_continues_after_the_bus_was_stopped_and_started(
     harness: Harness, daemon: Daemon, home: Path
 ) -> None:
@@ -274,9 +324,6 @@ def test_invalid_frame_ends_the_pump_with_an_error(harness: Harness, daemon: Dae
     assert finish(harness.process).status == 1
 
 
-HUNG = b'{"id":1,"method":"initialize"}'
-
-
 def test_silent_daemon_is_reported_and_the_next_line_reconnects(harness: Harness, daemon: Daemon) -> None:
     hung = daemon.accept(MAGIC)
     harness.say(b'{"method":"notifications/x"}', HUNG)
@@ -304,6 +351,21 @@ def test_daemon_that_does_not_read_is_reported(harness: Harness, daemon: Daemon)
     assert refused["id"] == 1
     saying.join()
     wire.close()
+
+
+def test_reset_input_counts_as_its_end(pal: Pal, daemon: Daemon) -> None:
+    theirs, ours = socket.socketpair()
+    with theirs.makefile("rb") as stdin:
+        process = pal.start("mcp", stdin=stdin)
+        peer = meet(daemon)
+        theirs.send(b"never read")
+
+        ours.close()
+
+        assert peer.next_frame() == (b"Z", b"")
+        peer.quit(0)
+        assert finish(process) == Result(0, b"", b"")
+    theirs.close()
 
 
 def test_end_of_input_ends_the_pump_although_the_daemon_is_silent(harness: Harness, daemon: Daemon) -> None:

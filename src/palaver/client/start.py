@@ -199,6 +199,10 @@ class NoHope(StartError):
     """A retry will not help: access is denied, or the bus was stopped on purpose."""
 
 
+class ConnectDenied(NoHope):
+    """This process may not connect to the socket of the daemon."""
+
+
 class Patience:
     """The wait of one client for a starting daemon. It reports the progress of an upgrade of the log."""
 
@@ -266,7 +270,7 @@ def reach(home: str) -> Socket | None:
         if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
             return None
         if error.errno in (errno.EACCES, errno.EPERM):
-            raise NoHope(
+            raise ConnectDenied(
                 f"this process may not connect to {home}/daemon.sock (a sandbox?): "
                 "use Palaver's MCP tools instead (add 'pal mcp' as an MCP server)"
             ) from error

@@ -130,7 +130,7 @@ _logger: Final = logging.getLogger("palaver.doors")
 _CARRIERS: Final = frozenset(
     {HookStep.START, HookStep.PROMPT, HookStep.RESULT, HookStep.BATCH, HookStep.TURN_END}
 )
-"""Steps whose reply can carry messages."""
+"""Steps whose reply can carry messages, if the hook takes a text."""
 _LIMIT_TURN: Final = 1000
 """Status events of one turn that are searched."""
 _NEW_CONTEXT: Final = frozenset({"clear", "resume", "startup"})
@@ -187,21 +187,23 @@ class HookHandler:
     async def answer(
         self, caller: Caller, harness: str, news: HookNews, request: HookRequest = _NO_PROCESS
     ) -> HookReply:
-        """Return the reply for the harness. The caller must call `settle` once it has left or is lost."""
-        begins = news.step is HookStep.START and news.source in _NEW_CONTEXT and not news.agent_id
+        """Return the reply for the harness. The caller must call `settle` once it has left or is lost.
+
+        The caller and the hook are those that `speakers` has returned: a sub-agent's hook is its own.
+        """
+        begins = news.step is HookStep.START and news.source in _NEW_CONTEXT
         if begins:
             self._conversations.begin(caller.name)
         conversation = self._conversations.open(caller.name)
         with conversation.recovering() as is_first:
-            if not news.agent_id:
-                await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
+            await self.outcomes.recover(conversation, request, is_first=is_first, is_new=begins)
             proven, unconfirmed = conversation.hear(news)
             dropped = conversation.context_evidence.take_dropped() if news.is_failed else frozenset()
             if is_first and conversation.may_be_delegated:
                 has_delegated = await self._has_delegated(caller.name)
                 # Another hook may have cleared it during the await. It must stay cleared.
                 conversation.may_be_delegated = conversation.may_be_delegated and has_delegated
-            if news.step is HookStep.END and not news.agent_id:
+            if news.step is HookStep.END:
                 self._conversations.part(conversation)  # at once: the next may begin before this is stored
             if begins:
                 await self._conversations.finish(caller.name)  # the instructions list unconfirmed messages
@@ -209,20 +211,23 @@ class HookHandler:
             for lane, number in conversation.natives.take_dropped():
                 await self._delivery.end_silence(lane, number)
             context = self._context(conversation, news)
-            offer = await self._mail(conversation, news, request)
+            # The hook of a failed tool takes no text, for example: the next one carries the messages.
+            can_carry = news.step in _CARRIERS and bool(_content(harness, news, "text"))
+            offer = await self._mail(conversation, news, request) if can_carry else None
             if offer is not None:
                 context = [*context, self._text(caller.name, offer.events)]
             text = "\n\n".join(part for part in context if part)
-            if news.step is HookStep.TURN_END:
-                reply = hook_answer_object(harness, news.event, block_reason=text)
-            else:
-                reply = hook_answer_object(harness, news.event, context=text)
+            reply = _content(harness, news, text)
             return HookReply(
                 reply, news, conversation, caller, offer, proven, is_first, unconfirmed, dropped, request.key
             )
 
     def settle(self, answer: HookReply, *, has_left: bool) -> asyncio.Task[None]:
-        """Record whether the reply has left. This takes effect at once; the returned task stores it."""
+        """Record whether the reply has left. This takes effect at once; the returned task stores it.
+
+        Messages in an empty reply have not left: nothing was written out.
+        """
+        has_left = has_left and (answer.offer is None or bool(answer.content))
         if answer.offer is not None and has_left:
             answer.conversation.given(answer.offer, answer.news.step)
             if answer.key:
@@ -232,8 +237,6 @@ class HookHandler:
     # Before the reply
 
     def _context(self, conversation: Conversation, news: HookNews) -> Sequence[str]:
-        if news.agent_id:
-            return ()
         if news.step is HookStep.START:
             if news.source in _NEW_CONTEXT:
                 conversation.context_evidence.forget()
@@ -270,7 +273,7 @@ class HookHandler:
 
     async def _reclaim(self, conversation: Conversation, news: HookNews) -> None:
         """Keep messages that were withdrawn, but are in a prompt after all, from going over another lane."""
-        if news.step is not HookStep.PROMPT or news.agent_id:
+        if news.step is not HookStep.PROMPT:
             return
         rows, agent = self._queries.rows, conversation.agent
         entries = [(seq, read_lane_entry(rows, seq, agent)) for seq in sorted(seqs_in_notice(news.prompt))]
@@ -283,7 +286,7 @@ class HookHandler:
             await self._delivery.reclaim(conversation.lane, late)
 
     async def _mail(self, conversation: Conversation, news: HookNews, request: HookRequest) -> Offer | None:
-        if news.agent_id or news.is_deaf or news.step not in _CARRIERS:
+        if news.is_deaf:
             return None
         # This hook may be of a sub-agent that looks like the session: its model would get the messages.
         if conversation.delegated or conversation.may_be_delegated:
@@ -320,7 +323,7 @@ class HookHandler:
 
     async def _write(self, answer: HookReply, *, has_left: bool) -> None:
         conversation, news = answer.conversation, answer.news
-        status = _status(answer)
+        status = _status(answer, has_left=has_left)
         if status is not None:
             conversation.newest = status  # before the lock: hooks that wait for it then skip older ones
         async with conversation.writing:
@@ -331,7 +334,7 @@ class HookHandler:
                 self.outcomes.forget_lost(answer.key)
             if answer.is_first:
                 await self._delivery.recovered(conversation.lane)
-            if news.session and not news.agent_id and not self._is_past(conversation):
+            if news.session and not self._is_past(conversation):
                 self._transcripts.tell(conversation.agent, news.transcript)
                 await self._bind(answer.caller, news)
             if answer.proven:
@@ -345,7 +348,7 @@ class HookHandler:
                 await self._say(answer.caller, conversation, status)
             # Texts of a failed turn may be lost, so no later hook can prove them: they become unconfirmed.
             is_lost = news.is_failed and conversation.context_evidence.has_open
-            if (news.step is HookStep.END or is_lost) and not news.agent_id:
+            if news.step is HookStep.END or is_lost:
                 self._conversations.part(conversation)
                 await self._conversations.finish(conversation.agent)
             # A sub-agent that got messages with this reply continues.
@@ -440,12 +443,17 @@ def _same_with(known: Agent, session: str) -> Join:
     )
 
 
-def _status(answer: HookReply) -> SetStatus | None:
+def _content(harness: str, news: HookNews, text: str) -> dict[str, object]:
+    """Return the reply that passes a text to the model; empty without a text, or if the hook takes none."""
+    if news.step is HookStep.TURN_END:
+        return hook_answer_object(harness, news.event, block_reason=text)
+    return hook_answer_object(harness, news.event, context=text)
+
+
+def _status(answer: HookReply, *, has_left: bool) -> SetStatus | None:
     """Return the status of the agent after a hook. A turn that a message keeps from ending continues."""
     news = answer.news
-    if news.agent_id and news.step is not HookStep.CALL:
-        return None
-    if news.step is HookStep.TURN_END and answer.content:
+    if news.step is HookStep.TURN_END and answer.content and has_left:
         return SetStatus(state=AgentState.ACTIVE, detail=THINKING)
     if news.state is None:
         return None
@@ -571,7 +579,8 @@ def _tool_and_input(call: Mapping[str, object]) -> tuple[str, Mapping[str, objec
 
 def _is_settled(pending: Pending, news: HookNews) -> bool:
     """Return whether a hook shows that a request is decided: its tool has run, or its turn went on."""
-    if news.step in _SETTLES_ALL and not news.agent_id:  # The steps of a sub-agent say nothing about others.
+    # `Speakers` has made a sub-agent's hook its own: it is compared only with the sub-agent's own requests.
+    if news.step in _SETTLES_ALL:
         return True
     if news.result_of is None:
         return False

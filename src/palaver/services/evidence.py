@@ -55,7 +55,7 @@ _LIMIT: Final = 1000
 
 
 class ContextEvidence:
-    """The evidence of one conversation. Hooks of sub-agents are ignored."""
+    """The evidence of one conversation. A sub-agent has its own."""
 
     def __init__(self) -> None:
         self._next: dict[int, None] = {}
@@ -81,8 +81,6 @@ class ContextEvidence:
 
     def hear(self, news: HookNews) -> frozenset[int]:
         """Process a hook before anything is passed with it. Return the messages that it proves seen."""
-        if news.agent_id:
-            return frozenset()
         proven: frozenset[int] = frozenset()
         if news.step is HookStep.PROMPT:
             self._unconfirmed.update(self._prompted)
@@ -183,8 +181,6 @@ class Natives:
 
     def hear(self, news: HookNews) -> frozenset[int]:
         """Process a hook. Return the messages of wakes that it proves."""
-        if news.agent_id:
-            return frozenset()
         if news.step is HookStep.END:  # at once, because the next session may begin before this is stored
             self.end_wake()
         for lane, step in self.left.items():
@@ -328,10 +324,10 @@ class Conversation:
     def hear(self, news: HookNews) -> tuple[frozenset[int], frozenset[int]]:
         """Process a hook. Return the messages proven seen by the model, and those that never can be."""
         self.heard += 1
-        if news.step is HookStep.PROMPT and not news.agent_id:
+        if news.step is HookStep.PROMPT:
             self.blocks = 0
             self.typed -= typed_in(news.prompt)
-        elif (news.step in (HookStep.START, HookStep.TURN_END) or news.is_failed) and not news.agent_id:
+        elif news.step in (HookStep.START, HookStep.TURN_END) or news.is_failed:
             self.typed.clear()
         # Only these hooks come while a sub-agent may run; any other one shows that all have ended.
         is_within = news.step in (HookStep.CALL, HookStep.RESULT, HookStep.ASIDE)

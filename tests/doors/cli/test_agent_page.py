@@ -194,6 +194,22 @@ def test_blocked_agent_shows_its_question() -> None:
     assert "permission" not in silent
 
 
+def test_sub_agent_below_an_unrelated_agent_is_not_indented() -> None:
+    views = [
+        agent(),
+        agent(name="nova"),
+        agent(name="luna_x_2", parent="luna"),
+        agent(name="kira"),
+        agent(name="kira_x_1", parent="kira"),
+        agent(name="kira_x_2", parent="kira"),
+    ]
+
+    lines = short_table(views, NOW, width=None, paint=PLAIN)
+
+    shown = [line.split(" idle")[0].rstrip() for line in lines[1:]]
+    assert shown == ["luna", "nova", "luna_x_2", "kira", "└ kira_x_1", "└ kira_x_2"]
+
+
 def test_sub_agents_are_indented_after_their_parents() -> None:
     views = [
         agent(),

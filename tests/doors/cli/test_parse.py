@@ -254,6 +254,15 @@ def test_exclusive_options_are_refused_together() -> None:
     assert refusal("--json", "list", "--text") == "--json and --text cannot be used together; choose one"
 
 
+@pytest.mark.parametrize("option", ["--name", "--tag", "--role", "--harness", "--pid"])
+def test_agent_of_another_machine_is_registered_without_other_options(option: str) -> None:
+    value = "operator" if option == "--role" else "7"
+
+    said = refusal("join", "--remote", "luna:BOXE", option, value)
+
+    assert said == f"--remote and {option} cannot be used together; choose one"
+
+
 def test_too_few_and_too_many_arguments_are_refused_with_the_usage() -> None:
     assert refusal("show") == "missing argument ID; usage: pal show ID"
     assert refusal("show", "1", "2") == "unexpected argument '2'; usage: pal show ID"

@@ -39,7 +39,9 @@ class Hooks:
         """Call a hook; the test decides later whether its reply was sent."""
         news = read_hook("claude", event, {"session_id": "s1", **fields})
         assert news is not None
-        return await self.handler.answer(caller, "claude", news)
+        found = await self.handler.speakers.of(caller, news)
+        assert found is not None
+        return await self.handler.answer(found[0], "claude", found[1])
 
     async def hook(self, caller: Caller, event: str, **fields: object) -> str:
         """Call a hook whose reply is sent, and return its text after all effects are stored."""

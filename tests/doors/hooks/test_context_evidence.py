@@ -9,8 +9,8 @@ from palaver.harness.hooks import HookNews, HookStep
 from palaver.services.evidence import ContextEvidence
 
 
-def news(step: HookStep, agent_id: str = "") -> HookNews:
-    return HookNews(event=step.value, step=step, agent_id=agent_id)
+def news(step: HookStep) -> HookNews:
+    return HookNews(event=step.value, step=step)
 
 
 def walk(context_evidence: ContextEvidence, *steps: HookStep) -> list[list[int]]:
@@ -49,14 +49,6 @@ def test_message_that_extends_a_turn_is_proven_by_its_next_end() -> None:
     context_evidence.hear(news(HookStep.TURN_END))
     context_evidence.give(HookStep.TURN_END, [7])
 
-    assert walk(context_evidence, HookStep.TURN_END) == [[7]]
-
-
-def test_sub_agent_hooks_prove_nothing() -> None:
-    context_evidence = ContextEvidence()
-    context_evidence.give(HookStep.PROMPT, [7])
-
-    assert context_evidence.hear(news(HookStep.CALL, "a1")) == frozenset()
     assert walk(context_evidence, HookStep.TURN_END) == [[7]]
 
 

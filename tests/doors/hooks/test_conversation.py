@@ -161,7 +161,7 @@ async def test_own_prompt_resets_the_count_of_blocked_turn_ends(hooks: Hooks) ->
     conversation = await opened(hooks)
     conversation.blocks = 2
 
-    conversation.hear(HookNews(event="x", step=HookStep.PROMPT, agent_id="a1"))
+    conversation.hear(HookNews(event="x", step=HookStep.CALL))
     assert conversation.blocks == 2
     conversation.hear(HookNews(event="x", step=HookStep.PROMPT))
 

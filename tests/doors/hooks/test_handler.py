@@ -4,10 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from tests.doors.hooks.conftest import Hooks, text_of
 from tests.fakes import Bus, FakeLane, seat
 
-from palaver.harness.registry import read_hook
+from palaver.harness.claude import hooks as claude_hooks
+from palaver.harness.codex import hooks as codex_hooks
+from palaver.harness.gemini import hooks as gemini_hooks
+from palaver.harness.registry import HOOKED, read_hook
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.lanes import IDLE_WAIT_S, LaneKind, LaneLevel
@@ -113,6 +117,57 @@ async def test_messages_of_a_reply_that_was_not_sent_are_queued_again(hooks: Hoo
     assert "look" in await hooks.hook(nova, "PostToolBatch")
 
 
+EVENTS = {"claude": claude_hooks.EVENTS, "codex": codex_hooks.EVENTS, "gemini": gemini_hooks.EVENTS}
+EVERY_EVENT = [
+    (harness, event)
+    for harness in HOOKED
+    for event in dict.fromkeys((*EVENTS[harness], *claude_hooks.EVENTS))
+]
+"""The hooks that are set up, and those that a user may have set up for a harness with the same names."""
+
+
+@pytest.mark.parametrize(("harness", "event"), EVERY_EVENT)
+async def test_every_hook_carries_a_message_or_leaves_it_queued(
+    hooks: Hooks, harness: str, event: str
+) -> None:
+    luna, nova = await hooks.bus.join("luna"), await hooks.bus.join("nova", harness=harness, seat=seat(7))
+    message = await hooks.bus.send(luna, "look", "@nova")
+    news = read_hook(harness, event, {"session_id": "s1", **BASH})
+    assert news is not None
+
+    answer = await hooks.handler.answer(nova, harness, news)
+    await hooks.settle(answer)
+
+    is_carried = "look" in text_of(answer)
+    assert (answer.offer is not None) == is_carried
+    assert grade(hooks.bus, message) == (("submitted", "hook", "") if is_carried else ("queued", "", ""))
+
+
+async def test_message_that_waits_at_a_failed_tool_goes_with_the_next_hook(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go")
+    message = await hooks.bus.send(luna, "look", "@nova")
+
+    failed = await hooks.hook(nova, "PostToolUseFailure", **BASH)
+    text = await hooks.hook(nova, "PostToolBatch")
+
+    assert failed == ""
+    assert "look" in text
+    await hooks.hook(nova, "Stop")
+    assert grade(hooks.bus, message) == ("seen", "hook", "context")
+
+
+async def test_messages_of_an_empty_reply_are_queued_again(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    message = await hooks.bus.send(luna, "look", "@nova")
+    answer = await hooks.answer(nova, "PostToolUse", **BASH)
+
+    await hooks.settle(replace(answer, content={}))
+
+    assert grade(hooks.bus, message)[0] == "queued"
+    assert "look" in await hooks.hook(nova, "PostToolBatch")
+
+
 async def test_messages_extend_a_turn_but_not_twice_in_a_row(hooks: Hooks) -> None:
     luna, nova = await pair(hooks.bus)
     await hooks.bus.send(luna, "one more", "@nova")
@@ -121,6 +176,19 @@ async def test_messages_extend_a_turn_but_not_twice_in_a_row(hooks: Hooks) -> No
     assert hooks.bus.agent("nova").state == "active"
     message = await hooks.bus.send(luna, "and another", "@nova")
     assert await hooks.hook(nova, "Stop", stop_hook_active=True) == ""
+    assert hooks.bus.agent("nova").state == "idle"
+    assert grade(hooks.bus, message)[0] == "queued"
+
+
+async def test_turn_ends_if_the_message_that_extends_it_does_not_leave(hooks: Hooks) -> None:
+    luna, nova = await pair(hooks.bus)
+    await hooks.hook(nova, "UserPromptSubmit", prompt="go")
+    message = await hooks.bus.send(luna, "one more", "@nova")
+
+    lost = await hooks.answer(nova, "Stop", stop_hook_active=False)
+    await hooks.settle(lost, has_left=False)
+
+    assert "one more" in text_of(lost)
     assert hooks.bus.agent("nova").state == "idle"
     assert grade(hooks.bus, message)[0] == "queued"
 
@@ -143,8 +211,8 @@ async def test_sub_agent_hooks_get_no_parent_messages_and_prove_nothing(hooks: H
     luna, nova = await pair(hooks.bus)
     message = await hooks.bus.send(luna, "look", "@nova")
 
-    assert await hooks.hook(nova, "PostToolUse", agent_id="a1", **BASH) == ""
-    assert await hooks.hook(nova, "SessionStart", agent_id="a1") == ""
+    assert "look" not in await hooks.hook(nova, "PostToolUse", agent_id="a1", **BASH)
+    assert "look" not in await hooks.hook(nova, "PostToolBatch", agent_id="a1")
     assert "look" in await hooks.hook(nova, "UserPromptSubmit", prompt="go")
     await hooks.hook(nova, "PreToolUse", agent_id="a1", **BASH)
     assert grade(hooks.bus, message)[0] == "submitted"

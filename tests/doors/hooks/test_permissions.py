@@ -93,7 +93,6 @@ async def test_request_decided_elsewhere_returns_nothing(parts: Parts) -> None:
         (news("PostToolUse", tool_name="Bash", tool_input={"command": "other"}), False),
         (news("PreToolUse", **CALL), False),
         (news("Stop", session_id="s2"), False),
-        (news("UserPromptSubmit", prompt="go", agent_id="a1"), False),
     ],
 )
 async def test_later_hook_shows_that_a_request_is_settled(

@@ -15,7 +15,7 @@ import time
 
 from palaver.app.thin.call import PIECE_BYTES, MalformedFrameError, ThinFrameReader, frame, request
 from palaver.client import start
-from palaver.client.start import StartError
+from palaver.client.start import ConnectDenied, StartError
 
 TYPE_CHECKING = False  # importing typing would take longer than all the rest
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ FOR_A_HARNESS = (
     "Add it to a harness: claude mcp add palaver -- pal mcp"
 )
 _NO_BUS = "the bus is not running; try again later, or ask for 'pal up'. The call may have been carried out"
+_DENIED = (
+    "this process may not connect to the bus any more (a sandbox?); ask the user for access to daemon.sock "
+    "in the home of the bus. The call may have been carried out"
+)
 _HUNG = (
     "the bus does not answer: its daemon is stopped or very busy. Try again later, or end the process "
     "in daemon.lock and run 'pal up'. The call may have been carried out"
@@ -69,6 +73,7 @@ class McpPump:
         self._has_ended = False
         self._wire: start.Socket | None = None
         self._has_heard = False
+        self._is_denied = False  # a daemon may listen, but not for this process
         self._is_stuck = False  # the daemon does not even read
         self._waited_since_s = 0.0  # when waiting for the daemon last began
 
@@ -81,11 +86,14 @@ class McpPump:
             if wire is not None:
                 continue
             # An error now is better than silence: the harness would wait for the reply until its own limit.
-            self._refuse_pending(_HUNG if is_silent else _NO_BUS)
+            self._refuse_pending(_HUNG if is_silent else _DENIED if self._is_denied else _NO_BUS)
             if self._has_ended:
                 os._exit(0 if is_silent and is_done and self._has_heard else 1)
             # The next line is a reason to try again. Without one, no daemon is needed, and none is started.
+            harness = select.poll()  # a read does not wait if the harness has made its pipe non-blocking
+            harness.register(0, select.POLLIN)
             while not self._pending and not self._has_ended:
+                harness.poll()
                 self._read_lines()
 
     # With a daemon
@@ -192,6 +200,8 @@ class McpPump:
             data = os.read(0, PIECE_BYTES)
         except BlockingIOError:
             return
+        except OSError:  # such as a socket that the harness has reset
+            data = b""
         if not data:  # an unfinished line is ignored
             self._has_ended = True
             if self._has_heard or not self._pending:
@@ -236,12 +246,14 @@ class McpPump:
 
     def _regain(self) -> start.Socket | None:
         """Search for a daemon again; start one, unless the bus was stopped on purpose."""
+        self._is_denied = False
         for tries in range(_REPEATS):
             try:
                 # At first only reach one: the lost daemon may be replaced by another process at this moment.
                 if wire := start.reach(self._home) or (tries and start.start(self._home, person=False)):
                     return wire
-            except StartError:
+            except StartError as error:
+                self._is_denied = isinstance(error, ConnectDenied)
                 return None
             time.sleep(0.02 * 2**tries)
         return None

@@ -75,6 +75,8 @@ AGENT_COMMANDS: Final = (
             ),
             Option(name="--yes", help="Do not ask."),
         ),
+        # These describe a process of this machine.
+        exclusive=tuple(("--remote", name) for name in ("--name", "--tag", "--role", "--harness", "--pid")),
         examples=(
             ("pal join", "join under a free name"),
             ("pal join --name luna --tag api", "join as api-luna"),
@@ -526,11 +528,13 @@ def _value(value: object, paint: Paint) -> str:
 
 
 def _indented(views: Sequence[AgentView]) -> list[str]:
-    """Return the names; each sub-agent is indented one step more than its parent above it."""
-    depths: dict[str | None, int] = {}
+    """Return the names; a sub-agent is indented one step more than its parent, in one block below it."""
+    above: list[str] = []  # the agent of the last line, after its parents
     shown = []
     for view in views:
-        depth = depths[view.name] = depths.get(view.parent, -1) + 1
+        # In another order, such as by time, an unrelated agent may be between them.
+        depth = above.index(view.parent) + 1 if view.parent in above else 0
+        above[depth:] = [view.name]
         shown.append(f"{'  ' * (depth - 1)}{_BELOW if depth else ''}{view.name}")
     return shown
 
