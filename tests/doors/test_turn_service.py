@@ -15,7 +15,17 @@ from tests.reactors.turning import ACCEPT, Turning, turning_bus
 
 from palaver.config import Settings
 from palaver.doors.lines_holders import RunnerRequests
-from palaver.errors import AlreadyRunning, BadRequest, NotAllowed, NotFound, NotYou, ShuttingDown, Unavailable
+from palaver.errors import (
+    AlreadyRunning,
+    BadRequest,
+    BadText,
+    MessageTooLarge,
+    NotAllowed,
+    NotFound,
+    NotYou,
+    ShuttingDown,
+    Unavailable,
+)
 from palaver.identity.accounts import RunnerBook, Ticket, Tickets
 from palaver.identity.process import Process, ancestors, boot_id, is_alive
 from palaver.identity.seats import SeatIndex
@@ -220,6 +230,10 @@ async def test_turn_of_a_person_that_cannot_run_is_refused(stage: Stage) -> None
         await run(HUMAN, "luna", "", (str(message.seq),), "")
     with pytest.raises(BadRequest, match="no content"):
         await run(HUMAN, "luna", "", (), "")
+    with pytest.raises(BadText, match="the text"):
+        await run(HUMAN, "luna", "", (), "\x1b[31mred")
+    with pytest.raises(MessageTooLarge, match="the text"):
+        await run(HUMAN, "luna", "", (), "x" * 100_001)
     with pytest.raises(Unavailable, match="pal turn start"):
         await run(HUMAN, "luna", "", (), "x")
 

@@ -11,7 +11,7 @@ from tests.limits import LIMIT_S
 from tests.reactors.turning import ACCEPT, Turning, turning_bus
 
 from palaver.broker import paths
-from palaver.errors import BadRequest, DiskFull, NotFound, RateLimited, ShuttingDown, Unavailable
+from palaver.errors import BadRequest, BadText, DiskFull, NotFound, RateLimited, ShuttingDown, Unavailable
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import AutoTurnError, AutoTurnStarted, State
@@ -390,6 +390,20 @@ async def test_full_disk_delays_a_turn(turning: Turning) -> None:
     turning.passes(1)
 
     assert await turning.run() == ["one"]
+
+
+async def test_refused_turn_of_a_session_does_not_stop_the_others(turning: Turning) -> None:
+    await turning.join()
+    await turning.join("nova")
+    await turning.send("one")
+    await turning.send("two", "@nova")
+    turning.failures.append((StartTurn, BadRequest("no")))
+    turning.passes(3)
+
+    job = await turning.turn()
+
+    assert turning.failures == [], "the first one was refused"
+    await turning.done(job)
 
 
 # The limit
@@ -874,6 +888,18 @@ async def test_person_does_not_wait_for_a_turn_that_could_not_start(turning: Tur
 
     with pytest.raises(Unavailable, match="try again"):
         await task
+
+
+async def test_refused_turn_of_a_person_fails_alone(turning: Turning) -> None:
+    await turning.join()
+    refused, other = await _asked(turning, text="\x1b[31mred"), await _asked(turning, text="two")
+
+    job = await turning.turn()
+    await turning.done(job)
+
+    with pytest.raises(BadText, match="the text"):
+        await refused
+    assert await other == TurnOutcome(turn=job.turn, text="done")
 
 
 # Agents that start each other

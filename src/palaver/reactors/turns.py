@@ -32,7 +32,7 @@ from palaver.domain.turns import (
     triage_prompt,
     turn_prompt,
 )
-from palaver.errors import BadRequest, NotFound, PalaverError, Unavailable
+from palaver.errors import BadRequest, NotFound, PalaverError, RequestError, Unavailable
 from palaver.log.api import EventKey, EventKind, Log
 from palaver.log.follow import HandlerSwitch
 from palaver.protocol.agents import LAUNCHED, Agent
@@ -565,6 +565,10 @@ class AutomaticTurns:
             except Unavailable:
                 self._wait(target, _TRY_AGAIN_S)
                 raise
+            except PalaverError as error:
+                # Not raised: the refusal concerns one session, and would end the runner with all its turns.
+                _logger.warning("no automatic turn of %s: %s", mailbox_of(*target), error)
+                continue
             if job is not None:
                 return job
         return None
@@ -599,6 +603,10 @@ class AutomaticTurns:
     async def _begin_manual(self, target: Target, wanted: _Manual, config: TurnConfig) -> TurnJob | None:
         try:
             job = await self._begin(target, wanted.batch, "", config, wanted)
+        except RequestError as refusal:
+            wanted.fail(refusal)
+            self._look_at(target)
+            return None
         except BaseException:
             # The runner may have lost its connection meanwhile, and then no one reports an outcome.
             wanted.fail(Unavailable("the turn could not be started; try again"))

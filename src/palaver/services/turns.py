@@ -30,6 +30,7 @@ from palaver.protocol.events import (
 )
 from palaver.protocol.paths import MAIN, check_session, mailbox_of, readable_mailbox
 from palaver.protocol.query import Query
+from palaver.protocol.text import check_text
 from palaver.protocol.turns import (
     BatchMessage,
     RunnerJob,
@@ -273,6 +274,7 @@ class TurnService:
         batch = [self._copy_for(*target, reference) for reference in references]
         if not batch and not text:
             raise BadRequest("the turn has no content: add --message ID or --text TEXT")
+        check_text(text, "the text")
         if self._runners.current() is None:
             raise Unavailable("no runner is running: a person can start it with 'pal turn start'")
         id_ = derived_id(key.hex(), "turn") if key is not None else ""
