@@ -800,8 +800,12 @@ async def test_close_twice_or_before_the_start_is_harmless(turning: Turning) -> 
 
 async def _asked(turning: Turning, *seqs: int, text: str = "", id_: str = "") -> "asyncio.Task[TurnOutcome]":
     batch = [BatchMessage(seq=seq, mailbox="luna") for seq in seqs]
-    running = turning.turns.run(("luna", "main"), batch, text, by="human", id_=id_)
-    task = asyncio.ensure_future(asyncio.wait_for(running, LIMIT_S))
+
+    async def run() -> TurnOutcome:
+        async with asyncio.timeout(LIMIT_S):
+            return await turning.turns.run(("luna", "main"), batch, text, by="human", id_=id_)
+
+    task = asyncio.ensure_future(run())
     await asyncio.sleep(0)  # it begins
     return task
 
@@ -888,6 +892,22 @@ async def test_person_does_not_wait_for_a_turn_that_could_not_start(turning: Tur
 
     with pytest.raises(Unavailable, match="try again"):
         await task
+
+
+async def test_turns_of_persons_end_with_the_runner(turning: Turning) -> None:
+    await turning.join()
+    running = await _asked(turning, text="one")
+    job = await turning.turn()
+    queued = await _asked(turning, text="two")
+
+    await turning.turns.lose_runner()
+
+    assert (await running).turn == job.turn
+    with pytest.raises(Unavailable, match="the runner has ended"):
+        await queued
+    await turning.turns.register(())
+    await turning.nothing_is_due()
+    assert await turning.types() == ["auto-turn", "auto-turn-error"]
 
 
 async def test_refused_turn_of_a_person_fails_alone(turning: Turning) -> None:

@@ -522,8 +522,13 @@ class AutomaticTurns:
                 await self._fail(turn, _LOST)
 
     async def lose_runner(self) -> None:
-        """Record that the runner has ended: its turns failed, and its triages begin again."""
+        """Record that the runner has ended: open and requested turns failed, and triages begin again."""
         self.disconnect_runner()
+        for target, queue in self._manual.items():
+            for wanted in queue:
+                wanted.fail(Unavailable("the runner has ended; a person can start it with 'pal turn start'"))
+            queue.clear()
+            self._look_at(target)
         for turn in self._open_turns():
             await self._fail(turn, _LOST)
 

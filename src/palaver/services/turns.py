@@ -275,12 +275,13 @@ class TurnService:
         if not batch and not text:
             raise BadRequest("the turn has no content: add --message ID or --text TEXT")
         check_text(text, "the text")
-        if self._runners.current() is None:
-            raise Unavailable("no runner is running: a person can start it with 'pal turn start'")
         id_ = derived_id(key.hex(), "turn") if key is not None else ""
         # A client repeats the request after a restart of the daemon: the turn must not run twice.
         if id_ and (known := await self._outcome_of(id_, *target)) is not None:
             return known
+        # No await between here and the queue: the end of the runner fails only turns that are in it.
+        if self._runners.current() is None:
+            raise Unavailable("no runner is running: a person can start it with 'pal turn start'")
         outcome = await self._turns.run(target, batch, text, by=caller.name, id_=id_)
         return TurnResult(
             turn=outcome.turn,
