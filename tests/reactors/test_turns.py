@@ -232,6 +232,20 @@ async def test_removed_session_has_no_turn(turning: Turning) -> None:
     await turning.nothing_is_due()
 
 
+async def test_result_of_a_turn_does_not_restore_a_removed_session(turning: Turning) -> None:
+    luna = await turning.join()
+    await turning.bus.submit(luna, SubscribePath(agent="luna", session="mon", pattern="x/y"))
+    await turning.send("one", "x/y")
+    turning.passes(3)
+    job = await turning.turn()
+
+    await turning.bus.submit(luna, RemoveSession(agent="luna", session="mon"))
+    await turning.done(job, harness_session="h1")
+
+    assert read_agent_session(turning.bus.log.rows, "luna", "mon") is None
+    assert await turning.types() == ["auto-turn", "auto-turn-result"]
+
+
 # Live, paused
 
 

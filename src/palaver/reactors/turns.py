@@ -725,7 +725,10 @@ class AutomaticTurns:
         # It comes from the output of the harness, and becomes an argument of the next turn.
         if is_harness_session(harness_session) and is_running:
             request = CreateSession(
-                agent=started.agent, session=started.session, harness_session=harness_session
+                agent=started.agent,
+                session=started.session,
+                harness_session=harness_session,
+                only_existing=True,  # it may have been removed during the turn
             )
             await self._submit(request)
         text = output[:LIMIT_OUTPUT]
