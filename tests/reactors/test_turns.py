@@ -441,6 +441,20 @@ async def test_session_runs_at_most_20_turns_an_hour(turning: Turning) -> None:
     assert await turning.run() == ["20"]
 
 
+async def test_changed_limit_applies_to_a_session_that_waits(turning: Turning) -> None:
+    turning.settings = replace(turning.settings, limit_an_hour=1)
+    await turning.join(value={**ACCEPT, "maxBatchSize": 1})
+    await turning.send("one")
+    await turning.run()
+    await turning.send("two")
+    await turning.nothing_is_due()
+
+    turning.settings = replace(turning.settings, limit_an_hour=0)
+    turning.turns.settings_changed()
+
+    assert await turning.run() == ["two"]
+
+
 # The triage
 
 

@@ -305,6 +305,11 @@ class AutomaticTurns:
     def _turn_switch(self) -> None:
         self._switch.turn(is_on=bool(self._agents) or any(self._manual.values()))
 
+    def settings_changed(self) -> None:
+        """Look again at every session with messages or an open turn, after a setting has changed."""
+        for target in self._waiting:
+            self._look_at(target)
+
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
             match event.body:
