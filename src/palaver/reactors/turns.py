@@ -310,6 +310,10 @@ class AutomaticTurns:
         for target in self._waiting:
             self._look_at(target)
 
+    def messages_released(self, mailbox: str) -> None:
+        """Look again at the session of a mailbox whose messages a reader had in hand: no event says so."""
+        self._look_at(session_of_mailbox(mailbox))
+
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
             match event.body:
