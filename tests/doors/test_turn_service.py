@@ -139,6 +139,15 @@ async def test_configuration_returns_the_resulting_one(stage: Stage) -> None:
         await stage.service.set_auto_run(HUMAN, "someone-else", "", True)
 
 
+async def test_configuration_of_an_agent_is_not_that_of_its_main_session(stage: Stage) -> None:
+    await stage.bus.join("luna")
+    off = await stage.service.set_auto_run(HUMAN, "luna", "main", False)
+
+    on = await stage.service.set_auto_run(HUMAN, "luna", "", True)
+
+    assert (off.enabled, on.enabled) == (False, True)
+
+
 async def test_sessions_say_what_they_wait_for(stage: Stage) -> None:
     turning = stage.turning
     luna = await turning.join(harness="claude")

@@ -175,7 +175,8 @@ class TurnService:
         name = self._agent(agent).name
         request = SetAutoRun(agent=name, session=session, value=value)
         await self._broker.submit(caller, request, key=key)
-        return self._turns.config(name, session or MAIN)
+        # Without a session, the agent's own: the value of `main` may differ.
+        return self._turns.config(name, session)
 
     def stats(self) -> TurnStats:
         """Return the counters of this home."""
