@@ -17,7 +17,7 @@ from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import AutoTurnError, AutoTurnStarted, State
 from palaver.protocol.paths import Content, CreateSession, RemoveSession, SubscribePath
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Leave, Pause, Put, Release, Send, TagAgent, Unpause
+from palaver.protocol.requests import Leave, Pause, Put, Release, Request, Send, TagAgent, Unpause
 from palaver.protocol.turns import BatchMessage, FailTurn, NoJob, SkipTurn, StartTurn, TriageJob, TurnStats
 from palaver.reactors.turns import NO_RUNNER_S, Step, TurnOutcome
 from palaver.state.paths import read_agent_session
@@ -612,6 +612,33 @@ async def test_rejected_batch_is_skipped_later_if_the_disk_is_full(turning: Turn
     turning.passes(1)
     await turning.nothing_is_due()
 
+    assert await turning.types() == ["turn.skipped"]
+
+
+async def test_batch_that_is_rejected_while_it_is_due_is_skipped(turning: Turning) -> None:
+    await turning.join(value={"maxBatchSize": 1})
+    await turning.join("nova", value={"reject": ["internal", "message"], "maxBatchSize": 1})
+    await turning.send("one")
+    await turning.runner_is_due()
+    # The skip of another batch delays the next look.
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slowly(request: Request) -> object:
+        if isinstance(request, SkipTurn):
+            begun.set()
+            await may_end.wait()
+        return await turning.submit(request)
+
+    turning.turns._submit = slowly
+    await turning.send("two", "@nova")
+    async with asyncio.timeout(LIMIT_S):
+        await begun.wait()
+    await turning.set("luna", {"reject": ["internal", "message"], "maxBatchSize": 1})
+
+    assert await turning.turns.next_job(0) == NoJob()
+
+    may_end.set()
+    await turning.nothing_is_due()
     assert await turning.types() == ["turn.skipped"]
 
 

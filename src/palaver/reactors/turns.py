@@ -590,7 +590,11 @@ class AutomaticTurns:
     async def _begin_job(self, target: Target, plan: TurnPlan) -> RunnerJob | None:
         if wanted := self._manual.get(target):
             return await self._begin_manual(target, wanted.popleft(), plan.config)
-        if self._verdict(target, plan) is Verdict.ASK:
+        verdict = self._verdict(target, plan)
+        if verdict is Verdict.SKIP:  # its configuration has changed since the last look
+            self._look_at(target)
+            return None
+        if verdict is Verdict.ASK:
             return self._begin_triage(target, plan)
         accepted = self._accepted.get(target)
         triage = "" if accepted is None else accepted.triage
