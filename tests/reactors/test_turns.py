@@ -95,6 +95,19 @@ async def test_huge_batch_size_is_limited_to_one_injection(turning: Turning) -> 
     assert len(await turning.run()) == 50
 
 
+async def test_due_session_with_new_messages_keeps_its_position(turning: Turning) -> None:
+    await turning.join(value={**ACCEPT, "maxBatchSize": 1})
+    await turning.join("nova", {**ACCEPT, "maxBatchSize": 1})
+    for text, to in (("one", "@luna"), ("two", "@nova"), ("three", "@luna")):
+        turning.turns._is_due.clear()
+        await turning.send(text, to)
+        await turning.runner_is_due()
+
+    ran = [await turning.run() for _ in range(3)]
+
+    assert ran == [["one"], ["two"], ["three"]]
+
+
 async def test_sessions_of_an_agent_run_at_the_same_time(turning: Turning) -> None:
     luna = await turning.join()
     for session in ("s", "t"):

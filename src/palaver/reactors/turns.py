@@ -372,8 +372,9 @@ class AutomaticTurns:
         if (timer := self._timers.pop(target, None)) is not None:
             timer.cancel()
         plan = self.plan(*target)
-        # Put back below if it is still due, so a session that is looked at again goes to the end.
-        self._ready.pop(target, None)
+        # A session that is still due keeps its position: otherwise a busy one would never be the first.
+        if plan.step is not Step.DUE:
+            self._ready.pop(target, None)
         if plan.step is Step.IDLE:
             self._waiting.discard(target)
             self._accepted.pop(target, None)
@@ -383,6 +384,7 @@ class AutomaticTurns:
             self._wait(target, (plan.until_ms - self._clock.now_ms()) / 1000)
         elif plan.step is Step.DUE:
             if not self._is_wanted(target) and self._verdict(target, plan) is Verdict.SKIP:
+                self._ready.pop(target, None)
                 skipped = SkipTurn(agent=target[0], session=target[1], batch=plan.batch, reason="reject list")
                 await self._submit(skipped)
                 self._look_at(target)
