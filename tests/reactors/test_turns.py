@@ -943,7 +943,7 @@ async def test_repeated_request_of_a_person_runs_no_second_turn(turning: Turning
 
     await turning.nothing_is_due()
 
-    with pytest.raises(BadRequest, match="try again"):
+    with pytest.raises(BadRequest, match="the turn has ended already"):
         await again
     assert await turning.types() == ["auto-turn", "auto-turn-result"]
 

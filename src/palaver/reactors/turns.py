@@ -632,7 +632,7 @@ class AutomaticTurns:
             wanted.fail(Unavailable("the turn could not be started; try again"))
             raise
         if job is None:
-            wanted.fail(BadRequest("another turn of this session has just started; try again"))
+            wanted.fail(BadRequest("the turn has ended already, or another one has just started; try again"))
             return None
         self._started[job.turn] = wanted
         return job
