@@ -215,6 +215,17 @@ async def test_agent_has_a_limit_of_subscriptions_with_its_sessions(
     assert await subscribe(bus, luna, "c") is not None
 
 
+async def test_change_of_an_existing_session_creates_none(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    change = CreateSession(agent="luna", session="mon", harness_session="h1", only_existing=True)
+
+    assert await bus.submit(luna, change) is None
+
+    assert read_agent_session(bus.log.rows, "luna", "mon") is None
+    await bus.submit(luna, CreateSession(agent="luna", session="mon"))
+    assert await bus.submit(luna, change) is not None
+
+
 async def test_session_is_created_changed_and_removed_with_its_subscriptions(bus: Bus) -> None:
     luna, boss = await bus.join("luna"), await bus.join("boss", role="operator")
     create = CreateSession(agent="luna", session="mon", title="Monitor", harness_session="h1")

@@ -15,7 +15,17 @@ from tests.reactors.turning import ACCEPT, Turning, turning_bus
 
 from palaver.config import Settings
 from palaver.doors.lines_holders import RunnerRequests
-from palaver.errors import AlreadyRunning, BadRequest, NotAllowed, NotFound, NotYou, ShuttingDown, Unavailable
+from palaver.errors import (
+    AlreadyRunning,
+    BadRequest,
+    BadText,
+    MessageTooLarge,
+    NotAllowed,
+    NotFound,
+    NotYou,
+    ShuttingDown,
+    Unavailable,
+)
 from palaver.identity.accounts import RunnerBook, Ticket, Tickets
 from palaver.identity.process import Process, ancestors, boot_id, is_alive
 from palaver.identity.seats import SeatIndex
@@ -129,6 +139,15 @@ async def test_configuration_returns_the_resulting_one(stage: Stage) -> None:
         await stage.service.set_auto_run(HUMAN, "someone-else", "", True)
 
 
+async def test_configuration_of_an_agent_is_not_that_of_its_main_session(stage: Stage) -> None:
+    await stage.bus.join("luna")
+    off = await stage.service.set_auto_run(HUMAN, "luna", "main", False)
+
+    on = await stage.service.set_auto_run(HUMAN, "luna", "", True)
+
+    assert (off.enabled, on.enabled) == (False, True)
+
+
 async def test_sessions_say_what_they_wait_for(stage: Stage) -> None:
     turning = stage.turning
     luna = await turning.join(harness="claude")
@@ -220,6 +239,10 @@ async def test_turn_of_a_person_that_cannot_run_is_refused(stage: Stage) -> None
         await run(HUMAN, "luna", "", (str(message.seq),), "")
     with pytest.raises(BadRequest, match="no content"):
         await run(HUMAN, "luna", "", (), "")
+    with pytest.raises(BadText, match="the text"):
+        await run(HUMAN, "luna", "", (), "\x1b[31mred")
+    with pytest.raises(MessageTooLarge, match="the text"):
+        await run(HUMAN, "luna", "", (), "x" * 100_001)
     with pytest.raises(Unavailable, match="pal turn start"):
         await run(HUMAN, "luna", "", (), "x")
 

@@ -11,13 +11,13 @@ from tests.limits import LIMIT_S
 from tests.reactors.turning import ACCEPT, Turning, turning_bus
 
 from palaver.broker import paths
-from palaver.errors import BadRequest, DiskFull, NotFound, RateLimited, ShuttingDown, Unavailable
+from palaver.errors import BadRequest, BadText, DiskFull, NotFound, RateLimited, ShuttingDown, Unavailable
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import AutoTurnError, AutoTurnStarted, State
 from palaver.protocol.paths import Content, CreateSession, RemoveSession, SubscribePath
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Leave, Pause, Put, Release, Send, TagAgent, Unpause
+from palaver.protocol.requests import Leave, Pause, Put, Release, Request, Send, TagAgent, Unpause
 from palaver.protocol.turns import BatchMessage, FailTurn, NoJob, SkipTurn, StartTurn, TriageJob, TurnStats
 from palaver.reactors.turns import NO_RUNNER_S, Step, TurnOutcome
 from palaver.state.paths import read_agent_session
@@ -95,6 +95,19 @@ async def test_huge_batch_size_is_limited_to_one_injection(turning: Turning) -> 
     assert len(await turning.run()) == 50
 
 
+async def test_due_session_with_new_messages_keeps_its_position(turning: Turning) -> None:
+    await turning.join(value={**ACCEPT, "maxBatchSize": 1})
+    await turning.join("nova", {**ACCEPT, "maxBatchSize": 1})
+    for text, to in (("one", "@luna"), ("two", "@nova"), ("three", "@luna")):
+        turning.turns._is_due.clear()
+        await turning.send(text, to)
+        await turning.runner_is_due()
+
+    ran = [await turning.run() for _ in range(3)]
+
+    assert ran == [["one"], ["two"], ["three"]]
+
+
 async def test_sessions_of_an_agent_run_at_the_same_time(turning: Turning) -> None:
     luna = await turning.join()
     for session in ("s", "t"):
@@ -146,7 +159,7 @@ async def test_message_that_was_read_meanwhile_is_not_run(turning: Turning) -> N
     await turning.nothing_is_due()
 
 
-async def test_message_that_a_reader_has_in_hand_is_not_run(turning: Turning) -> None:
+async def test_message_runs_when_its_reader_ends_without_an_acknowledgement(turning: Turning) -> None:
     await turning.join()
     await turning.send("one")
     reader = turning.bus.delivery.take("luna")
@@ -155,10 +168,8 @@ async def test_message_that_a_reader_has_in_hand_is_not_run(turning: Turning) ->
     await turning.nothing_is_due()
 
     reader.close()
-    await turning.send("two")
-    turning.passes(3)
 
-    assert await turning.run() == ["one", "two"]
+    assert await turning.run() == ["one"]
 
 
 async def test_envelope_of_a_foreign_type_starts_no_turn(turning: Turning) -> None:
@@ -230,6 +241,20 @@ async def test_removed_session_has_no_turn(turning: Turning) -> None:
     turning.passes(3)
 
     await turning.nothing_is_due()
+
+
+async def test_result_of_a_turn_does_not_restore_a_removed_session(turning: Turning) -> None:
+    luna = await turning.join()
+    await turning.bus.submit(luna, SubscribePath(agent="luna", session="mon", pattern="x/y"))
+    await turning.send("one", "x/y")
+    turning.passes(3)
+    job = await turning.turn()
+
+    await turning.bus.submit(luna, RemoveSession(agent="luna", session="mon"))
+    await turning.done(job, harness_session="h1")
+
+    assert read_agent_session(turning.bus.log.rows, "luna", "mon") is None
+    assert await turning.types() == ["auto-turn", "auto-turn-result"]
 
 
 # Live, paused
@@ -392,6 +417,20 @@ async def test_full_disk_delays_a_turn(turning: Turning) -> None:
     assert await turning.run() == ["one"]
 
 
+async def test_refused_turn_of_a_session_does_not_stop_the_others(turning: Turning) -> None:
+    await turning.join()
+    await turning.join("nova")
+    await turning.send("one")
+    await turning.send("two", "@nova")
+    turning.failures.append((StartTurn, BadRequest("no")))
+    turning.passes(3)
+
+    job = await turning.turn()
+
+    assert turning.failures == [], "the first one was refused"
+    await turning.done(job)
+
+
 # The limit
 
 
@@ -411,6 +450,20 @@ async def test_session_runs_at_most_20_turns_an_hour(turning: Turning) -> None:
     await turning.nothing_is_due()
     turning.passes(1)
     assert await turning.run() == ["20"]
+
+
+async def test_changed_limit_applies_to_a_session_that_waits(turning: Turning) -> None:
+    turning.settings = replace(turning.settings, limit_an_hour=1)
+    await turning.join(value={**ACCEPT, "maxBatchSize": 1})
+    await turning.send("one")
+    await turning.run()
+    await turning.send("two")
+    await turning.nothing_is_due()
+
+    turning.settings = replace(turning.settings, limit_an_hour=0)
+    turning.turns.settings_changed()
+
+    assert await turning.run() == ["two"]
 
 
 # The triage
@@ -572,6 +625,33 @@ async def test_rejected_batch_is_skipped_later_if_the_disk_is_full(turning: Turn
     turning.passes(1)
     await turning.nothing_is_due()
 
+    assert await turning.types() == ["turn.skipped"]
+
+
+async def test_batch_that_is_rejected_while_it_is_due_is_skipped(turning: Turning) -> None:
+    await turning.join(value={"maxBatchSize": 1})
+    await turning.join("nova", value={"reject": ["internal", "message"], "maxBatchSize": 1})
+    await turning.send("one")
+    await turning.runner_is_due()
+    # The skip of another batch delays the next look.
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slowly(request: Request) -> object:
+        if isinstance(request, SkipTurn):
+            begun.set()
+            await may_end.wait()
+        return await turning.submit(request)
+
+    turning.turns._submit = slowly
+    await turning.send("two", "@nova")
+    async with asyncio.timeout(LIMIT_S):
+        await begun.wait()
+    await turning.set("luna", {"reject": ["internal", "message"], "maxBatchSize": 1})
+
+    assert await turning.turns.next_job(0) == NoJob()
+
+    may_end.set()
+    await turning.nothing_is_due()
     assert await turning.types() == ["turn.skipped"]
 
 
@@ -786,8 +866,12 @@ async def test_close_twice_or_before_the_start_is_harmless(turning: Turning) -> 
 
 async def _asked(turning: Turning, *seqs: int, text: str = "", id_: str = "") -> "asyncio.Task[TurnOutcome]":
     batch = [BatchMessage(seq=seq, mailbox="luna") for seq in seqs]
-    running = turning.turns.run(("luna", "main"), batch, text, by="human", id_=id_)
-    task = asyncio.ensure_future(asyncio.wait_for(running, LIMIT_S))
+
+    async def run() -> TurnOutcome:
+        async with asyncio.timeout(LIMIT_S):
+            return await turning.turns.run(("luna", "main"), batch, text, by="human", id_=id_)
+
+    task = asyncio.ensure_future(run())
     await asyncio.sleep(0)  # it begins
     return task
 
@@ -859,7 +943,7 @@ async def test_repeated_request_of_a_person_runs_no_second_turn(turning: Turning
 
     await turning.nothing_is_due()
 
-    with pytest.raises(BadRequest, match="try again"):
+    with pytest.raises(BadRequest, match="the turn has ended already"):
         await again
     assert await turning.types() == ["auto-turn", "auto-turn-result"]
 
@@ -874,6 +958,34 @@ async def test_person_does_not_wait_for_a_turn_that_could_not_start(turning: Tur
 
     with pytest.raises(Unavailable, match="try again"):
         await task
+
+
+async def test_turns_of_persons_end_with_the_runner(turning: Turning) -> None:
+    await turning.join()
+    running = await _asked(turning, text="one")
+    job = await turning.turn()
+    queued = await _asked(turning, text="two")
+
+    await turning.turns.lose_runner()
+
+    assert (await running).turn == job.turn
+    with pytest.raises(Unavailable, match="the runner has ended"):
+        await queued
+    await turning.turns.register(())
+    await turning.nothing_is_due()
+    assert await turning.types() == ["auto-turn", "auto-turn-error"]
+
+
+async def test_refused_turn_of_a_person_fails_alone(turning: Turning) -> None:
+    await turning.join()
+    refused, other = await _asked(turning, text="\x1b[31mred"), await _asked(turning, text="two")
+
+    job = await turning.turn()
+    await turning.done(job)
+
+    with pytest.raises(BadText, match="the text"):
+        await refused
+    assert await other == TurnOutcome(turn=job.turn, text="done")
 
 
 # Agents that start each other

@@ -63,6 +63,7 @@ class Turning:
             call_later=self._call_later,
             tasks=self.tasks,
         )
+        self.bus.delivery.messages_released = self.turns.messages_released
         self.turns.start()
 
     def restart(self) -> None:

@@ -330,6 +330,8 @@ async def create_session(
 
     def decide(rows: Rows) -> Draft | None:
         known = read_agent_session(rows, request.agent, request.session)
+        if known is None and request.only_existing:
+            return None
         title = request.title if request.title is not None else known.title if known else ""
         old_harness = (known.harness_session or "") if known else ""
         harness = request.harness_session if request.harness_session is not None else old_harness

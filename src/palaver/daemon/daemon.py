@@ -325,9 +325,11 @@ class Reactors:
             call_later=call_later,
             tasks=tasks,
         )
+        settings.watch(lambda now: self.turns.settings_changed())
         # Set afterwards, because the sticks need the presence book as a parameter.
         member_presence.fell_silent = self._sticks.look_at
         member_presence.is_in_hand = self.delivery.is_in_hand
+        self.delivery.messages_released = self.turns.messages_released
 
     def start(self) -> None:
         """Process unfinished work in the log."""

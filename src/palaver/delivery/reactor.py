@@ -212,6 +212,8 @@ class DeliveryReactor:
         self._lanes = self._offering.lanes
         self.deadline_changed: Callable[[], None] = lambda: None
         """Called when the next deadline may be earlier than before."""
+        self.messages_released: Callable[[str], None] = lambda mailbox: None
+        """Called with a mailbox each time a reader or lane releases messages of it that have no outcome."""
         self.level_changed: Callable[[str], None] = lambda agent: None
         """Called with an agent each time one of its lanes opens, closes, or has another gate state."""
         self.trace: Trace = _no_trace
@@ -245,6 +247,7 @@ class DeliveryReactor:
         # deadline when it ends.
         if has_messages:
             self.deadline_changed()
+            self.messages_released(agent)
         self._offering.forget_idle(agent)
 
     def is_in_hand(self, agent: str, seq: int) -> bool:

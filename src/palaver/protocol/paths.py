@@ -202,6 +202,8 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
     """None keeps the title that it has."""
     harness_session: str | None = None
     """The harness's own id of the session; None keeps the one that it has."""
+    only_existing: bool = False
+    """Change an existing session only: one that was removed meanwhile does not come back."""
 
 
 class RemoveSession(msgspec.Struct, frozen=True, kw_only=True):

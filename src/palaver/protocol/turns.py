@@ -131,8 +131,6 @@ class FinishTurn(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     """The seq of its start."""
     text: str = ""
-    harness_session: str = ""
-    """The session of the harness that it ran in, if known."""
 
 
 class FailTurn(msgspec.Struct, frozen=True, kw_only=True):

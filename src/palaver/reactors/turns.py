@@ -32,7 +32,7 @@ from palaver.domain.turns import (
     triage_prompt,
     turn_prompt,
 )
-from palaver.errors import BadRequest, NotFound, PalaverError, Unavailable
+from palaver.errors import BadRequest, NotFound, PalaverError, RequestError, Unavailable
 from palaver.log.api import EventKey, EventKind, Log
 from palaver.log.follow import HandlerSwitch
 from palaver.protocol.agents import LAUNCHED, Agent
@@ -305,6 +305,15 @@ class AutomaticTurns:
     def _turn_switch(self) -> None:
         self._switch.turn(is_on=bool(self._agents) or any(self._manual.values()))
 
+    def settings_changed(self) -> None:
+        """Look again at every session with messages or an open turn, after a setting has changed."""
+        for target in self._waiting:
+            self._look_at(target)
+
+    def messages_released(self, mailbox: str) -> None:
+        """Look again at the session of a mailbox whose messages a reader had in hand: no event says so."""
+        self._look_at(session_of_mailbox(mailbox))
+
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
             match event.body:
@@ -363,8 +372,9 @@ class AutomaticTurns:
         if (timer := self._timers.pop(target, None)) is not None:
             timer.cancel()
         plan = self.plan(*target)
-        # Put back below if it is still due, so a session that is looked at again goes to the end.
-        self._ready.pop(target, None)
+        # A session that is still due keeps its position: otherwise a busy one would never be the first.
+        if plan.step is not Step.DUE:
+            self._ready.pop(target, None)
         if plan.step is Step.IDLE:
             self._waiting.discard(target)
             self._accepted.pop(target, None)
@@ -374,6 +384,7 @@ class AutomaticTurns:
             self._wait(target, (plan.until_ms - self._clock.now_ms()) / 1000)
         elif plan.step is Step.DUE:
             if not self._is_wanted(target) and self._verdict(target, plan) is Verdict.SKIP:
+                self._ready.pop(target, None)
                 skipped = SkipTurn(agent=target[0], session=target[1], batch=plan.batch, reason="reject list")
                 await self._submit(skipped)
                 self._look_at(target)
@@ -522,8 +533,13 @@ class AutomaticTurns:
                 await self._fail(turn, _LOST)
 
     async def lose_runner(self) -> None:
-        """Record that the runner has ended: its turns failed, and its triages begin again."""
+        """Record that the runner has ended: open and requested turns failed, and triages begin again."""
         self.disconnect_runner()
+        for target, queue in self._manual.items():
+            for wanted in queue:
+                wanted.fail(Unavailable("the runner has ended; a person can start it with 'pal turn start'"))
+            queue.clear()
+            self._look_at(target)
         for turn in self._open_turns():
             await self._fail(turn, _LOST)
 
@@ -565,6 +581,10 @@ class AutomaticTurns:
             except Unavailable:
                 self._wait(target, _TRY_AGAIN_S)
                 raise
+            except PalaverError as error:
+                # Not raised: the refusal concerns one session, and would end the runner with all its turns.
+                _logger.warning("no automatic turn of %s: %s", mailbox_of(*target), error)
+                continue
             if job is not None:
                 return job
         return None
@@ -572,7 +592,11 @@ class AutomaticTurns:
     async def _begin_job(self, target: Target, plan: TurnPlan) -> RunnerJob | None:
         if wanted := self._manual.get(target):
             return await self._begin_manual(target, wanted.popleft(), plan.config)
-        if self._verdict(target, plan) is Verdict.ASK:
+        verdict = self._verdict(target, plan)
+        if verdict is Verdict.SKIP:  # its configuration has changed since the last look
+            self._look_at(target)
+            return None
+        if verdict is Verdict.ASK:
             return self._begin_triage(target, plan)
         accepted = self._accepted.get(target)
         triage = "" if accepted is None else accepted.triage
@@ -599,12 +623,16 @@ class AutomaticTurns:
     async def _begin_manual(self, target: Target, wanted: _Manual, config: TurnConfig) -> TurnJob | None:
         try:
             job = await self._begin(target, wanted.batch, "", config, wanted)
+        except RequestError as refusal:
+            wanted.fail(refusal)
+            self._look_at(target)
+            return None
         except BaseException:
             # The runner may have lost its connection meanwhile, and then no one reports an outcome.
             wanted.fail(Unavailable("the turn could not be started; try again"))
             raise
         if job is None:
-            wanted.fail(BadRequest("another turn of this session has just started; try again"))
+            wanted.fail(BadRequest("the turn has ended already, or another one has just started; try again"))
             return None
         self._started[job.turn] = wanted
         return job
@@ -712,7 +740,10 @@ class AutomaticTurns:
         # It comes from the output of the harness, and becomes an argument of the next turn.
         if is_harness_session(harness_session) and is_running:
             request = CreateSession(
-                agent=started.agent, session=started.session, harness_session=harness_session
+                agent=started.agent,
+                session=started.session,
+                harness_session=harness_session,
+                only_existing=True,  # it may have been removed during the turn
             )
             await self._submit(request)
         text = output[:LIMIT_OUTPUT]

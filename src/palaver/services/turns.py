@@ -30,6 +30,7 @@ from palaver.protocol.events import (
 )
 from palaver.protocol.paths import MAIN, check_session, mailbox_of, readable_mailbox
 from palaver.protocol.query import Query
+from palaver.protocol.text import check_text
 from palaver.protocol.turns import (
     BatchMessage,
     RunnerJob,
@@ -174,7 +175,8 @@ class TurnService:
         name = self._agent(agent).name
         request = SetAutoRun(agent=name, session=session, value=value)
         await self._broker.submit(caller, request, key=key)
-        return self._turns.config(name, session or MAIN)
+        # Without a session, the agent's own: the value of `main` may differ.
+        return self._turns.config(name, session)
 
     def stats(self) -> TurnStats:
         """Return the counters of this home."""
@@ -273,12 +275,14 @@ class TurnService:
         batch = [self._copy_for(*target, reference) for reference in references]
         if not batch and not text:
             raise BadRequest("the turn has no content: add --message ID or --text TEXT")
-        if self._runners.current() is None:
-            raise Unavailable("no runner is running: a person can start it with 'pal turn start'")
+        check_text(text, "the text")
         id_ = derived_id(key.hex(), "turn") if key is not None else ""
         # A client repeats the request after a restart of the daemon: the turn must not run twice.
         if id_ and (known := await self._outcome_of(id_, *target)) is not None:
             return known
+        # No await between here and the queue: the end of the runner fails only turns that are in it.
+        if self._runners.current() is None:
+            raise Unavailable("no runner is running: a person can start it with 'pal turn start'")
         outcome = await self._turns.run(target, batch, text, by=caller.name, id_=id_)
         return TurnResult(
             turn=outcome.turn,
