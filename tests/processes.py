@@ -29,7 +29,11 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 def end_processes_of(folder: Path) -> None:
     """Kill the processes of a folder, until none of them has started another one."""
-    while pids := processes_of(folder):
+    # Two looks, because a process has no arguments for an instant while it becomes another program.
+    looks = 2
+    while looks:
+        pids = processes_of(folder)
+        looks = 2 if pids else looks - 1
         for pid in pids:
             end_process(pid, signal.SIGKILL)
 
