@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.logs import draft, files_no_larger_than, fold, put, writes
+from msgspec.structs import replace
+from tests.log.logs import TS, draft, files_no_larger_than, fold, put, writes
 
 from palaver.clock import SystemClock
 from palaver.errors import DiskFull, NewerSchema
@@ -191,6 +192,22 @@ async def test_device_is_kept_without_the_mark(tmp_path: Path) -> None:
     await make(tmp_path, 5)
     log = await open_log(tmp_path)
     device = log.device
+    await log.close()
+    (tmp_path / MARK_NAME).unlink()
+    overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
+
+    await run_repair(tmp_path)
+
+    log = await open_log(tmp_path)
+    assert log.device == device
+    await log.close()
+
+
+async def test_device_of_an_imported_event_is_not_taken_over(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    device = log.device
+    await put(log, "own", sent_ts=TS)
+    await log.commit(None, writes(replace(draft("foreign"), imported=7, device="FORN")))
     await log.close()
     (tmp_path / MARK_NAME).unlink()
     overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)

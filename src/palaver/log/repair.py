@@ -52,6 +52,8 @@ _STORED: Final = (
 )
 """The columns of a row of `events` in the order in which SQLite stores them; old rows lack the last three."""
 _ORDER: Final = tuple(_STORED.index(name) for name in COLUMNS.split(", "))
+_DEVICE: Final = COLUMNS.split(", ").index("device")
+_IMPORTED: Final = COLUMNS.split(", ").index("imported")
 _FEWEST_COLUMNS: Final = len(_STORED) - 3
 _HEAD: Final = b"SQLite format 3\0"
 _PAGE_BYTES: Final = 4096
@@ -351,7 +353,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)
         # The newest event of this home: an imported one has the device of another home. A new device would
         # make every reference such as `42:BOXE` invalid.
-        device = device or next((row[6] for row in reversed(kept) if row[-2] is None), "")
+        device = device or next((str(row[_DEVICE]) for row in reversed(kept) if row[_IMPORTED] is None), "")
         if device:
             connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?)", (device,))
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
