@@ -64,6 +64,52 @@ async def test_intact_log_stays_unchanged(tmp_path: Path) -> None:
     assert "damaged-1" not in os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_events_of_a_lost_write_ahead_log_are_counted_as_missing(
+    tmp_path: Path, is_started: bool
+) -> None:
+    await make(tmp_path, 4)
+    device = (tmp_path / MARK_NAME).read_text().split()[0]
+    (tmp_path / MARK_NAME).write_text(f"{device} {9:020d}\n")
+    if is_started:
+        await (await open_log(tmp_path)).close()
+
+    done = await run_repair(tmp_path)
+    again = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.missing, done.kept) == (False, 5, 4, None)
+    assert (again.is_whole, again.missing) == (True, 0)
+    assert kept_folders(tmp_path) == []
+
+
+async def test_damaged_write_ahead_log_is_kept(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    await put(log, "one")
+    end = _end_of_frames(wal := tmp_path / f"{FILE_NAME}-wal")
+    await put(log, "two")
+    copies = {path: path.read_bytes() for path in (tmp_path / FILE_NAME, wal)}
+    await log.close()
+    for path, content in copies.items():
+        path.write_bytes(content)
+    overwrite(wal, end + 24, b"\xff" * 100)
+    damaged = wal.read_bytes()
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.missing) == (False, 1, 1)
+    assert done.kept is not None
+    assert (done.kept / wal.name).read_bytes() == damaged
+
+
+def _end_of_frames(wal: Path) -> int:
+    """Return where the next frame of a write-ahead log begins."""
+    content = wal.read_bytes()
+    at = 32
+    while content[at + 8 : at + 16] == content[16:24]:
+        at += 24 + 4096
+    return at
+
+
 async def test_copy_saved_when_the_log_was_removed_is_used(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "before")

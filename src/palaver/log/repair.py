@@ -71,13 +71,13 @@ class Repaired:
     """The result of a repair."""
 
     is_whole: bool
-    """No file was damaged; only the state that follows from the events was rebuilt."""
+    """No file was damaged and no event is missing; only the state was rebuilt from the events."""
     events: int
     """Events in the log and its archives now."""
     missing: int = 0
     """Seqs for which no event was found."""
     kept: Path | None = None
-    """The folder with the damaged files."""
+    """The folder with the damaged files; None if no file is damaged."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Events that could not be read from an archive file, by the name of the file."""
     unfiled: int = 0
@@ -97,11 +97,12 @@ async def repair(home: Path, *, apply: Apply, clock: Clock, fold_version: int = 
     path = home / FILE_NAME
     # First: an earlier repair may have been killed after its new log was complete.
     put_saved_back(path)
-    _check_schema(path)
     kept, before = _new_folder(home), file_id(path)
     # A signal can end the repair at any line, so the folder is made inside the block that removes it.
     try:
         _keep(home, kept)
+        # Not before: SQLite removes a damaged write-ahead log when the file is closed.
+        _check_schema(path)
         return await _repair(
             home, kept, lambda: SqliteLog.open(home, apply=apply, clock=clock, fold_version=fold_version)
         )
@@ -120,22 +121,24 @@ async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
     if path.exists() and not [fault for fault in find_damage(path) if "is damaged" in fault]:
         try:
             lost, unfiled = _forget_missing(path, archived)
-            count = await _rebuild_rows(home, open_log)
+            count, gone = await _rebuild_rows(home, open_log)
         # Its pages are intact but their contents are not: continue as with a damaged file.
         except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError):
             pass
         else:
-            if lost or unfiled or (kept / "archive").exists():
-                missing = sum(lost.values()) + unfiled
+            missing = sum(lost.values()) + unfiled + gone
+            # A write-ahead log that has lost events is a damaged file, unless it was lost itself.
+            is_wal_damaged = gone > 0 and (kept / f"{FILE_NAME}-wal").exists()
+            if lost or unfiled or (kept / "archive").exists() or is_wal_damaged:
                 return Repaired(
                     is_whole=False, events=count, missing=missing, kept=kept, lost=lost, unfiled=unfiled
                 )
             shutil.rmtree(kept)
-            return Repaired(is_whole=True, events=count)
+            return Repaired(is_whole=not gone, events=count, missing=missing)
     # From the copy: the attempt above may have changed the original.
     rows = _readable(salvage(kept / FILE_NAME), Blobs(home / "blobs"))
     highest = _write_anew(home, rows, max((one.file.last for one in archived), default=0))
-    count = await _rebuild_rows(home, open_log)
+    count, _ = await _rebuild_rows(home, open_log)
     return Repaired(is_whole=False, events=count, missing=highest - count, kept=kept, lost=unreadable)
 
 
@@ -154,16 +157,16 @@ def salvage(path: Path) -> Iterator[tuple[_Value, ...]]:
                 yield (rowid, *values[1:])
 
 
-async def _rebuild_rows(home: Path, open_log: _OpenLog) -> int:
+async def _rebuild_rows(home: Path, open_log: _OpenLog) -> tuple[int, int]:
+    """Rebuild the state. Return the number of events, and how many were recorded as missing."""
     log = await open_log()
     try:
-        return await log.rebuild()
+        count = await log.rebuild()
     finally:
         await log.close()
-        # The report of the repair names the missing events, so they are not reported again at each start.
-        connection = connect_writer(home / FILE_NAME)
-        forget_lost(connection)
-        connection.close()
+    with closing(connect_writer(home / FILE_NAME)) as connection:
+        # The report of the repair has the number of missing events, so the next start does not repeat it.
+        return count, forget_lost(connection)
 
 
 def _check_schema(path: Path) -> None:

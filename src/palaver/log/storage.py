@@ -445,9 +445,11 @@ def note_lost(connection: sqlite3.Connection, highest: int, last: int) -> str:
     return _sentence(last + 1, highest)
 
 
-def forget_lost(connection: sqlite3.Connection) -> None:
-    """Delete the record of missing events: a person has read it."""
+def forget_lost(connection: sqlite3.Connection) -> int:
+    """Delete the record of missing events, and return their number: the caller must report it."""
+    count = sum(last - first + 1 for first, last in _lost(connection))
     connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
+    return count
 
 
 def find_damage(path: Path) -> list[str]:
