@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from msgspec.structs import replace
 from tests.log.logs import TS, draft, files_no_larger_than, fold, put, writes
 
 from palaver.clock import SystemClock
-from palaver.errors import DiskFull, NewerSchema
+from palaver.errors import DiskFull, NewerSchema, StorageFailed
+from palaver.log import storage
 from palaver.log.repair import Repaired, repair, salvage
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME, MARK_NAME, REBUILT, kept_folders
@@ -452,6 +454,57 @@ async def test_log_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
 
     assert (tmp_path / FILE_NAME).read_bytes() == before
     assert kept_folders(tmp_path) == []
+
+
+@pytest.mark.parametrize("lock", ["BEGIN IMMEDIATE", "PRAGMA locking_mode = EXCLUSIVE"])
+async def test_locked_log_is_not_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str) -> None:
+    texts = await make(tmp_path, 3)
+    monkeypatch.setattr(storage, "BUSY_TIMEOUT_S", 0)
+    shell = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    shell.execute(lock)
+    shell.execute("DELETE FROM meta WHERE key = 'lost'")
+
+    with pytest.raises(StorageFailed, match="another program has locked the log"):
+        await run_repair(tmp_path)
+
+    shell.close()
+    assert kept_folders(tmp_path) == []
+    assert await texts_of(tmp_path) == texts
+
+
+async def test_lock_that_begins_during_a_repair_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = await make(tmp_path, 3)
+    monkeypatch.setattr(storage, "BUSY_TIMEOUT_S", 0)
+    shell = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+
+    class LockingClock(SystemClock):
+        def now_ms(self) -> int:
+            shell.execute("BEGIN IMMEDIATE")
+            return super().now_ms()
+
+    with pytest.raises(StorageFailed, match="another program has locked the log"):
+        await repair(tmp_path, apply=fold, clock=LockingClock())
+
+    shell.close()
+    assert await texts_of(tmp_path) == texts
+
+
+async def test_intact_log_is_kept_when_the_disk_is_full(tmp_path: Path) -> None:
+    texts = await make(tmp_path, 20)
+    disk = ExitStack()
+
+    class FillingClock(SystemClock):
+        def now_ms(self) -> int:
+            disk.enter_context(files_no_larger_than(1024 * 1024))
+            return super().now_ms()
+
+    with disk, pytest.raises(DiskFull):
+        await repair(tmp_path, apply=lambda *_: [("count", "all", bytes(2_000_000))], clock=FillingClock())
+
+    assert kept_folders(tmp_path) == []
+    assert await texts_of(tmp_path) == texts
 
 
 async def test_killed_repair_is_finished_at_the_next_start(tmp_path: Path) -> None:

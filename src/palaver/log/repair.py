@@ -9,7 +9,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -42,6 +42,7 @@ from palaver.log.storage import (
     failure_from,
     find_damage,
     forget_lost,
+    is_busy,
     migrate,
 )
 from palaver.protocol.envelope import Event, decode_event
@@ -123,8 +124,8 @@ async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
             lost, unfiled = _forget_missing(path, archived)
             count, gone = await _rebuild_rows(home, open_log)
         # Its pages are intact but their contents are not: continue as with a damaged file.
-        except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError):
-            pass
+        except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError) as error:
+            _raise_unless_damage(error)
         else:
             missing = sum(lost.values()) + unfiled + gone
             # A write-ahead log that has lost events is a damaged file, unless it was lost itself.
@@ -171,11 +172,27 @@ async def _rebuild_rows(home: Path, open_log: _OpenLog) -> tuple[int, int]:
 
 def _check_schema(path: Path) -> None:
     """Raise NewerSchema for a log that a newer Palaver wrote: rows of it could be lost."""
-    # A header that cannot be read says nothing: that file is what a repair is for.
-    with suppress(sqlite3.Error), closing(connect_reader(path)) as connection:
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
+    try:
+        with closing(connect_reader(path)) as connection:
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as error:
+        # A header that cannot be read says nothing: that file is what a repair is for.
+        _raise_unless_damage(error)
+    else:
         if found > len(MIGRATIONS):
             raise NewerSchema(found, len(MIGRATIONS))
+
+
+def _raise_unless_damage(error: Exception) -> None:
+    """Raise the error of a full disk or of a locked file: they say nothing about the log."""
+    failure = failure_from(error)
+    if isinstance(failure, DiskFull):
+        raise failure from error
+    if is_busy(error):
+        raise StorageFailed(
+            "another program has locked the log, so it was not repaired: "
+            "end that program, for example a sqlite3 shell, and repair again"
+        ) from error
 
 
 def _new_folder(home: Path) -> Path:
