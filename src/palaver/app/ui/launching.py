@@ -207,11 +207,12 @@ class LaunchForm(ModalScreen[None]):
         if not os.path.isdir(folder):  # noqa: PTH112
             self._report(f"{folder} is not a folder that you can open. Nothing was started.")
             return
+        # Here, not in the worker: a second Enter can come before the worker starts.
+        self._is_running = True
         # A worker of the dashboard: with one of this form, closing it would end the command.
         self.ui.run_worker(self._launch(self.argv(), folder), group="launch")
 
     async def _launch(self, argv: list[str], folder: str) -> None:
-        self._is_running = True
         self._report(f"starting in {folder} ...")
         try:
             result = await self.ui.commands.run(argv, cwd=folder)
