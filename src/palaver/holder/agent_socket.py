@@ -77,7 +77,7 @@ def _is_live(path: Path) -> bool:
 # either replies to the caller directly or returns the request to the holder. The code here decides nothing,
 # and cannot make a request on behalf of a caller.
 
-LIMIT_S: Final = 10.0
+DAEMON_LIMIT_S: Final = 10.0
 """Seconds that the daemon may take to serve a request: it may be writing to a slow disk."""
 _FORWARD_READ_BYTES: Final = 65536
 _FORWARD_PAUSE_S: Final = 0.01
@@ -106,7 +106,9 @@ class ForwardedCaller(msgspec.Struct, frozen=True, kw_only=True):
 _verdict: Final = msgspec.json.Decoder(ForwardedCaller).decode
 
 
-async def ask_daemon(home: str, name: str, descriptor: int, *, limit_s: float = LIMIT_S) -> ForwardedCaller:
+async def ask_daemon(
+    home: str, name: str, descriptor: int, *, limit_s: float = DAEMON_LIMIT_S
+) -> ForwardedCaller:
     """Let the daemon read the request that is waiting on a connection to the agent's socket.
 
     The descriptor stays open here as well. Raises Disconnected if the daemon is not running or does not reply
@@ -217,7 +219,7 @@ class SocketControl(Protocol):
 
 
 class AgentServer:
-    """Serves callers until cancelled. A silent caller costs a descriptor and delays no other."""
+    """Serves callers until cancelled. A caller that sends nothing delays no other."""
 
     def __init__(
         self,
@@ -227,9 +229,9 @@ class AgentServer:
         control: SocketControl,
         *,
         request_limit_s: float = REQUEST_LIMIT_S,
-        limit_s: float = LIMIT_S,
+        limit_s: float = DAEMON_LIMIT_S,
     ) -> None:
-        """`limit_s` is the time that the daemon may take to serve a request."""
+        """`limit_s` is for the daemon, which serves a request, and for a caller, which reads its reply."""
         self._request_limit_s = request_limit_s
         self._limit_s = limit_s
         self._home = home
@@ -360,10 +362,9 @@ class AgentServer:
             raise NotAllowed("a hook of this agent", f"{who.name} ({who.standing})", "the agent itself")
 
     async def _reply(self, connection: socket.socket, line: bytes) -> None:
-        try:
-            await asyncio.get_running_loop().sock_sendall(connection, line)
-        except OSError:
-            return  # The caller has disconnected.
+        with suppress(OSError):  # The caller has disconnected, or does not read: TimeoutError is an OSError.
+            async with asyncio.timeout(self._limit_s):
+                await asyncio.get_running_loop().sock_sendall(connection, line)
 
 
 async def _readable(connection: socket.socket) -> None:
