@@ -415,7 +415,10 @@ def _mark(home: Path) -> tuple[str, int]:
 
 
 class _Pages:
-    """The pages of a database file, replaced by newer ones of its write-ahead log. Validates everything."""
+    """The pages of a database file, replaced by newer ones of its write-ahead log.
+
+    Checks every length and offset; the checksums of the write-ahead log are not checked.
+    """
 
     def __init__(self, path: Path) -> None:
         self._content = path.read_bytes() if path.exists() else b""
@@ -430,7 +433,7 @@ class _Pages:
         self._newer = _frames(log, self._size)
 
     def numbers(self) -> list[int]:
-        """Return the pages that may contain rows, the newest last, without freed pages."""
+        """Return the pages that may contain rows, in ascending order, without freed pages."""
         free = self._free()
         count = -(-len(self._content) // self._size)
         return [number for number in sorted({*range(1, count + 1), *self._newer}) if number not in free]
