@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from tests.daemon.stage import Home, Result, check_output, finish, new_home, run_as_person, wait_until
 
-from palaver.log.storage import FILE_NAME
+from palaver.daemon.repair import repair_home
+from palaver.log.storage import FILE_NAME, MARK_NAME
 
 COUNT = 60
 SEEDS = range(8)
@@ -61,6 +62,28 @@ def test_lost_write_ahead_log_is_reported_at_the_start_and_by_the_doctor(bus: Ho
     bus.ok("doctor", "--repair")
     bus.ok("up")
     assert not any(missing in check.get("check", "") for check in bus.pal("doctor", "--json").lines)
+
+
+def test_repair_names_the_number_of_lost_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # The handlers would stay in this process.
+    home = tmp_path
+    repair_home(home, is_json=False)
+    with closing(sqlite3.connect(home / FILE_NAME)) as connection:
+        (device,) = connection.execute("SELECT value FROM meta WHERE key = 'device'").fetchone()
+    (home / MARK_NAME).write_text(f"{device} {3:020d}\n")
+    capsys.readouterr()
+
+    status = repair_home(home, is_json=False)
+
+    assert (status, capsys.readouterr().out) == (
+        0,
+        "the file of the log is intact, but 3 events are missing: the write-ahead log was lost; "
+        "the state was rebuilt from the other 0 events\n",
+    )
+    assert repair_home(home, is_json=True) == 0
+    assert '"whole": true' in capsys.readouterr().out
 
 
 def test_damaged_write_ahead_log_is_detected(bus: Home) -> None:

@@ -47,8 +47,9 @@ async def test_loss_is_reported_until_it_is_cleared(tmp_path: Path) -> None:
     said = note_lost(connection, 1, 0)
     again = note_lost(connection, 5, 3)
     found = find_damage(tmp_path / FILE_NAME)
-    forget_lost(connection)
+    forgotten = forget_lost(connection)
 
+    assert forgotten == 3
     assert said == "event #1 is missing: the write-ahead log was lost or damaged"
     assert found == [said, again]
     assert find_damage(tmp_path / FILE_NAME) == []

@@ -4,15 +4,18 @@ import asyncio
 import os
 import shutil
 import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.log.logs import draft, files_no_larger_than, fold, put, writes
+from msgspec.structs import replace
+from tests.log.logs import TS, draft, files_no_larger_than, fold, put, writes
 
 from palaver.clock import SystemClock
-from palaver.errors import DiskFull, NewerSchema
+from palaver.errors import DiskFull, NewerSchema, StorageFailed
+from palaver.log import storage
 from palaver.log.repair import Repaired, repair, salvage
 from palaver.log.sqlite import SqliteLog
 from palaver.log.storage import FILE_NAME, MARK_NAME, REBUILT, kept_folders
@@ -61,6 +64,52 @@ async def test_intact_log_stays_unchanged(tmp_path: Path) -> None:
     assert (done.is_whole, done.events, done.kept) == (True, len(texts), None)
     assert await texts_of(tmp_path) == texts
     assert "damaged-1" not in os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_events_of_a_lost_write_ahead_log_are_counted_as_missing(
+    tmp_path: Path, is_started: bool
+) -> None:
+    await make(tmp_path, 4)
+    device = (tmp_path / MARK_NAME).read_text().split()[0]
+    (tmp_path / MARK_NAME).write_text(f"{device} {9:020d}\n")
+    if is_started:
+        await (await open_log(tmp_path)).close()
+
+    done = await run_repair(tmp_path)
+    again = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.missing, done.kept) == (False, 5, 4, None)
+    assert (again.is_whole, again.missing) == (True, 0)
+    assert kept_folders(tmp_path) == []
+
+
+async def test_damaged_write_ahead_log_is_kept(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    await put(log, "one")
+    end = _end_of_frames(wal := tmp_path / f"{FILE_NAME}-wal")
+    await put(log, "two")
+    copies = {path: path.read_bytes() for path in (tmp_path / FILE_NAME, wal)}
+    await log.close()
+    for path, content in copies.items():
+        path.write_bytes(content)
+    overwrite(wal, end + 24, b"\xff" * 100)
+    damaged = wal.read_bytes()
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.missing) == (False, 1, 1)
+    assert done.kept is not None
+    assert (done.kept / wal.name).read_bytes() == damaged
+
+
+def _end_of_frames(wal: Path) -> int:
+    """Return where the next frame of a write-ahead log begins."""
+    content = wal.read_bytes()
+    at = 32
+    while content[at + 8 : at + 16] == content[16:24]:
+        at += 24 + 4096
+    return at
 
 
 async def test_copy_saved_when_the_log_was_removed_is_used(tmp_path: Path) -> None:
@@ -191,6 +240,22 @@ async def test_device_is_kept_without_the_mark(tmp_path: Path) -> None:
     await make(tmp_path, 5)
     log = await open_log(tmp_path)
     device = log.device
+    await log.close()
+    (tmp_path / MARK_NAME).unlink()
+    overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
+
+    await run_repair(tmp_path)
+
+    log = await open_log(tmp_path)
+    assert log.device == device
+    await log.close()
+
+
+async def test_device_of_an_imported_event_is_not_taken_over(tmp_path: Path) -> None:
+    log = await open_log(tmp_path)
+    device = log.device
+    await put(log, "own", sent_ts=TS)
+    await log.commit(None, writes(replace(draft("foreign"), imported=7, device="FORN")))
     await log.close()
     (tmp_path / MARK_NAME).unlink()
     overwrite(tmp_path / FILE_NAME, 0, b"\0" * 100)
@@ -389,6 +454,57 @@ async def test_log_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
 
     assert (tmp_path / FILE_NAME).read_bytes() == before
     assert kept_folders(tmp_path) == []
+
+
+@pytest.mark.parametrize("lock", ["BEGIN IMMEDIATE", "PRAGMA locking_mode = EXCLUSIVE"])
+async def test_locked_log_is_not_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str) -> None:
+    texts = await make(tmp_path, 3)
+    monkeypatch.setattr(storage, "BUSY_TIMEOUT_S", 0)
+    shell = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    shell.execute(lock)
+    shell.execute("DELETE FROM meta WHERE key = 'lost'")
+
+    with pytest.raises(StorageFailed, match="another program has locked the log"):
+        await run_repair(tmp_path)
+
+    shell.close()
+    assert kept_folders(tmp_path) == []
+    assert await texts_of(tmp_path) == texts
+
+
+async def test_lock_that_begins_during_a_repair_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = await make(tmp_path, 3)
+    monkeypatch.setattr(storage, "BUSY_TIMEOUT_S", 0)
+    shell = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+
+    class LockingClock(SystemClock):
+        def now_ms(self) -> int:
+            shell.execute("BEGIN IMMEDIATE")
+            return super().now_ms()
+
+    with pytest.raises(StorageFailed, match="another program has locked the log"):
+        await repair(tmp_path, apply=fold, clock=LockingClock())
+
+    shell.close()
+    assert await texts_of(tmp_path) == texts
+
+
+async def test_intact_log_is_kept_when_the_disk_is_full(tmp_path: Path) -> None:
+    texts = await make(tmp_path, 20)
+    disk = ExitStack()
+
+    class FillingClock(SystemClock):
+        def now_ms(self) -> int:
+            disk.enter_context(files_no_larger_than(1024 * 1024))
+            return super().now_ms()
+
+    with disk, pytest.raises(DiskFull):
+        await repair(tmp_path, apply=lambda *_: [("count", "all", bytes(2_000_000))], clock=FillingClock())
+
+    assert kept_folders(tmp_path) == []
+    assert await texts_of(tmp_path) == texts
 
 
 async def test_killed_repair_is_finished_at_the_next_start(tmp_path: Path) -> None:

@@ -213,6 +213,12 @@ def _locked(home: Path) -> Iterator[None]:
 def _sentences(done: Repaired, archive: Path) -> list[str]:
     if done.is_whole:
         return [f"the log is intact: {_events(done.events)}; the state was rebuilt from them"]
+    if done.kept is None:
+        be = "is" if done.missing == 1 else "are"
+        return [
+            f"the file of the log is intact, but {_events(done.missing)} {be} missing: the write-ahead log "
+            f"was lost; the state was rebuilt from the other {_events(done.events)}"
+        ]
     missing = f", {done.missing} missing" if done.missing else ", none missing"
     lines = [f"the log is rebuilt: {_events(done.events)}{missing}; the damaged files are in {done.kept}"]
     for name, count in done.lost.items():

@@ -21,7 +21,7 @@ from palaver.harness import programs as generic
 from palaver.harness.base import AgentReport, Gate, KeyPress, Profile, Spawn, running, status_of
 from palaver.harness.programs import parse_user_profile, with_prompt
 from palaver.harness.registry import PROFILES, profile_of, profile_of_start, program_names
-from palaver.holder.agent_socket import AgentServer, socket_path
+from palaver.holder.agent_socket import DAEMON_LIMIT_S, AgentServer, socket_path
 from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.integration import AgentIntegration
 from palaver.holder.lane import TerminalLane, clip
@@ -283,17 +283,18 @@ class HolderControl:
         Raises NotFound if neither knows the message.
         """
         try:
-            message = msgspec.json.decode(
-                await self._bus.ask(ReceiptsOp(message=message_id)), type=dict[str, object]
-            )
-        except Disconnected:
+            # With a limit, because the caller is not watched: it may have hung up.
+            async with asyncio.timeout(DAEMON_LIMIT_S):
+                found = await self._bus.ask(ReceiptsOp(message=message_id))
+            message = msgspec.json.decode(found, type=dict[str, object])
+        except (Disconnected, TimeoutError):
             message = {}  # Without a daemon, this lane still knows the messages that it was offered.
         except PalaverError as error:
             raise NotFound(f"message {message_id}", str(error)) from error
         # Only the daemon can resolve an abbreviated id.
         here = self._lane.find(str(message.get("id", message_id)))
         if not message and here is None:
-            raise NotFound(f"message {message_id}", "it was not offered here, and the bus is not running")
+            raise NotFound(f"message {message_id}", "it was not offered here, and the bus did not answer")
         shown = {
             "body": message.get("text", ""),
             "status": self._state_in(message),

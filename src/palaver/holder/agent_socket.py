@@ -77,10 +77,15 @@ def _is_live(path: Path) -> bool:
 # either replies to the caller directly or returns the request to the holder. The code here decides nothing,
 # and cannot make a request on behalf of a caller.
 
-_LIMIT_S: Final = 10.0
+DAEMON_LIMIT_S: Final = 10.0
+"""Seconds that the daemon may take to serve a request: it may be writing to a slow disk."""
 _FORWARD_READ_BYTES: Final = 65536
 _FORWARD_PAUSE_S: Final = 0.01
 _AWAY: Final = "the bus is not running, so your identity cannot be checked: start it with 'pal up'"
+_STUCK: Final = "the bus does not answer, so nothing was done: run 'pal doctor', then try again"
+_UNKNOWN: Final = (
+    "the bus has read the request but did not answer: check whether it was carried out before you repeat it"
+)
 
 
 class ForwardedCaller(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,17 +106,21 @@ class ForwardedCaller(msgspec.Struct, frozen=True, kw_only=True):
 _verdict: Final = msgspec.json.Decoder(ForwardedCaller).decode
 
 
-async def ask_daemon(home: str, name: str, descriptor: int) -> ForwardedCaller:
+async def ask_daemon(
+    home: str, name: str, descriptor: int, *, limit_s: float = DAEMON_LIMIT_S
+) -> ForwardedCaller:
     """Let the daemon read the request that is waiting on a connection to the agent's socket.
 
     The descriptor stays open here as well. Raises Disconnected if the daemon is not running or does not reply
-    within `_LIMIT_S` seconds.
+    within `limit_s` seconds; it may still read the request later.
     """
     request = {"do": "read", "name": name}
     try:
-        async with asyncio.timeout(_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             return _verdict(await _exchange(home, descriptor, msgspec.json.encode(request) + b"\n"))
-    except (OSError, TimeoutError, msgspec.DecodeError) as error:
+    except TimeoutError as error:
+        raise Disconnected(_STUCK) from error
+    except (OSError, msgspec.DecodeError) as error:
         raise Disconnected(_AWAY) from error
 
 
@@ -210,7 +219,7 @@ class SocketControl(Protocol):
 
 
 class AgentServer:
-    """Serves callers until cancelled. A silent caller costs a descriptor and delays no other."""
+    """Serves callers until cancelled. A caller that sends nothing delays no other."""
 
     def __init__(
         self,
@@ -220,8 +229,11 @@ class AgentServer:
         control: SocketControl,
         *,
         request_limit_s: float = REQUEST_LIMIT_S,
+        limit_s: float = DAEMON_LIMIT_S,
     ) -> None:
+        """`limit_s` is for the daemon, which serves a request, and for a caller, which reads its reply."""
         self._request_limit_s = request_limit_s
+        self._limit_s = limit_s
         self._home = home
         self._name = name
         self._listener = listener
@@ -278,7 +290,7 @@ class AgentServer:
         line, size = await self._look_at_request(connection)
         request = request_from_json(line) if line else None
         if request is None or request.type not in _FOR_ALL:
-            return size > 0 and await self._pass_on(connection)
+            return size > 0 and await self._pass_on(connection, size)
         connection.recv(size)  # Not before: the daemon must find the bytes of all other requests.
         if request.type == "show":
             await self._reply(connection, _ok(message=await self._control.show(request.message_id)))
@@ -286,9 +298,15 @@ class AgentServer:
             await self._reply(connection, _ok(agent=self._control.status()))
         return False
 
-    async def _pass_on(self, connection: socket.socket) -> bool:
+    async def _pass_on(self, connection: socket.socket, size: int) -> bool:
         """Let the daemon read the request, and execute what it allows. The daemon sends messages itself."""
-        who = await ask_daemon(self._home, self._name, connection.fileno())
+        try:
+            who = await ask_daemon(self._home, self._name, connection.fileno(), limit_s=self._limit_s)
+        except Disconnected:
+            # The daemon may still get the descriptor: it must not find a request that was refused.
+            if _discard(connection) < size:
+                raise Disconnected(_UNKNOWN) from None
+            raise
         if not who.is_ok:
             raise RequestError(who.error)
         if who.replied:
@@ -344,10 +362,9 @@ class AgentServer:
             raise NotAllowed("a hook of this agent", f"{who.name} ({who.standing})", "the agent itself")
 
     async def _reply(self, connection: socket.socket, line: bytes) -> None:
-        try:
-            await asyncio.get_running_loop().sock_sendall(connection, line)
-        except OSError:
-            return  # The caller has disconnected.
+        with suppress(OSError):  # The caller has disconnected, or does not read: TimeoutError is an OSError.
+            async with asyncio.timeout(self._limit_s):
+                await asyncio.get_running_loop().sock_sendall(connection, line)
 
 
 async def _readable(connection: socket.socket) -> None:
@@ -358,6 +375,16 @@ async def _readable(connection: socket.socket) -> None:
         await is_ready.wait()
     finally:
         loop.remove_reader(connection)
+
+
+def _discard(connection: socket.socket) -> int:
+    """Discard all bytes of a caller, and let it send no more. Return how many were unread."""
+    count = 0
+    with suppress(OSError):  # The caller has disconnected, or nothing more is unread.
+        connection.shutdown(socket.SHUT_RD)
+        while data := connection.recv(_READ_BYTES):
+            count += len(data)
+    return count
 
 
 def _has_hung_up(connection: socket.socket) -> bool:

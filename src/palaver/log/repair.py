@@ -9,7 +9,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -42,6 +42,7 @@ from palaver.log.storage import (
     failure_from,
     find_damage,
     forget_lost,
+    is_busy,
     migrate,
 )
 from palaver.protocol.envelope import Event, decode_event
@@ -52,6 +53,8 @@ _STORED: Final = (
 )
 """The columns of a row of `events` in the order in which SQLite stores them; old rows lack the last three."""
 _ORDER: Final = tuple(_STORED.index(name) for name in COLUMNS.split(", "))
+_DEVICE: Final = COLUMNS.split(", ").index("device")
+_IMPORTED: Final = COLUMNS.split(", ").index("imported")
 _FEWEST_COLUMNS: Final = len(_STORED) - 3
 _HEAD: Final = b"SQLite format 3\0"
 _PAGE_BYTES: Final = 4096
@@ -69,13 +72,13 @@ class Repaired:
     """The result of a repair."""
 
     is_whole: bool
-    """No file was damaged; only the state that follows from the events was rebuilt."""
+    """No file was damaged and no event is missing; only the state was rebuilt from the events."""
     events: int
     """Events in the log and its archives now."""
     missing: int = 0
     """Seqs for which no event was found."""
     kept: Path | None = None
-    """The folder with the damaged files."""
+    """The folder with the damaged files; None if no file is damaged."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Events that could not be read from an archive file, by the name of the file."""
     unfiled: int = 0
@@ -95,11 +98,12 @@ async def repair(home: Path, *, apply: Apply, clock: Clock, fold_version: int = 
     path = home / FILE_NAME
     # First: an earlier repair may have been killed after its new log was complete.
     put_saved_back(path)
-    _check_schema(path)
     kept, before = _new_folder(home), file_id(path)
     # A signal can end the repair at any line, so the folder is made inside the block that removes it.
     try:
         _keep(home, kept)
+        # Not before: SQLite removes a damaged write-ahead log when the file is closed.
+        _check_schema(path)
         return await _repair(
             home, kept, lambda: SqliteLog.open(home, apply=apply, clock=clock, fold_version=fold_version)
         )
@@ -118,22 +122,24 @@ async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
     if path.exists() and not [fault for fault in find_damage(path) if "is damaged" in fault]:
         try:
             lost, unfiled = _forget_missing(path, archived)
-            count = await _rebuild_rows(home, open_log)
+            count, gone = await _rebuild_rows(home, open_log)
         # Its pages are intact but their contents are not: continue as with a damaged file.
-        except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError):
-            pass
+        except (PalaverError, sqlite3.Error, msgspec.MsgspecError, UnicodeError) as error:
+            _raise_unless_damage(error)
         else:
-            if lost or unfiled or (kept / "archive").exists():
-                missing = sum(lost.values()) + unfiled
+            missing = sum(lost.values()) + unfiled + gone
+            # A write-ahead log that has lost events is a damaged file, unless it was lost itself.
+            is_wal_damaged = gone > 0 and (kept / f"{FILE_NAME}-wal").exists()
+            if lost or unfiled or (kept / "archive").exists() or is_wal_damaged:
                 return Repaired(
                     is_whole=False, events=count, missing=missing, kept=kept, lost=lost, unfiled=unfiled
                 )
             shutil.rmtree(kept)
-            return Repaired(is_whole=True, events=count)
+            return Repaired(is_whole=not gone, events=count, missing=missing)
     # From the copy: the attempt above may have changed the original.
     rows = _readable(salvage(kept / FILE_NAME), Blobs(home / "blobs"))
     highest = _write_anew(home, rows, max((one.file.last for one in archived), default=0))
-    count = await _rebuild_rows(home, open_log)
+    count, _ = await _rebuild_rows(home, open_log)
     return Repaired(is_whole=False, events=count, missing=highest - count, kept=kept, lost=unreadable)
 
 
@@ -152,25 +158,41 @@ def salvage(path: Path) -> Iterator[tuple[_Value, ...]]:
                 yield (rowid, *values[1:])
 
 
-async def _rebuild_rows(home: Path, open_log: _OpenLog) -> int:
+async def _rebuild_rows(home: Path, open_log: _OpenLog) -> tuple[int, int]:
+    """Rebuild the state. Return the number of events, and how many were recorded as missing."""
     log = await open_log()
     try:
-        return await log.rebuild()
+        count = await log.rebuild()
     finally:
         await log.close()
-        # The report of the repair names the missing events, so they are not reported again at each start.
-        connection = connect_writer(home / FILE_NAME)
-        forget_lost(connection)
-        connection.close()
+    with closing(connect_writer(home / FILE_NAME)) as connection:
+        # The report of the repair has the number of missing events, so the next start does not repeat it.
+        return count, forget_lost(connection)
 
 
 def _check_schema(path: Path) -> None:
     """Raise NewerSchema for a log that a newer Palaver wrote: rows of it could be lost."""
-    # A header that cannot be read says nothing: that file is what a repair is for.
-    with suppress(sqlite3.Error), closing(connect_reader(path)) as connection:
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
+    try:
+        with closing(connect_reader(path)) as connection:
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as error:
+        # A header that cannot be read says nothing: that file is what a repair is for.
+        _raise_unless_damage(error)
+    else:
         if found > len(MIGRATIONS):
             raise NewerSchema(found, len(MIGRATIONS))
+
+
+def _raise_unless_damage(error: Exception) -> None:
+    """Raise the error of a full disk or of a locked file: they say nothing about the log."""
+    failure = failure_from(error)
+    if isinstance(failure, DiskFull):
+        raise failure from error
+    if is_busy(error):
+        raise StorageFailed(
+            "another program has locked the log, so it was not repaired: "
+            "end that program, for example a sqlite3 shell, and repair again"
+        ) from error
 
 
 def _new_folder(home: Path) -> Path:
@@ -351,7 +373,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)
         # The newest event of this home: an imported one has the device of another home. A new device would
         # make every reference such as `42:BOXE` invalid.
-        device = device or next((row[6] for row in reversed(kept) if row[-2] is None), "")
+        device = device or next((str(row[_DEVICE]) for row in reversed(kept) if row[_IMPORTED] is None), "")
         if device:
             connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('device', ?)", (device,))
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
@@ -393,7 +415,10 @@ def _mark(home: Path) -> tuple[str, int]:
 
 
 class _Pages:
-    """The pages of a database file, replaced by newer ones of its write-ahead log. Validates everything."""
+    """The pages of a database file, replaced by newer ones of its write-ahead log.
+
+    Checks every length and offset; the checksums of the write-ahead log are not checked.
+    """
 
     def __init__(self, path: Path) -> None:
         self._content = path.read_bytes() if path.exists() else b""
@@ -408,7 +433,7 @@ class _Pages:
         self._newer = _frames(log, self._size)
 
     def numbers(self) -> list[int]:
-        """Return the pages that may contain rows, the newest last, without freed pages."""
+        """Return the pages that may contain rows, in ascending order, without freed pages."""
         free = self._free()
         count = -(-len(self._content) // self._size)
         return [number for number in sorted({*range(1, count + 1), *self._newer}) if number not in free]

@@ -62,6 +62,7 @@ _DRAFTS_FAULT: Final = (
     sqlite3.ProgrammingError,
 )
 _DAMAGED: Final = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
+_BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED))
 _NO_ROOM_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
@@ -155,6 +156,14 @@ def failure_from(error: BaseException) -> PalaverError:
             return damaged(error)
         return StorageFailed(f"the log could not be written: {error}")
     return BadRequest(f"the event cannot be stored: {error}")
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Return whether an error, or the error that caused it, says that another program has locked the file."""
+    if isinstance(error, PalaverError):
+        error = error.__cause__
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _BUSY
 
 
 def damaged(error: BaseException) -> StorageFailed:
@@ -445,9 +454,11 @@ def note_lost(connection: sqlite3.Connection, highest: int, last: int) -> str:
     return _sentence(last + 1, highest)
 
 
-def forget_lost(connection: sqlite3.Connection) -> None:
-    """Delete the record of missing events: a person has read it."""
+def forget_lost(connection: sqlite3.Connection) -> int:
+    """Delete the record of missing events, and return their number: the caller must report it."""
+    count = sum(last - first + 1 for first, last in _lost(connection))
     connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
+    return count
 
 
 def find_damage(path: Path) -> list[str]:

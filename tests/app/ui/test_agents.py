@@ -534,7 +534,30 @@ async def test_launch_goes_on_when_its_form_is_closed(tmp_path: Path, result: Re
     assert commands.cancelled == []
 
 
-async def test_launch_into_a_folder_that_is_gone_starts_nothing(tmp_path: Path) -> None:
+async def test_two_enters_at_once_launch_once(tmp_path: Path) -> None:
+    app, _, commands = app_with(agent("luna"))
+    launching = commands.held = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown_lines(app, pilot)
+        app.push_screen(form := LaunchForm(["claude"]))
+        await settle(pilot, lambda: app.screen is form)
+        await pilot.pause()
+        form.query_one("#folder", LineInput).value = str(tmp_path)
+        form.action_launch()
+        form.action_launch()
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.pause()
+        launching.set()
+        await settle(pilot, lambda: app.screen is not form)
+
+    assert commands.ran == [["pal", "claude", "--detach"]]
+
+
+@pytest.mark.parametrize("name", ["gone", "file", "file/below", "x" * 300, "~no-such-user/x"])
+async def test_launch_into_a_path_that_is_not_a_folder_starts_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    folder = name if name.startswith("~") else str(tmp_path / name)
     app, _, commands = app_with(agent("luna"))
 
     async with app.run_test(size=(100, 30)) as pilot:
@@ -542,10 +565,10 @@ async def test_launch_into_a_folder_that_is_gone_starts_nothing(tmp_path: Path) 
         app.push_screen(LaunchForm(["claude"]))
         await settle(pilot, lambda: isinstance(app.screen, LaunchForm))
         await pilot.pause()
-        app.screen.query_one("#folder", LineInput).value = str(tmp_path / "gone")
+        app.screen.query_one("#folder", LineInput).value = folder
         await pilot.press("enter")
         await pilot.pause()
         report = app.screen.query_one("#report", TextRows).text
 
-    assert report == f"The folder {tmp_path / 'gone'} does not exist. Nothing was started."
+    assert report == f"{folder} is not a folder that you can open. Nothing was started."
     assert commands.ran == []

@@ -1,5 +1,6 @@
 """The form that launches agents. It shows the `pal` line that it runs, and the harness's own error."""
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -199,17 +200,19 @@ class LaunchForm(ModalScreen[None]):
 
     def action_launch(self) -> None:
         """Run the line in the folder."""
-        folder = Path(self.query_one("#folder", LineInput).value.strip() or ".").expanduser()
+        # The functions of `os.path` accept any text; those of `Path` raise for some names.
+        folder = os.path.expanduser(self.query_one("#folder", LineInput).value.strip() or ".")  # noqa: PTH111
         if self._is_running or not self._harnesses:
             return
-        if not folder.is_dir():
-            self._report(f"The folder {folder} does not exist. Nothing was started.")
+        if not os.path.isdir(folder):  # noqa: PTH112
+            self._report(f"{folder} is not a folder that you can open. Nothing was started.")
             return
+        # Here, not in the worker: a second Enter can come before the worker starts.
+        self._is_running = True
         # A worker of the dashboard: with one of this form, closing it would end the command.
-        self.ui.run_worker(self._launch(self.argv(), str(folder)), group="launch")
+        self.ui.run_worker(self._launch(self.argv(), folder), group="launch")
 
     async def _launch(self, argv: list[str], folder: str) -> None:
-        self._is_running = True
         self._report(f"starting in {folder} ...")
         try:
             result = await self.ui.commands.run(argv, cwd=folder)
