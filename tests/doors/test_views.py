@@ -369,7 +369,7 @@ async def test_result_of_a_send_names_its_recipients_or_why_it_has_none(
 
     assert isinstance(sent, Sent)
     assert sent.event is not None
-    assert sent_lines(sent, 0) == [line.format(sent.event.seq) for line in said]
+    assert sent_lines(sent, lambda: 0) == [line.format(sent.event.seq) for line in said]
 
 
 async def test_result_of_a_send_to_all_says_that_no_other_agent_is_present(bus: Bus) -> None:
@@ -379,4 +379,6 @@ async def test_result_of_a_send_to_all_says_that_no_other_agent_is_present(bus: 
 
     assert isinstance(sent, Sent)
     assert sent.event is not None
-    assert sent_lines(sent, 0) == [f"stored as #{sent.event.seq}; no other agent is present to read it"]
+    assert sent_lines(sent, lambda: 0) == [
+        f"stored as #{sent.event.seq}; no other agent is present to read it"
+    ]

@@ -514,9 +514,9 @@ def sent_view(sent: Sent) -> SentView:
     )
 
 
-def sent_lines(sent: Sent, now_ms: int) -> list[str]:
+def sent_lines(sent: Sent, now_ms: Callable[[], int]) -> list[str]:
     """Return the result of a send for people: a line, and one for each group or path without recipients."""
-    exited = {one.agent: f" ({_exited(one, now_ms)})" for one in sent.exited}
+    exited = {one.agent: f" ({_exited(one, now_ms())})" for one in sent.exited}
     recipients = (f"{readable_mailbox(name)}{exited.get(name, '')}" for name in sent.delivered_to)
     on_irc = [token for token in sent.to if token.startswith(f"{IRC}/") and token not in sent.dead]
     names = ", ".join([*recipients, *on_irc]) or "no agent"

@@ -354,7 +354,7 @@ async def list_agents(call: Call) -> int:
         return 0
     if call.is_json or not views:
         return await _say_views(call, views)
-    now_ms = call.services.clock.now_ms()
+    now_ms = call.now_ms()
     make = partial(short_table, views, now_ms, width=call.width, paint=call.paint)
     # A long table takes some milliseconds, which are not taken from the event loop.
     await call.say_lines(make() if len(views) < _MANY else await asyncio.to_thread(make))

@@ -296,7 +296,7 @@ async def list_bundles(call: Call) -> int:
         Column(title="FILES", is_right=True),
         Column(title="TITLE", least=12),
     ]
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     rows = [
         [bundle_id, row.by, ago(now - row.ts), str(row.files or ""), row.title] for bundle_id, row in found
     ]

@@ -281,7 +281,7 @@ async def down(call: Call) -> int:
 
 async def status(call: Call) -> int:
     """Show the daemon, or one agent."""
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     if call.parsed.has("--stats"):
         return await _show_stats(call)
     if call.parsed.positionals:

@@ -104,6 +104,10 @@ class Call:
         """Columns of the terminal; None without a terminal, where lines may be long."""
         return (self.asked.width or _DEFAULT_WIDTH) if self.is_terminal else None
 
+    def now_ms(self) -> int:
+        """Return the present time, as the daemon knows it."""
+        return self.services.clock.now_ms()
+
     @property
     def owner(self) -> str:
         """The name whose messages a command uses. Raises WhoAreYou for a script, which has no messages."""
@@ -204,7 +208,7 @@ class Call:
         """Format a time in the caller's time zone; with the date if it is not today."""
         zone = self.zone
         local_time = datetime.fromtimestamp(ts_ms / 1000, zone)
-        today = datetime.fromtimestamp(self.services.clock.now_ms() / 1000, zone).date()
+        today = datetime.fromtimestamp(self.now_ms() / 1000, zone).date()
         return local_time.strftime("%H:%M:%S" if local_time.date() == today else "%Y-%m-%d %H:%M")
 
     @property

@@ -420,7 +420,7 @@ def time_from(call: Call, name: str) -> int | None:
     except UsageError:
         seconds = None
     if seconds is not None:
-        return call.services.clock.now_ms() - int(seconds * 1000)
+        return call.now_ms() - int(seconds * 1000)
     # The parser and the conversion fail for dates that the platform cannot represent, such as the year 1.
     try:
         date_time = datetime.fromisoformat(given)
@@ -876,7 +876,7 @@ async def subscriptions(call: Call) -> int:
         return 0
     columns = [Column(title="ID", least=6), Column(title="FOR"), Column(title="AGE", is_right=True)]
     columns.append(Column(title="WHAT", least=12))
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     lines = [[one.id, one.owner, ago(now - one.ts), asked_for(one)] for one in _by_age(made)]
     for watch in sorted(watches, key=_age):
         id_ = format_watch_id(watch.agent, watch.request)

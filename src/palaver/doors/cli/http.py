@@ -317,7 +317,7 @@ def _names_of(written: str) -> tuple[str, ...]:
 
 async def list_tokens(call: Call) -> int:
     """Show every token without its secret."""
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     tokens = _book(call).all()
     for token in tokens:
         if call.is_json:
@@ -362,7 +362,7 @@ def _expires_ms(call: Call) -> int:
         return 0
     if expires_s < 1:
         raise UsageError("--expires requires a time of at least one second")
-    return call.services.clock.now_ms() + round(expires_s * 1000)
+    return call.now_ms() + round(expires_s * 1000)
 
 
 def _book(call: Call) -> TokenBook:
@@ -415,7 +415,7 @@ async def _read_secret(call: Call, file: str) -> bytes:
 
 async def list_webhooks(call: Call) -> int:
     """Show every service without its secret."""
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     webhooks = call.services.callers.webhooks.all()
     if call.is_json:
         await call.say_json_lines(map(_webhook_view, webhooks))
@@ -606,7 +606,7 @@ async def _let_in(call: Call, code: SignIn) -> int:
 
 async def list_web_sessions(call: Call) -> int:
     """Show every session without its secrets."""
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     sessions = call.services.callers.web.all()
     if call.is_json:
         await call.say_json_lines(_session_view(one) for one in sessions)

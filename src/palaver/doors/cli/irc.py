@@ -261,7 +261,7 @@ async def revoke_agent(call: Call) -> int:
 
 async def list_registered(call: Call) -> int:
     """Show every name that can log in, and when it was last seen."""
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     names = sorted({token.name for token in call.services.callers.tokens.all() if token.name})
     found = [
         _agent_view(call, agent)
@@ -302,7 +302,7 @@ def _agent_view(call: Call, agent: Agent) -> dict[str, object]:
         "name": agent.name,
         "role": agent.role,
         "online": is_online,
-        "last_seen": call.services.clock.now_ms() if is_online else offline_since_ms,
+        "last_seen": call.now_ms() if is_online else offline_since_ms,
         "registered": bool(call.services.callers.accounts.registered(agent.name)),
     }
 
@@ -339,7 +339,7 @@ async def irc_code(call: Call) -> int:
         raise NotPerson("only a person can get a code, in a shell of their own")
     code = call.services.callers.accounts.codes.issue()
     if call.is_json:
-        expires_ms = call.services.clock.now_ms() + CODE_MS
+        expires_ms = call.now_ms() + CODE_MS
         await call.say_json({"name": HUMAN, "code": code, "expires": expires_ms})
         return 0
     await call.say(code)

@@ -436,7 +436,7 @@ async def send(call: Call) -> int:
     if call.is_json:
         await call.say_json(sent_view(sent))
     else:
-        await call.say(call.safe("\n".join(sent_lines(sent, call.services.clock.now_ms())), keep_lines=True))
+        await call.say(call.safe("\n".join(sent_lines(sent, call.now_ms)), keep_lines=True))
         await _hint_unanswered(call, request, sent)
     return 0
 
@@ -669,7 +669,7 @@ def _is_known(entry: LedgerEntry | None) -> bool:
 
 def _limit_s(call: Call, event: Event) -> float:
     expires = event.body.expires if isinstance(event.body, MessageSent) else 0
-    left_ms = expires - call.services.clock.now_ms()
+    left_ms = expires - call.now_ms()
     return max(0, left_ms) / 1000 + _GRACE_S
 
 
@@ -980,7 +980,7 @@ async def inbox(call: Call) -> int:
         Column(title="AGE", is_right=True),
         Column(title="TEXT", least=12),
     ]
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     rows = []
     for event, state in found:
         text = readable_text(event, handled_by=handlers_of(event, mailbox))
@@ -1178,7 +1178,7 @@ async def trace(call: Call) -> int:
     # Steps of lanes and states of agents count only while the message was open: later ones are not about it.
     is_over = not any(one.entry.state in _OPEN for one in receipts)
     steps = await _from_log(call, event, names, is_over=is_over)
-    end = max(step.ts for step in steps) if is_over else call.services.clock.now_ms()
+    end = max(step.ts for step in steps) if is_over else call.now_ms()
     files = [("delivery", trace_path(call.services.daemon.home))]
     files += [("holder", trace_path(call.services.daemon.home, name)) for name in _holders(call, names)]
     # In a thread: each file may have tens of thousands of lines.

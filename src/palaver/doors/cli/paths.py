@@ -375,7 +375,7 @@ async def put(call: Call) -> int:
         id=given,
         sender=call.caller.name,
         to=tuple(parsed.values("--to")),
-        ts=call.services.clock.now_ms(),
+        ts=call.now_ms(),
         payload=payload or {},
     )
     sent = await call.submit(Put(envelope=envelope))
@@ -547,7 +547,7 @@ async def list_subscriptions(call: Call) -> int:
         Column(title="FOR", least=8),
         Column(title="AGE", is_right=True),
     ]
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     rows = [
         [one.pattern, readable_mailbox(mailbox_of(owner, session)), ago(now - one.added_at)]
         for session, one in found
@@ -583,7 +583,7 @@ async def dead(call: Call) -> int:
         Column(title="AGE", is_right=True),
         Column(title="TEXT", least=12),
     ]
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     rows = [
         [
             f"#{one.seq}",
@@ -625,7 +625,7 @@ async def history(call: Call) -> int:
         Column(title="AGE", is_right=True),
         Column(title="TEXT", least=12),
     ]
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     rows = []
     for one in found:
         if isinstance(one, Event):
@@ -707,7 +707,7 @@ async def list_sessions(call: Call) -> int:
         Column(title="USED", is_right=True),
         Column(title="TITLE", least=8),
     ]
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     rows = [[one.id, str(len(one.subscriptions)), ago(now - one.last_used_at), one.title] for one in found]
     await call.say_table(columns, rows)
     return 0

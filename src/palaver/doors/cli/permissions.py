@@ -216,7 +216,7 @@ def _held_reason(call: Call, entry: Attention) -> str:
 
 def _attention_lines(call: Call, entry: Attention) -> Iterator[str]:
     """Yield an entry: its head, the input of a permission request, its age and reason, and its commands."""
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     yield _head(call, entry)
     asked = call.services.agents.permissions.get(entry.id) if entry.id else None
     if asked is not None:

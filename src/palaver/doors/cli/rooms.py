@@ -668,7 +668,7 @@ def _stick_words(room: StickView) -> str:
 def _stick_sentence(call: Call, room: StickView | DeniedTurn) -> str:
     if room.owner_agent_id:
         until = room.lease_expires_at or 0
-        word = "over since" if until <= call.services.clock.now_ms() else "until"
+        word = "over since" if until <= call.now_ms() else "until"
         lease = f"lease {word} {_time(call, until)}"
         return f"{room.owner_agent_id} owns the stick: turn {room.turn_id}, {lease}"
     if room.reserved_for:
@@ -700,7 +700,7 @@ def _time(call: Call, time_ms: int) -> str:
 
 
 def _from_now(call: Call, time_ms: int) -> str:
-    return relative_time(time_ms - call.services.clock.now_ms())
+    return relative_time(time_ms - call.now_ms())
 
 
 # --------------------

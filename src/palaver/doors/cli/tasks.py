@@ -217,7 +217,7 @@ async def list_tasks(call: Call) -> int:
     if not found:
         await call.say("no open tasks; 'pal task create TITLE' creates one")
         return 0
-    now, paint = call.services.clock.now_ms(), call.paint
+    now, paint = call.now_ms(), call.paint
     columns = [
         Column(title="TASK", least=5, paint=paint.bold),
         Column(title="STATUS", least=6),

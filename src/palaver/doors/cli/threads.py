@@ -152,7 +152,7 @@ async def list_threads(call: Call) -> int:
     if not threads:
         await call.say("no threads yet; 'pal send @nova --thread NAME -- TEXT' starts one")
         return 0
-    now = call.services.clock.now_ms()
+    now = call.now_ms()
     columns = [
         Column(title="THREAD", least=8, paint=call.paint.bold),
         Column(title="MESSAGES", is_right=True),

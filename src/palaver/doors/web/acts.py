@@ -186,7 +186,7 @@ class Acts:
         sent = await self._submit(act, request)
         assert isinstance(sent, Sent)
         assert sent.event is not None
-        text = "; ".join(sent_lines(sent, self._services.clock.now_ms()))
+        text = "; ".join(sent_lines(sent, self._services.clock.now_ms))
         return ActResult(text=text, seq=sent.event.seq)
 
     async def _answer(self, act: AnswerRequest) -> ActResult:
