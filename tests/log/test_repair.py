@@ -491,6 +491,24 @@ async def test_lock_that_begins_during_a_repair_ends_it(
     assert await texts_of(tmp_path) == texts
 
 
+async def test_damaged_write_ahead_log_is_kept_by_a_repair_that_fails(tmp_path: Path) -> None:
+    texts = await make(tmp_path, 3)
+    (tmp_path / f"{FILE_NAME}-wal").write_bytes(b"damaged" * 1000)
+    disk = ExitStack()
+
+    class FillingClock(SystemClock):
+        def now_ms(self) -> int:
+            disk.enter_context(files_no_larger_than(1024 * 1024))
+            return super().now_ms()
+
+    with disk, pytest.raises(DiskFull):
+        await repair(tmp_path, apply=lambda *_: [("count", "all", bytes(2_000_000))], clock=FillingClock())
+
+    (kept,) = kept_folders(tmp_path)
+    assert (kept / f"{FILE_NAME}-wal").read_bytes() == b"damaged" * 1000
+    assert await texts_of(tmp_path) == texts
+
+
 async def test_intact_log_is_kept_when_the_disk_is_full(tmp_path: Path) -> None:
     texts = await make(tmp_path, 20)
     disk = ExitStack()

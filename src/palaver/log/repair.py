@@ -109,7 +109,9 @@ async def repair(home: Path, *, apply: Apply, clock: Clock, fold_version: int = 
         )
     except BaseException:
         # A copy of files that are still at their paths would only fill the disk.
-        if file_id(path) == before and not (kept / "archive").exists():
+        is_still_there = kept.exists() and all((home / one.name).exists() for one in kept.iterdir())
+        # SQLite may have removed a damaged write-ahead log by now. Its copy is then the only one.
+        if file_id(path) == before and is_still_there and not (kept / "archive").exists():
             shutil.rmtree(kept, ignore_errors=True)
         raise
 
