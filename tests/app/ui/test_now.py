@@ -255,6 +255,30 @@ async def test_question_that_is_read_late_does_not_take_the_keys_of_a_reply() ->
     assert commands.ran == [["pal", "send", "@luna", "--reply-to", "42", "--", "yes"]]
 
 
+async def test_question_that_is_read_late_does_not_open_above_a_window() -> None:
+    release = Action(word="release", command=("pal", "release", "17"))
+    app, link, commands = app_with(entry("held/17", who="kai", actions=[release]))
+    link.answers[AskLedger] = lambda question: ledger_of(17)
+    reading = link.held[AskLedger] = asyncio.Event()
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settle(pilot, lambda: app.store.has_snapshot)
+        await pilot.press("l")
+        await settle(pilot, lambda: bool(link.asked))
+        await pilot.press("?")
+        await settle(pilot, lambda: isinstance(app.screen, Window))
+        window = app.screen
+        reading.set()
+        link.push(Changes(after=10, seq=11, agents=(agent("nova", seq=11),)))
+        await settle(pilot, lambda: "nova" in app.store.names())
+        await pilot.press("y")
+        shown = app.screen
+
+        assert shown is window
+
+    assert commands.ran == []
+
+
 async def test_entry_that_is_read_late_does_not_open_on_another_screen() -> None:
     app, link, _ = app_with(entry("request/42"))
     link.answers[AskLedger] = lambda question: ledger_of(42)

@@ -210,7 +210,7 @@ class BusScreen(Screen[None]):
 
         Otherwise the next keys, which are meant for something else, would act in the window.
         """
-        return self.is_current and not self.ui.is_typing
+        return self.is_active and not self.ui.is_typing
 
     def compose(self) -> ComposeResult:
         """Build the parts of every screen around the content."""
