@@ -487,3 +487,22 @@ def test_number_of_looked_up_unknown_tokens_is_limited(*, is_exact: bool) -> Non
     assert [bool(near) for near in error.unmatched.values()] == [True] * 20 + [False] * 80
     assert error.unchecked == 15_900
     assert "@lun99 (15900 more not checked); nothing was sent" in str(error)
+
+
+class _CountingDirectory(Directory):
+    """Counts the searches for similar names."""
+
+    searches = 0
+
+    def nearest(self, name: str, n: int = 3) -> list[str]:
+        self.searches += 1
+        return super().nearest(name, n)
+
+
+def test_repeated_unknown_token_is_looked_up_once() -> None:
+    directory = _CountingDirectory([Agent(name="luna", base="luna")])
+
+    with pytest.raises(UnknownRecipient):
+        resolve_exactly(["@lunna"] * 100, directory, sender="x", is_present=bool)
+
+    assert directory.searches == 1

@@ -452,6 +452,8 @@ class UnknownTokens:
 
     def add(self, token: str, name: str, known: Sequence[str] | None = None) -> None:
         """Record an unknown token with what is `known` to be meant, or else the names similar to `name`."""
+        if token in self._tokens:
+            return
         if known is None:
             known = self._directory.nearest(name) if len(self._tokens) < _LIMIT_SUGGESTED else ()
         self._tokens[token] = known
