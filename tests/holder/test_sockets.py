@@ -173,7 +173,9 @@ async def test_refused_request_is_not_carried_out_by_a_daemon_that_was_stopped(t
     assert refused == "the bus does not answer, so nothing was done: run 'pal doctor', then try again"
 
 
-async def test_refusal_of_a_request_that_the_daemon_has_read_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("further", [b"", b'{"type": "send", "body": "more than once"}\n'])
+async def test_refusal_of_a_request_that_the_daemon_has_read_says_so(tmp_path: Path, further: bytes) -> None:
+    request = b'{"type": "send", "body": "once"}\n'
     with listen(tmp_path / "adopt.sock") as door:
         wires = []
 
@@ -181,11 +183,11 @@ async def test_refusal_of_a_request_that_the_daemon_has_read_says_so(tmp_path: P
             wires.append(door.accept()[0])
             _, (descriptor,), _, _ = socket.recv_fds(wires[0], 65536, 1)
             with socket.socket(fileno=descriptor) as passed:
-                passed.recv(65536)
+                passed.recv(len(request))
 
         asyncio.get_running_loop().add_reader(door, read_and_stop)
         async with serving(tmp_path, ShowControl()) as caller:
-            caller.sendall(b'{"type": "send", "body": "once"}\n')
+            caller.sendall(request + further)
             refused = await read_refusal(caller)
         asyncio.get_running_loop().remove_reader(door)
         wires[0].close()

@@ -837,8 +837,9 @@ async def _read_request(passed: socket.socket) -> bytes:
                     data = passed.recv(_PIECE_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
                     found = reader.feed(data)
                     rest = b"" if found is None else found[1]
-                    if data:
-                        passed.recv(len(data) - len(rest), socket.MSG_DONTWAIT)
+                    size = len(data) - len(rest)
+                    if data and len(passed.recv(size, socket.MSG_DONTWAIT)) < size:
+                        return b""  # The holder has refused the request and discarded it meanwhile.
                     if found is not None or not data:
                         return reader.end() if found is None else found[0]
     except TimeoutError:

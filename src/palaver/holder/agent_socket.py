@@ -300,11 +300,13 @@ class AgentServer:
 
     async def _pass_on(self, connection: socket.socket, size: int) -> bool:
         """Let the daemon read the request, and execute what it allows. The daemon sends messages itself."""
+        # Not `size`: further requests may follow this one, and the daemon leaves them unread.
+        unread_bytes = len(connection.recv(_READ_BYTES, socket.MSG_PEEK))
         try:
             who = await ask_daemon(self._home, self._name, connection.fileno(), limit_s=self._limit_s)
         except Disconnected:
             # The daemon may still get the descriptor: it must not find a request that was refused.
-            if _discard(connection) < size:
+            if _discard(connection) < unread_bytes:
                 raise Disconnected(_UNKNOWN) from None
             raise
         if not who.is_ok:
@@ -379,9 +381,15 @@ async def _readable(connection: socket.socket) -> None:
 
 def _discard(connection: socket.socket) -> int:
     """Discard all bytes of a caller, and let it send no more. Return how many were unread."""
+    count = _drain(connection)  # First, because on macOS the shutdown itself drops unread bytes.
+    with suppress(OSError):  # The caller has disconnected.
+        connection.shutdown(socket.SHUT_RD)
+    return count + _drain(connection)
+
+
+def _drain(connection: socket.socket) -> int:
     count = 0
     with suppress(OSError):  # The caller has disconnected, or nothing more is unread.
-        connection.shutdown(socket.SHUT_RD)
         while data := connection.recv(_READ_BYTES):
             count += len(data)
     return count
