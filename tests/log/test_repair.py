@@ -84,6 +84,23 @@ async def test_events_of_a_lost_write_ahead_log_are_counted_as_missing(
     assert kept_folders(tmp_path) == []
 
 
+async def test_intact_write_ahead_log_is_not_kept_for_events_lost_earlier(tmp_path: Path) -> None:
+    await make(tmp_path, 4)
+    device = (tmp_path / MARK_NAME).read_text().split()[0]
+    (tmp_path / MARK_NAME).write_text(f"{device} {9:020d}\n")
+    log = await open_log(tmp_path)
+    await put(log, "later")
+    copies = {path: path.read_bytes() for path in (tmp_path / FILE_NAME, tmp_path / f"{FILE_NAME}-wal")}
+    await log.close()
+    for path, content in copies.items():
+        path.write_bytes(content)
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.missing, done.kept) == (False, 6, 4, None)
+    assert kept_folders(tmp_path) == []
+
+
 async def test_damaged_write_ahead_log_is_kept(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await put(log, "one")
@@ -454,6 +471,24 @@ async def test_log_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
 
     assert (tmp_path / FILE_NAME).read_bytes() == before
     assert kept_folders(tmp_path) == []
+
+
+async def test_log_of_a_newer_version_with_a_write_ahead_log_is_not_copied(tmp_path: Path) -> None:
+    texts = await make(tmp_path, 3)
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("PRAGMA user_version = 99")
+    copies = {path: path.read_bytes() for path in (tmp_path / FILE_NAME, tmp_path / f"{FILE_NAME}-wal")}
+    other.close()
+    for path, content in copies.items():
+        path.write_bytes(content)
+    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size
+
+    with pytest.raises(NewerSchema):
+        await run_repair(tmp_path)
+
+    assert kept_folders(tmp_path) == []
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (len(texts),)
 
 
 @pytest.mark.parametrize("lock", ["BEGIN IMMEDIATE", "PRAGMA locking_mode = EXCLUSIVE"])

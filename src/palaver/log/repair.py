@@ -39,6 +39,7 @@ from palaver.log.storage import (
     REBUILT,
     connect_reader,
     connect_writer,
+    count_lost,
     failure_from,
     find_damage,
     forget_lost,
@@ -107,6 +108,10 @@ async def repair(home: Path, *, apply: Apply, clock: Clock, fold_version: int = 
         return await _repair(
             home, kept, lambda: SqliteLog.open(home, apply=apply, clock=clock, fold_version=fold_version)
         )
+    except NewerSchema:
+        # The log is intact, and the newer version has what was in a write-ahead log.
+        shutil.rmtree(kept, ignore_errors=True)
+        raise
     except BaseException:
         # A copy of files that are still at their paths would only fill the disk.
         is_still_there = kept.exists() and all((home / one.name).exists() for one in kept.iterdir())
@@ -123,6 +128,8 @@ async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
     unreadable = _rescue_archives(home, kept, [one for one in archived if one.unreadable])
     if path.exists() and not [fault for fault in find_damage(path) if "is damaged" in fault]:
         try:
+            with closing(connect_reader(path)) as connection:
+                recorded = count_lost(connection)
             lost, unfiled = _forget_missing(path, archived)
             count, gone = await _rebuild_rows(home, open_log)
         # Its pages are intact but their contents are not: continue as with a damaged file.
@@ -130,8 +137,9 @@ async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
             _raise_unless_damage(error)
         else:
             missing = sum(lost.values()) + unfiled + gone
-            # A write-ahead log that has lost events is a damaged file, unless it was lost itself.
-            is_wal_damaged = gone > 0 and (kept / f"{FILE_NAME}-wal").exists()
+            # A write-ahead log that has lost events is a damaged file, unless it was lost itself. Events that
+            # an earlier start has recorded as missing were lost with another one.
+            is_wal_damaged = gone > recorded and (kept / f"{FILE_NAME}-wal").exists()
             if lost or unfiled or (kept / "archive").exists() or is_wal_damaged:
                 return Repaired(
                     is_whole=False, events=count, missing=missing, kept=kept, lost=lost, unfiled=unfiled

@@ -454,9 +454,14 @@ def note_lost(connection: sqlite3.Connection, highest: int, last: int) -> str:
     return _sentence(last + 1, highest)
 
 
+def count_lost(connection: sqlite3.Connection) -> int:
+    """Return the number of events that are recorded as missing."""
+    return sum(last - first + 1 for first, last in _lost(connection))
+
+
 def forget_lost(connection: sqlite3.Connection) -> int:
     """Delete the record of missing events, and return their number: the caller must report it."""
-    count = sum(last - first + 1 for first, last in _lost(connection))
+    count = count_lost(connection)
     connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
     return count
 
