@@ -22,14 +22,19 @@ static bool is_waiting_option(const char *argument)
            is_same(argument, "--timeout") || starts_with(argument, "--timeout=");
 }
 
-/* Return the first argument after the verb and its options, up to `--`, or an empty string. */
+/* Return the argument after the verb, or an empty string. Only options of every command may be before it: the value of any
+   other option must not be taken for a subcommand. */
 static const char *find_subverb(void)
 {
     for (int i = call.verb_at + 1; i < call.count && !is_same(call.all[i], "--"); i++) {
-        if (is_same(call.all[i], "--home") || is_same(call.all[i], "--as"))
+        const char *argument = call.all[i];
+        if (is_same(argument, "--home") || is_same(argument, "--as"))
             i++;
-        else if (call.all[i][0] != '-')
-            return call.all[i];
+        else if (argument[0] != '-')
+            return argument;
+        else if (!is_same(argument, "--json") && !is_same(argument, "--text") && !starts_with(argument, "--home=") &&
+                 !starts_with(argument, "--as="))
+            break;
     }
     return "";
 }

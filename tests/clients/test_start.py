@@ -473,6 +473,7 @@ def test_after_down_a_background_job_of_a_terminal_starts_nothing(
         ("events", "--follow"),
         ("events", "subs"),
         ("events", "--", "sub"),
+        ("events", "--agent", "sub"),
     ],
 )
 def test_after_down_a_command_that_only_shows_starts_nothing(

@@ -104,7 +104,11 @@ class ThinCall:
         return verb_at
 
     def _find_subverb(self) -> bytes:
-        """Return the first argument after the verb and its options, up to `--`; empty if there is none."""
+        """Return the argument after the verb; empty if there is none.
+
+        Only options of every command may be before it: the value of any other option must not be taken for a
+        subcommand.
+        """
         row = iter(self.arguments[(self.verb_at or 0) + 1 :])
         for argument in row:
             if argument == b"--":
@@ -113,6 +117,8 @@ class ThinCall:
                 next(row, None)
             elif not argument.startswith(b"-"):
                 return argument
+            elif argument not in (b"--json", b"--text") and not argument.startswith((b"--home=", b"--as=")):
+                break
         return b""
 
     def has_more_words(self) -> bool:
