@@ -487,6 +487,19 @@ def test_outdated_result_does_not_add_a_closed_thread() -> None:
     assert not found.has("sub")
 
 
+def test_repeated_question_does_not_make_a_result_outdated() -> None:
+    found = threads()
+    begin(found)
+    say(found, "item/commandExecution/requestApproval", number=7, command="ls")
+    before = found.version_of("one")
+
+    say(found, "item/commandExecution/requestApproval", number=7, command="ls")
+    assert found.version_of("one") == before
+
+    say(found, "item/commandExecution/requestApproval", number=8, command="ls")
+    assert found.version_of("one") != before
+
+
 def test_version_of_a_thread_changes_with_its_state_only() -> None:
     found = threads()
     found.found(below("sub"))

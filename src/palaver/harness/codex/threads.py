@@ -708,13 +708,16 @@ class Threads:
         state = self._states.get(thread)
         if state is None:
             return self._hear_unknown(message.method, thread)
-        if message.is_question or message.method in _REPORTS:
-            state.report = next(self._numbers)
         if message.is_question:
             item = state.changes.get(text_in(params, "itemId"), {})
             asked = question_of(message, item)
+            # The server repeats open questions after the result of a request: they do not make it outdated.
+            if asked.request not in state.asked:
+                state.report = next(self._numbers)
             state.asked[asked.request] = asked
             return _NOTHING
+        if message.method in _REPORTS:
+            state.report = next(self._numbers)
         return self._hear_known(message.method, params, thread, state)
 
     def _hear_unknown(self, method: str, thread: str) -> ThreadNews:
