@@ -137,3 +137,12 @@ def test_long_name_in_an_error_is_cut(error: errors.PalaverError) -> None:
 )
 def test_nearest_names_are_within_two_edits(word: str, near: list[str]) -> None:
     assert nearest(word, ["nova", "lunas", "luna", "kira", "luna"], 2) == near
+
+
+def test_number_of_unchecked_recipients_is_sent_only_if_there_are_any() -> None:
+    unmatched = {"@lunna": ["luna"]}
+    plain, cut = errors.UnknownRecipient(unmatched), errors.UnknownRecipient(unmatched, 7)
+
+    assert plain.details == {"unmatched": unmatched}
+    assert cut.details == {"unmatched": unmatched, "unchecked": 7}
+    assert str(error_from_wire(cut.code, str(cut), cut.details)) == str(cut)

@@ -176,6 +176,11 @@ class UnknownRecipient(RequestError):
         self.unchecked = unchecked
         self.unmatched = {cut_name(address): list(near) for address, near in unmatched.items()}
 
+    @property
+    def details(self) -> Mapping[str, object]:
+        # Only if it says something: this number is rare, and the others are what programs read.
+        return super().details if self.unchecked else {"unmatched": self.unmatched}
+
     def __str__(self) -> str:
         parts = []
         for address, near in self.unmatched.items():

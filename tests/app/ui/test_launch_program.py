@@ -98,7 +98,7 @@ def test_folder_that_was_deleted_starts_nothing(bus: Home, person: ScreenPerson,
 
     person.press(b"\r")
 
-    person.sees(f"The folder {work} does not exist.", "started.")
+    person.sees(f"{work} is not a folder that you can open.", "started.")
     assert bus.ok("list", "--json").lines == []
 
 
