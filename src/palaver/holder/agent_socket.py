@@ -290,7 +290,7 @@ class AgentServer:
         line, size = await self._look_at_request(connection)
         request = request_from_json(line) if line else None
         if request is None or request.type not in _FOR_ALL:
-            return size > 0 and await self._pass_on(connection, size)
+            return size > 0 and await self._pass_on(connection)
         connection.recv(size)  # Not before: the daemon must find the bytes of all other requests.
         if request.type == "show":
             await self._reply(connection, _ok(message=await self._control.show(request.message_id)))
@@ -298,9 +298,9 @@ class AgentServer:
             await self._reply(connection, _ok(agent=self._control.status()))
         return False
 
-    async def _pass_on(self, connection: socket.socket, size: int) -> bool:
+    async def _pass_on(self, connection: socket.socket) -> bool:
         """Let the daemon read the request, and execute what it allows. The daemon sends messages itself."""
-        # Not `size`: further requests may follow this one, and the daemon leaves them unread.
+        # All bytes: further requests may follow this one, and the daemon leaves them unread.
         unread_bytes = len(connection.recv(_READ_BYTES, socket.MSG_PEEK))
         try:
             who = await ask_daemon(self._home, self._name, connection.fileno(), limit_s=self._limit_s)
