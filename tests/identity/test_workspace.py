@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -384,19 +385,22 @@ async def test_hanging_file_system_uses_its_thread_and_blocks_no_other_request(
 
     with pytest.raises(TooSlow, match="does not respond"):
         await found.find(str(home / "stuck"))
-    assert (await found.find(str(home / "work"))).path == str(home / "work")
+    await until_found(found, home / "work")
     with pytest.raises(TooSlow):
         await found.find(str(home / "stuck"))
     with pytest.raises(TooSlow):
         await found.find(str(home / "work"))
     go_on.set()
+    await until_found(found, home / "work")
+
+
+async def until_found(found: Workspaces, path: Path) -> None:
+    """Find a workspace. Try again after `TooSlow`: a thread on a busy machine may need longer than the limit."""
     async with asyncio.timeout(LIMIT_S):
         while True:
-            try:
-                assert (await found.find(str(home / "work"))).path == str(home / "work")
-                break
-            except TooSlow:
-                continue
+            with suppress(TooSlow):
+                assert (await found.find(str(path))).path == str(path)
+                return
 
 
 async def test_cancelled_request_releases_its_thread(home: Path) -> None:
