@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from palaver.errors import BadRequest, DiskFull, NameTaken, PalaverError, StorageFailed
-from palaver.log.storage import FILE_NAME, connect_reader, connect_writer, failure_from, lay_out_wal
+from palaver.log.storage import (
+    FILE_NAME,
+    connect_reader,
+    connect_writer,
+    copy_database,
+    failure_from,
+    lay_out_wal,
+)
 
 
 def sqlite_error(code: int) -> sqlite3.Error:
@@ -63,6 +70,29 @@ def test_reader_cannot_write(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         connection.execute("CREATE TABLE t (x)")
     connection.close()
+
+
+def test_copy_in_steps_ends_although_each_step_meets_a_new_commit(tmp_path: Path) -> None:
+    writer = connect_writer(tmp_path / FILE_NAME)
+    writer.execute("CREATE TABLE t (content BLOB)")
+    writer.executemany("INSERT INTO t VALUES (?)", [(bytes(1_000_000),) for _ in range(9)])
+    source = connect_reader(tmp_path / FILE_NAME)
+    left: list[int] = []
+
+    def commit(_: int, remaining: int, total: int) -> None:
+        left.append(remaining)
+        assert len(left) <= total  # Otherwise this test would not end.
+        writer.execute("INSERT INTO t VALUES ('meanwhile')")
+
+    copy_database(source, tmp_path / "copy", commit)
+
+    assert left == sorted(left, reverse=True)
+    assert len(left) > 1
+    copy = sqlite3.connect(tmp_path / "copy")
+    assert copy.execute("SELECT count(*) FROM t").fetchone() == (9,)
+    assert not source.in_transaction
+    for connection in (writer, source, copy):
+        connection.close()
 
 
 def test_missing_write_ahead_log_is_not_preallocated(tmp_path: Path) -> None:

@@ -100,12 +100,17 @@ def copy_database(
     temporary.touch(mode=0o600)
     try:
         copy = sqlite3.connect(temporary, isolation_level=None)
+        # SQLite begins a copy again after each commit of another connection, so on a busy bus a copy in
+        # several steps would never end. In one read transaction all steps read the same state.
+        source.execute("BEGIN")
         try:
+            source.execute("SELECT 1 FROM sqlite_schema").fetchone()  # BEGIN alone does not start to read.
             source.backup(copy, pages=-1 if progress is None else _PAGES_AT_ONCE, progress=progress)
             # The copy is moved as one file, so nothing of it may be in a write-ahead log next to it.
             copy.execute("PRAGMA journal_mode = DELETE")
         finally:
             copy.close()
+            source.rollback()
         # Before the rename: otherwise a power loss could leave an incomplete file under the final name.
         sync(temporary)
         temporary.replace(target)
