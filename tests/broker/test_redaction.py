@@ -200,6 +200,39 @@ async def test_interrupted_redaction_is_finished_before_its_record_is_archived(
     assert found.payload["text"] == "[redacted]"
 
 
+async def test_redaction_waits_until_running_archiving_has_ended(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bus.join("luna")
+    sent = await bus.send(HUMAN, "hunter2", "luna")
+    order: list[str] = []
+    redactions: list[asyncio.Task[Redacted]] = []
+    archive, fetch = bus.log.archive, bus.log.fetch
+
+    async def archive_while_redacting(before: int) -> Archived:
+        redactions.append(asyncio.create_task(redact(bus, sent.seq)))
+        await bus.send(HUMAN, "another", "luna")
+        moved = await archive(before)
+        order.append("archived")
+        return moved
+
+    async def fetch_for_redaction(seq: int) -> Event | None:
+        order.append("redacting")
+        return await fetch(seq)
+
+    monkeypatch.setattr(bus.log, "archive", archive_while_redacting)
+    monkeypatch.setattr(bus.log, "fetch", fetch_for_redaction)
+
+    await bus.broker.submit(HUMAN, Archive(before=sent.seq + 1))
+    (done,) = await asyncio.gather(*redactions)
+
+    assert order[:2] == ["archived", "redacting"]
+    assert done.unredacted == {}
+    found = bus.log.recall(sent.seq)
+    assert found is not None
+    assert found.payload["text"] == "[redacted]"
+
+
 async def _fail(seqs: Sequence[int], scrub: Scrub) -> int:
     raise StorageFailed("the disk is gone")
 

@@ -205,9 +205,12 @@ def _scrub(event: Event) -> Event:
 
 async def archive(context: Context, caller: Caller, request: Archive, key: bytes | None) -> Outcome:
     """Move the events before a seq into an archive. A repeat finds nothing left to move."""
-    # Finish removals first: their records are searched in the log only.
-    left = await finish(context)
-    return replace(await context.log.archive(request.before), unredacted=left)
+    # A removal rewrites the archive files before the log. An event that was archived in between would be
+    # copied with its text, or differ from its copy, which counts as a damaged archive.
+    async with context.redacting:
+        # Finish removals first: their records are searched in the log only.
+        left = await _finish(context)
+        return replace(await context.log.archive(request.before), unredacted=left)
 
 
 # --------------------

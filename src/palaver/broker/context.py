@@ -45,7 +45,10 @@ class Context:
     Weak, so that a lock disappears with its last holder, and the table does not grow.
     """
     redacting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while texts are removed, so that a second order for the same text sees the first one."""
+    """Held while texts are removed or events archived.
+
+    So a second order for the same text sees the first one, and no text is removed while its event moves.
+    """
 
 
 # --------------------
