@@ -46,6 +46,15 @@ def test_missing_or_changed_blob_is_not_returned(tmp_path: Path) -> None:
     assert blobs.read(changed) is None
 
 
+def test_damaged_blob_is_replaced_when_its_content_is_written_again(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "blobs")
+    (tmp_path / "blobs" / blobs.write(b"content")).write_bytes(b"damaged")
+
+    name = blobs.write(b"content")
+
+    assert blobs.read(name) == b"content"
+
+
 def test_blob_on_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
 

@@ -49,7 +49,8 @@ class Blobs:
         """
         name = hashlib.sha256(content).hexdigest()
         path = self._directory / name
-        if not path.exists():
+        # Read, not only looked for: a file whose content was damaged must not count as this content.
+        if self.read(name) is None:
             self._directory.mkdir(mode=0o700, exist_ok=True)
             self._write_durably(path, content)
         return name
