@@ -287,8 +287,18 @@ async def test_device_of_an_imported_event_is_not_taken_over(tmp_path: Path) -> 
 async def test_repair_of_nothing_creates_an_empty_log(tmp_path: Path) -> None:
     done = await run_repair(tmp_path)
 
-    assert (done.events, done.missing) == (0, 0)
+    assert (done.is_whole, done.events, done.missing, done.kept) == (True, 0, 0, None)
     assert await texts_of(tmp_path) == []
+    assert kept_folders(tmp_path) == []
+
+
+async def test_events_of_a_removed_log_are_counted_as_missing(tmp_path: Path) -> None:
+    texts = await make(tmp_path, 4)
+    (tmp_path / FILE_NAME).unlink()
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events, done.missing) == (False, 0, len(texts))
 
 
 async def test_archive_with_events_of_another_one_is_kept_elsewhere(tmp_path: Path) -> None:

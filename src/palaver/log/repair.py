@@ -62,6 +62,7 @@ _PAGE_BYTES: Final = 4096
 _LEAF: Final = 0x0D
 _INTEGER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8)
 _HIGHEST_SEQ: Final = 10**15
+_NO_MARK: Final = ("", 0)
 _LIMIT_OVERFLOW: Final = 100_000
 """Pages of one row, so that a damaged chain comes to an end."""
 
@@ -125,6 +126,10 @@ async def _repair(home: Path, kept: Path, open_log: _OpenLog) -> Repaired:
     path = home / FILE_NAME
     # The archives first: neither a rebuild nor a new log can be made while one of them is unreadable.
     archived = _check_archives(home)
+    if not archived and _has_no_log(home, kept):
+        shutil.rmtree(kept)
+        count, _ = await _rebuild_rows(home, open_log)
+        return Repaired(is_whole=True, events=count)
     unreadable = _rescue_archives(home, kept, [one for one in archived if one.unreadable])
     if path.exists() and not [fault for fault in find_damage(path) if "is damaged" in fault]:
         try:
@@ -211,6 +216,12 @@ def _new_folder(home: Path) -> Path:
     while (folder := home / f"{KEPT}{number}").exists():
         number += 1
     return folder
+
+
+def _has_no_log(home: Path, kept: Path) -> bool:
+    """Return whether there is no file of a log, and never was one."""
+    # A log whose files were removed has left its mark, and its events are missing.
+    return not any(kept.iterdir()) and _mark(home) == _NO_MARK
 
 
 def _keep(home: Path, folder: Path) -> None:
@@ -421,7 +432,7 @@ def _mark(home: Path) -> tuple[str, int]:
         device, seq = (home / MARK_NAME).read_text(encoding="ascii").split()
         return device, int(seq)
     except (OSError, ValueError):
-        return "", 0
+        return _NO_MARK
 
 
 class _Pages:
