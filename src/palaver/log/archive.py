@@ -44,6 +44,7 @@ from palaver.protocol.query import Query, matches
 # It is complete or absent, and only the removal of a text changes it. Its name contains its first and last
 # seq. A seq is found by binary search, without reading the whole file.
 
+# Numbers of one length, so that the files sorted by name are in the order of their seqs.
 _NAME: Final = re.compile(r"([0-9]{15})-([0-9]{15})\.jsonl")
 _UNFINISHED: Final = "unfinished-"
 _LIMIT_DAMAGED: Final = 100
@@ -132,6 +133,7 @@ def write_archive(directory: Path, events: Iterable[Event]) -> ArchiveFile | Non
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    # The parent too: the directory itself may have been made just now.
     for changed in (directory, directory.parent):
         sync(changed)
     return ArchiveFile(path, first, last)

@@ -183,6 +183,7 @@ def encode_event_row(event: Event, request_key: bytes | None, blobs: Blobs) -> E
         _word(event.payload, "room"),
         payload.decode(),
         blob,
+        # NULL instead of 0: queries find the events of this log itself with `imported IS NULL`.
         event.imported or None,
         event.sent_ts,
         request_key,
@@ -569,6 +570,7 @@ def count_unreadable(path: Path, blobs: Blobs) -> int:
     """Read the log and return how many events cannot be read. Call it in a thread."""
     count = seq = 0
     with closing(connect_reader(path)) as connection:
+        # Page by page: with one long statement the write-ahead log could not start again, and would grow.
         while rows := connection.execute(_AFTER, (seq,)).fetchall():
             count += len(rows) - sum(1 for _ in readable_events(rows, blobs))
             seq = rows[-1][0]

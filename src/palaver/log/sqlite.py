@@ -338,11 +338,13 @@ class SqliteLog:
             connection, kept_device = await asyncio.to_thread(
                 _prepare, path, device or _draw_device(), clock.now_ms(), fold_version, upgrading
             )
+            # Not before: opening the file may move a saved copy to its path, and makes the write-ahead log.
             files = LogFiles(path)
             mark = SeqMark(directory, kept_device)
             reader = Reader(path, blobs, files, sql_limit_s=sql_limit_s)
             point = connect_reader(path)
             archives = Archives(directory / "archive")
+            # Before the batches and the newest events, which begin after the highest seq: this can raise it.
             lost = note_lost(connection, mark.read(), last_seq(connection, archives))
             batches = Batches(
                 connection,
@@ -410,6 +412,7 @@ class SqliteLog:
         return found[0] if found else self._archived.by_seq(seq)
 
     async def fetch(self, seq: int) -> Event | None:
+        # `with_imported`, because a query leaves imported events out.
         found = await self.read(Query(after=seq - 1, before=seq + 1, with_imported=True))
         event = found[0] if found else await asyncio.to_thread(self._archives.event, seq)
         # Only the index knows whether a missing event is lost or has never existed.
@@ -473,6 +476,7 @@ class SqliteLog:
         return True
 
     async def archive(self, before: int) -> Archived:
+        # The copy opens the file that is at the path now, which may be that of another log.
         self._files.check()
         try:
             file = await asyncio.to_thread(self._copier.copy, before)
@@ -550,6 +554,7 @@ class SqliteLog:
         await self._writer.close()
         await self._reader.close()
         self._point.close()
+        # After the writer, which stores the seq of each batch in it until its last one.
         self._mark.close()
 
     def _events(self, statement: str, value: object) -> list[Event]:

@@ -42,6 +42,7 @@ BUSY_TIMEOUT_S: Final = 5.0
 _ROOM_FACTOR: Final = 8
 """A disk is nearly full if it has less than this many times the preallocated size."""
 _PAGES_AT_ONCE: Final = 1024
+"""Pages that are copied between two reports of the progress: four megabytes."""
 _ZEROS_BYTES: Final = 1024 * 1024
 _STATEMENTS: Final = 64
 _NO_ROOM: Final = frozenset(

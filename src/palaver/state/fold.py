@@ -106,6 +106,7 @@ def apply(rows: Rows, event: Event) -> Sequence[Change]:
     """
     if event.imported:
         return _imported(rows, event)
+    # An event of any other type belongs to another program: it is not read, and is only mail.
     handler = _HANDLERS.get(event.type, opened_by_envelope)
     try:
         agent = agent_of(event)

@@ -71,6 +71,7 @@ class _Counter:
         self._counts[agent] += step
 
     def changes(self) -> list[Change]:
+        # No row instead of 0: a list of all mailboxes with mail then reads only these.
         return [
             (UNREAD, agent, encode_row(count) if count > 0 else None) for agent, count in self._counts.items()
         ]
@@ -179,6 +180,7 @@ def _answered(
     key, mail = waiting
     if mail.state != State.QUEUED:
         return changes + _taken_out(rows, agent, key, mail, counter)
+    # Without an expiry: an answered message cannot expire, so its time would stay due indefinitely.
     changes.append((MAIL, key, encode_row(msgspec.structs.replace(mail, state=State.ANSWERED, expires=0))))
     if mail.expires:
         changes.append((EXPIRY, expiry_key(mail.expires, mail.seq, agent), None))

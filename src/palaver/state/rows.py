@@ -189,6 +189,7 @@ def answered_seq(event: Event) -> int | None:
     found = message.reply_to
     if found is None:
         return message.answers
+    # A longer number cannot be a seq, and would make a key that sorts wrongly.
     return int(found) if found.isdecimal() and len(found) <= _SEQ_DIGITS else None
 
 
