@@ -46,6 +46,29 @@ def test_missing_or_changed_blob_is_not_returned(tmp_path: Path) -> None:
     assert blobs.read(changed) is None
 
 
+def test_blob_that_the_disk_cannot_read_is_lost_and_can_be_written_again(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "blobs")
+    path = tmp_path / "blobs" / blobs.write(b"content")
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # Its first byte cannot be read.
+
+    found = blobs.read(path.name)
+    blobs.write(b"content")
+
+    assert found is None
+    assert blobs.read(path.name) == b"content"
+
+
+def test_blob_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "blobs")
+    path = tmp_path / "blobs" / blobs.write(b"content")
+    path.unlink()
+    path.mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        blobs.read(path.name)
+
+
 def test_damaged_blob_is_replaced_when_its_content_is_written_again(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
     (tmp_path / "blobs" / blobs.write(b"content")).write_bytes(b"damaged")

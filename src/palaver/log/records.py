@@ -1,6 +1,7 @@
 """The rows and blobs of the SQLite engine: one row per event, and a blob for a large payload."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -56,10 +57,14 @@ class Blobs:
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Return the content, or None if the file is missing or does not match its name."""
+        """Return the content, or None if the file is missing, unreadable, or does not match its name."""
         try:
             content = (self._directory / name).read_bytes()
-        except FileNotFoundError:
+        except OSError as error:
+            # A file that the disk cannot read is lost too: one such file must not stop every reader. Other
+            # errors, such as too many open files, end by themselves and say nothing about the file.
+            if error.errno not in (errno.ENOENT, errno.EIO):
+                raise
             return None
         # A damaged text must never be delivered as if its sender had written it.
         return content if hashlib.sha256(content).hexdigest() == name else None
