@@ -429,6 +429,10 @@ async def test_refused_turn_of_a_session_does_not_stop_the_others(turning: Turni
 
     assert turning.failures == [], "the first one was refused"
     await turning.done(job)
+    refused, text = ("nova", "two") if job.agent == "luna" else ("luna", "one")
+    await turning.nothing_is_due(rejected=refused)
+    turning.passes(60)
+    assert await turning.run() == [text], "the refused one is tried again"
 
 
 # The limit
@@ -655,7 +659,7 @@ async def test_batch_that_is_rejected_while_it_is_due_is_skipped(turning: Turnin
     assert await turning.types() == ["turn.skipped"]
 
 
-async def test_refused_skip_is_not_repeated(turning: Turning) -> None:
+async def test_refused_skip_is_repeated_after_a_minute(turning: Turning) -> None:
     await turning.join(value={"reject": ["internal", "message"]})
     await turning.send("one")
     turning.failures += [(SkipTurn, BadRequest("no"))]
@@ -665,6 +669,9 @@ async def test_refused_skip_is_not_repeated(turning: Turning) -> None:
     await turning.nothing_is_due(rejected="luna")
 
     assert await turning.types() == []
+    turning.passes(50)
+    await turning.nothing_is_due()
+    assert await turning.types() == ["turn.skipped"]
 
 
 # Restarts

@@ -105,6 +105,8 @@ NO_RUNNER_S: Final = 30.0
 """How long a due batch waits for a runner before its senders are notified."""
 _TRY_AGAIN_S: Final = 1.0
 """Seconds to the next attempt after a full disk or another temporary failure."""
+_REFUSED_AGAIN_S: Final = 60.0
+"""Seconds to the next attempt after a refusal: it is probably permanent, but may depend on another agent."""
 _LOST: Final = "the runner ended before the turn did"
 _LONGEST_S: Final = 24 * 3600.0
 """Longest timer of a session. When it rings and nothing is due, the next one is set."""
@@ -364,7 +366,7 @@ class AutomaticTurns:
                     _logger.warning("an automatic turn of %s waits: %s", mailbox_of(*target), error)
                     self._wait(target, _TRY_AGAIN_S)
                 except PalaverError as error:
-                    _logger.warning("no automatic turn of %s: %s", mailbox_of(*target), error)
+                    self._refuse(target, error)
                 await asyncio.sleep(0)  # many sessions may have news at once, and others wait for the loop
 
     async def _look(self, target: Target) -> None:
@@ -392,6 +394,12 @@ class AutomaticTurns:
             self._ready[target] = None
             self._is_due.set()
         self._watch_runner(is_awaited=bool(self._ready) and not self.has_runner)
+
+    def _refuse(self, target: Target, error: PalaverError) -> None:
+        """Log a refusal, and look again later."""
+        _logger.warning("no automatic turn of %s: %s", mailbox_of(*target), error)
+        # Without it, the messages would wait for the next event about their session, which may never come.
+        self._wait(target, _REFUSED_AGAIN_S)
 
     def _wait(self, target: Target, wait_s: float) -> None:
         def look_again() -> None:
@@ -583,7 +591,7 @@ class AutomaticTurns:
                 raise
             except PalaverError as error:
                 # Not raised: the refusal concerns one session, and would end the runner with all its turns.
-                _logger.warning("no automatic turn of %s: %s", mailbox_of(*target), error)
+                self._refuse(target, error)
                 continue
             if job is not None:
                 return job
