@@ -19,6 +19,7 @@ from palaver.errors import (
     AlreadyRunning,
     BadRequest,
     BadText,
+    DiskFull,
     MessageTooLarge,
     NotAllowed,
     NotFound,
@@ -33,7 +34,7 @@ from palaver.protocol.agents import Seat
 from palaver.protocol.lines import NextJobOp, RunnerOp, TriagedOp, TurnEndOp, TurnProcessOp
 from palaver.protocol.paths import SubscribePath
 from palaver.protocol.requests import Pause
-from palaver.protocol.turns import TriageJob, TurnJob
+from palaver.protocol.turns import StartTurn, TriageJob, TurnJob
 from palaver.services.paths import Range
 from palaver.services.queries import Queries
 from palaver.services.services import Services
@@ -100,11 +101,14 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         made.service.close()
 
 
-@pytest.fixture
-def child() -> "Iterator[subprocess.Popen[bytes]]":
+def _sleeping() -> "Iterator[subprocess.Popen[bytes]]":
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         yield process
         process.kill()
+
+
+child = pytest.fixture(_sleeping, name="child")
+other_child = pytest.fixture(_sleeping, name="other_child")
 
 
 async def job_of(link: RunnerRequests) -> object:
@@ -306,6 +310,51 @@ async def test_of_two_runners_that_start_at_the_same_time_one_is_refused(stage: 
     assert [type(one) for one in results] == [dict, AlreadyRunning]
 
 
+async def test_late_end_of_a_dead_runner_does_not_concern_the_next_one(stage: Stage) -> None:
+    await stage.turning.join(value={**ACCEPT, "maxBatchSize": 1})
+    old = await stage.runner()
+    await stage.turning.send("one")
+    lost = await job_of(old)
+    assert isinstance(lost, TurnJob)
+    (seat,) = stage.watch.watched
+    end_old = stage.watch.watched[seat]
+    stage.is_gone = True
+    new = stage.connect(stage.chain[1:])
+    ticket = stage.service.mint_ticket(HUMAN, (stage.chain[1].pid, stage.chain[1].start))
+
+    await new.serve(HUMAN, RunnerOp(secret="t", ticket=ticket))
+    stage.is_gone = False
+    if stage.watch.watched.get(seat) is end_old:
+        stage.watch.end(seat)
+    await stage.settled()
+
+    view = stage.service.runner()
+    assert view is not None
+    assert (view.pid, view.is_connected) == (stage.chain[1].pid, True)
+    stage.turning.passes(1)
+    job = await job_of(new)
+    assert isinstance(job, TurnJob)
+    await new.serve(HUMAN, TurnEndOp(turn=job.turn, output="done"))
+    found = await stage.turning.types()
+    assert found == ["auto-turn", "auto-turn-error", "auto-turn", "auto-turn-result"]
+
+
+async def test_triage_of_an_old_connection_begins_again_on_the_new_one(stage: Stage) -> None:
+    await stage.turning.join(value={"maxBatchSize": 1})
+    old = await stage.runner()
+    await stage.turning.send("one")
+    lost = await job_of(old)
+    assert isinstance(lost, TriageJob)
+
+    new = stage.connect()
+    await new.serve(HUMAN, RunnerOp(secret="s"))
+    old.close()
+
+    again = await job_of(new)
+    assert isinstance(again, TriageJob)
+    assert again.job != lost.job
+
+
 async def test_wait_of_an_old_connection_takes_no_job(stage: Stage) -> None:
     await stage.turning.join(value={**ACCEPT, "maxBatchSize": 1})
     old = await stage.runner()
@@ -369,6 +418,32 @@ async def test_turn_whose_start_the_runner_never_learned_of_fails(stage: Stage) 
     job = await job_of(again)
     assert isinstance(job, TurnJob)
     assert await stage.turning.types() == ["auto-turn", "auto-turn-error", "auto-turn"]
+
+
+async def test_batch_is_due_again_if_its_start_fails_after_the_runner_has_left(stage: Stage) -> None:
+    await stage.turning.join(value={**ACCEPT, "maxBatchSize": 1})
+    link = await stage.runner()
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slowly(request: object) -> object:
+        begun.set()
+        await may_end.wait()
+        return await stage.turning.submit(request)  # type: ignore[arg-type]  # any request
+
+    stage.turning.turns._submit = slowly
+    stage.turning.failures.append((StartTurn, DiskFull("no room")))
+    await stage.turning.send("one")
+    waiting = asyncio.ensure_future(link.serve(HUMAN, NextJobOp()))
+    async with asyncio.timeout(LIMIT_S):
+        await begun.wait()
+    link.close()
+    with pytest.raises(ShuttingDown):
+        await waiting
+    may_end.set()
+    again = stage.connect()
+    await again.serve(HUMAN, RunnerOp(secret="s"))
+
+    assert isinstance(await job_of(again), TurnJob)
 
 
 async def test_process_of_a_job_acts_as_its_agent_until_the_job_ends(
@@ -444,6 +519,30 @@ async def test_next_daemon_knows_the_runner_and_its_processes(
     stage.seats = SeatIndex(boot_id())
     stage.service.start()
     assert stage.seats.turn_above(ancestors(child.pid)) is None, "the turn has ended"
+
+
+async def test_next_daemon_knows_processes_that_began_at_the_same_time(
+    stage: Stage, child: "subprocess.Popen[bytes]", other_child: "subprocess.Popen[bytes]"
+) -> None:
+    children = {"luna": child, "nova": other_child}
+    link, begun = await stage.runner(), []
+    for name, one in children.items():
+        await stage.turning.join(name, {**ACCEPT, "maxBatchSize": 1})
+        await stage.turning.send("one", f"@{name}")
+        job = await job_of(link)
+        assert isinstance(job, TurnJob)
+        begun.append(TurnProcessOp(pid=one.pid, turn=job.turn))
+
+    await asyncio.gather(*(link.serve(HUMAN, op) for op in begun))
+    stage.seats = SeatIndex(boot_id())
+    stage.open()
+    stage.service.start()
+
+    seats = {name: stage.seats.turn_above(ancestors(one.pid)) for name, one in children.items()}
+    assert {name: seat and seat.agent.name for name, seat in seats.items()} == {
+        "luna": "luna",
+        "nova": "nova",
+    }
 
 
 async def test_open_turns_fail_if_the_runner_ended_with_the_daemon(stage: Stage) -> None:

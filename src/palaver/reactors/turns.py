@@ -532,6 +532,8 @@ class AutomaticTurns:
 
     async def register(self, running: Collection[int]) -> None:
         """Accept a runner that runs these turns. Every other open turn has ended without a result."""
+        # The end of its last connection may not be noticed yet, and a runner that reconnects has no triages.
+        self.disconnect_runner()
         self.has_runner = True
         self._watch_runner(is_awaited=False)
         # One of the two has lost them: the last runner was killed, or the daemon ended between the stored
@@ -694,14 +696,18 @@ class AutomaticTurns:
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
-            self._tasks.create_task(self._give_up(writing))
+            self._tasks.create_task(self._give_up((request.agent, request.session), writing))
             raise
 
-    async def _give_up(self, writing: asyncio.Future[object]) -> None:
-        # If the write itself fails, there is no turn, and the group of tasks logs the error.
-        event = getattr(await writing, "event", None)
-        if isinstance(event, Event):
-            await self._fail(event.seq, _LOST)
+    async def _give_up(self, target: Target, writing: asyncio.Future[object]) -> None:
+        try:
+            event = getattr(await writing, "event", None)
+            if isinstance(event, Event):
+                await self._fail(event.seq, _LOST)
+        except PalaverError as error:
+            _logger.warning("a turn of %s that no runner has was not ended: %s", mailbox_of(*target), error)
+            # If the write itself failed, there is no turn and no event, and its batch is no longer due.
+            self._look_at(target)
 
     def _harness_session(self, agent: Agent, session: str) -> str:
         """Return the harness's own id of a session; for `main`, that of the agent's last session."""

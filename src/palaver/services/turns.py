@@ -139,7 +139,8 @@ class TurnService:
         self._clock = clock
         self._spawn = spawn
         self._connection: RunnerLink | None = None
-        self._registering = asyncio.Lock()
+        self._recording = asyncio.Lock()
+        """Held while the record of the runner is changed."""
         self._processes: dict[tuple[int, int], Seat] = {}
         """The processes of jobs that act as an agent, each by its triage or its turn."""
 
@@ -355,7 +356,7 @@ class TurnService:
             raise BadRequest(
                 "the calling process has ended or runs in another container, so it cannot be the runner"
             )
-        async with self._registering:  # Of two new runners, the second must see the first.
+        async with self._recording:  # Of two new runners, the second must see the first.
             await self._accept(chain, ticket=ticket, secret=secret)
         if self._connection is not None and self._connection is not connection:
             self._connection.end()  # It would take a job that no one runs.
@@ -372,6 +373,11 @@ class TurnService:
             raise NotYou("the runner", "a process without a ticket of 'pal turn start'")
         if (other := self._runners.current()) is not None:
             raise AlreadyRunning(other.seat.pid)
+        if (last := self._runners.last) is not None:
+            # The end of its process may not be noticed yet. Later it would end the new runner's turns.
+            self._watch.remove(last.seat)
+            self._drop_runner()
+            await self._turns.lose_runner()
         used = self._tickets.take(ticket, chain)
         if used.harness != RUNNER_TICKET:
             # It was only shown at the wrong place, and its holder still needs it.
@@ -390,11 +396,18 @@ class TurnService:
             self._turns.disconnect_runner()
 
     def _end_runner(self) -> None:
-        self._connection = None
+        self._drop_runner()
+        self._spawn(self._turns.lose_runner())
+
+    def _drop_runner(self) -> None:
+        """Forget the connection of a runner that has ended, and the processes of its jobs."""
+        if self._connection is not None:
+            # Its end may not be noticed yet, and it would take a job that no one runs.
+            self._connection.end()
+            self._connection = None
         # A copy, because `_leave` removes entries.
         for job, turn in list(self._processes):
             self._leave(job, turn)
-        self._spawn(self._turns.lose_runner())
 
     def check_runner(self, connection: RunnerLink) -> None:
         """Refuse a connection that is not the runner's."""
@@ -412,7 +425,9 @@ class TurnService:
         seat = anchor_for_child(runner, ancestors(pid), self._seats)
         if not job:
             process = TurnProcess(seat=seat, agent=name, session=session, turn=turn)
-            await self._runners.put_turn(process)  # First: it must act as the agent also after a restart.
+            # One at a time: a write replaces the whole record, also the process that another one adds.
+            async with self._recording:
+                await self._runners.put_turn(process)  # First: it must act as the agent also after a restart.
         self._begin(seat, TurnSeat(agent=self._agent(name), session=session, is_triage=bool(job)), job, turn)
 
     def _begin(self, seat: Seat, turn_seat: TurnSeat, job: int, turn: int) -> None:
