@@ -1,8 +1,10 @@
 """Mail for idle agents that no lane can wake: held, reported, and delivered with their next activity."""
 
+import pytest
 from tests.delivery.terminals import notices
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 
+from palaver.errors import DiskFull
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState
@@ -40,6 +42,23 @@ async def test_mail_that_waits_long_is_held_and_its_sender_notified_once(bus: Bu
     assert reason(bus, event) == ("held", "hook", "asleep")
     (said,) = await notices(bus, "luna")
     assert "nothing can wake it. It is delivered with its next prompt" in said
+
+
+async def test_failed_hold_of_mail_for_two_agents_is_tried_again_for_both(bus: Bus) -> None:
+    luna, _ = await pair(bus)
+    await bus.join("kira", harness="gemini", seat=seat(8))
+    FakeLane(bus, "nova", HOOK)
+    FakeLane(bus, "kira", HOOK)
+    event = await bus.send(luna, "hello", "@nova", "@kira")
+    bus.failure = DiskFull("no room")
+    with pytest.raises(DiskFull):
+        await passes(bus, 30)
+    bus.failure = None
+
+    await passes(bus, 30)
+
+    assert [bus.state(event, name) for name in ("nova", "kira")] == ["held", "held"]
+    assert len(await notices(bus, "luna")) == 2
 
 
 async def test_held_mail_is_drawn_with_the_next_hook(bus: Bus) -> None:

@@ -294,6 +294,23 @@ async def test_failed_unconfirmed_report_is_retried(bus: Bus, luna: Caller, nova
     assert is_unconfirmed(bus, event)
 
 
+async def test_failed_unconfirmed_report_of_a_closed_lane_is_retried(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = bus.open_lane("nova")
+    event = await bus.send(luna, "hello", "@nova")
+    await lane.next()
+    bus.failure = DiskFull("no room")
+    with pytest.raises(DiskFull):
+        await bus.delivery.close_lane(lane.lane)
+    bus.failure = None
+
+    await passes(bus, IDLE_WAIT_S)
+
+    assert is_unconfirmed(bus, event)
+    assert len(await notices(bus, "luna")) == 1
+
+
 async def test_late_holder_presses_no_keys_and_keeps_the_order_of_messages(
     bus: Bus, luna: Caller, nova: Caller
 ) -> None:

@@ -1,7 +1,7 @@
 """Deliver after each event: choose a reader or lane per message, and report every outcome to the ledger."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, takewhile
 from typing import Final
@@ -11,7 +11,7 @@ from palaver.delivery.lanes import NATIVE_S, Backoff, SilenceLimits
 from palaver.delivery.ledger import Ledger, expiring
 from palaver.delivery.mailbox import Mailboxes, QueueReader, by_mailbox, mailboxes_of_lanes
 from palaver.delivery.offers import Offering
-from palaver.errors import PalaverError
+from palaver.errors import PalaverError, Unavailable
 from palaver.log.api import EventKey, EventKind, Log
 from palaver.protocol.envelope import Event, body_as
 from palaver.protocol.events import (
@@ -465,10 +465,20 @@ class DeliveryReactor:
         # These are still submitted, so no reader or lane takes them.
         self._put_back_parts(lane, parts)
         self._offering.forget_idle(lane.agent)
+        try:
+            await self._conclude(lane, parts)
+        except Unavailable:
+            self._silence.stray(lane.agent)  # No lane reports their outcome any more, so try again by time.
+            raise
+        await self._offering.let_go(lane.agent)
+        self._offering.look(lane.agent)
+
+    async def _conclude(self, lane: Lane, parts: Mapping[str, Sequence[int]]) -> None:
+        """Write what is known of the open offers of a closed lane, or wait for its holder to report it."""
         known = read_agent(self._log.rows, lane.agent)
         if not parts:
-            pass
-        elif not (lane.ability.remembers and known is not None and not known.left):
+            return
+        if not (lane.ability.remembers and known is not None and not known.left):
             for mailbox, seqs in parts.items():
                 await self._ledger.unconfirmed(mailbox, seqs, lane=lane.word)
         elif any(
@@ -479,8 +489,6 @@ class DeliveryReactor:
             await self._unconfirm(lane.agent, lane.word)
         else:
             self._silence.stray(lane.agent)
-        await self._offering.let_go(lane.agent)
-        self._offering.look(lane.agent)
 
     # Triggers
 
@@ -604,10 +612,8 @@ class DeliveryReactor:
         for lane in self._backoff.take_awaiting():
             self._backoff.stop_awaiting(lane)
             self._offering.look(lane.agent)
-        for lane in self._backoff.take_shut():
-            await self._offering.hold_long(lane)
-        for lane in self._backoff.take_stuck():
-            await self._offering.tell_stuck(lane)
+        await self._act_on(self._backoff.take_shut(), self._offering.hold_long)
+        await self._act_on(self._backoff.take_stuck(), self._offering.tell_stuck)
         for lane, number in self._silence.take_silent():
             await self.end_silence(lane, number)
         now_s = self._clock.monotonic_s()
@@ -624,6 +630,18 @@ class DeliveryReactor:
             for agent in strays:  # A failed write is tried again later.
                 self._silence.stray(agent)
         await self.expire()
+
+    async def _act_on(self, lanes: list[Lane], act: Callable[[Lane], Awaitable[None]]) -> None:
+        """Act on lanes whose deadline has passed."""
+        try:
+            while lanes:
+                await act(lanes[0])
+                del lanes[0]
+        except Unavailable:
+            # Their deadlines were removed, and a look sets new ones.
+            for lane in lanes:
+                self._offering.look(lane.agent)
+            raise
 
     async def end_silence(self, lane: Lane, number: int) -> None:
         """End the wait for the outcome of an offer: its messages are queued again, or become unconfirmed."""
