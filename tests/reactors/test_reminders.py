@@ -27,6 +27,7 @@ class RemindedBus:
         self.failures: list[PalaverError] = []
         self.has_failed = asyncio.Event()
         self.rings: list[Ring] = []
+        self.has_pause = asyncio.Event()
         self._tasks = tasks
         self.start()
 
@@ -43,6 +44,8 @@ class RemindedBus:
 
     def _call_later(self, wait_s: float, ring: Callable[[], None]) -> Ring:
         self.rings.append(Ring(self.bus.clock.monotonic_s() + wait_s, ring))
+        if wait_s == 1:
+            self.has_pause.set()
         return self.rings[-1]
 
     def passes(self, seconds: float) -> None:
@@ -148,6 +151,19 @@ async def test_reminder_is_sent_when_the_disk_has_room_again(reminded: RemindedB
         await reminded.has_failed.wait()
 
     await reminded.bus.send(luna, "room again", "@nova")
+
+    assert len(await reminded.told(1)) == 1
+
+
+async def test_reminder_is_sent_when_the_disk_has_room_again_without_an_event(reminded: RemindedBus) -> None:
+    luna, nova = await reminded.bus.join("luna"), await reminded.bus.join("nova")
+    request = await reminded.ask(luna)
+    reminded.failures = [DiskFull("no room")]
+    await reminded.idle(nova, request.seq)
+    async with asyncio.timeout(LIMIT_S):
+        await reminded.has_pause.wait()
+
+    reminded.passes(1)
 
     assert len(await reminded.told(1)) == 1
 

@@ -11,6 +11,7 @@ from palaver.errors import BadText
 from palaver.log.api import LIMIT_NEWEST
 from palaver.protocol.requests import JoinRoom
 from palaver.protocol.subscriptions import COLLISION, Unsubscribe
+from palaver.reactors import subscriptions
 from palaver.state.watches import due_watches, read_subscription, read_watches
 
 
@@ -343,6 +344,24 @@ async def test_notices_wait_while_the_disk_is_full(watched: Watched) -> None:
     second = await watched.status(nova, "blocked")
 
     assert [told.payload["event"] for told in await watched.told("luna")] == [first.seq, second.seq]
+
+
+async def test_notices_are_tried_again_without_an_event(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    luna, nova = await watched.bus.join("luna"), await watched.bus.join("nova")
+    await watched.subscribe(luna, agents=("nova",), types=("status",))
+    await watched.settled()
+    monkeypatch.setattr(subscriptions, "TRY_AGAIN_S", 0)
+    is_told = asyncio.Event()
+    stop = watched.bus.log.subscribe(lambda _: is_told.set(), ("message",))
+    watched.failures = 2
+
+    await watched.status(nova, "idle")
+
+    await asyncio.wait_for(is_told.wait(), LIMIT_S)
+    assert watched.failures == 0
+    stop()
 
 
 async def test_refused_notice_is_logged_and_skipped(

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -398,6 +398,8 @@ _WITHOUT_SUBSCRIPTIONS: Final = (STATUS, BYE, SUB_ADDED, SUB_REMOVED)
 """Types of events that can make a watch due, or change the subscriptions."""
 _AT_ONCE: Final = 256
 """Number of requests submitted to the broker together."""
+TRY_AGAIN_S: Final = 5.0
+"""Seconds to the next attempt after a full disk, if no event is stored earlier."""
 
 
 class Watches:
@@ -462,7 +464,10 @@ class Watches:
         await self._tell(requests)
 
     async def _tell(self, requests: Sequence[Reaction]) -> None:
-        """Submit all of these, in order. While the log is full, wait until something is written."""
+        """Submit all of these, in order. While the log is full, try again when something is written.
+
+        Also after some seconds: there may be room again without another event.
+        """
         while requests:
             # Before the submits: an event that is stored during one of them shows that there is room again.
             with news_of(self._log) as news:
@@ -471,7 +476,9 @@ class Watches:
                 answers = await asyncio.gather(*tries)
                 requests = [one for one, is_done in zip(requests, answers, strict=True) if not is_done]
                 if requests:
-                    await news.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(TRY_AGAIN_S):
+                            await news.wait()
 
     async def _is_done(self, request: Reaction) -> bool:
         """Submit one request; return False while the log is full. A refused one counts as done."""

@@ -395,13 +395,18 @@ class Reminders:
         self._look_at([agent])
 
     async def _tell(self, request: FireReminder) -> None:
-        """Submit one request. While the log is full, wait until something is written; then check again."""
+        """Submit one request. If the log is full, check again after the next event, or after a second."""
         # Before the submit: an event that is stored right after the failure shows that there is room again.
         with news_of(self._log) as news:
             try:
                 await self._submit(request)
             except Unavailable:
-                await news.wait()
+                # By time too, because there may be room again without another event.
+                timer = self._call_later(_TRY_AGAIN_MS / 1000, news.set)
+                try:
+                    await news.wait()
+                finally:
+                    timer.cancel()
                 self._look_at([request.agent])
             except PalaverError as error:
                 _logger.warning("skipped a reminder of #%d to %s: %s", request.request, request.agent, error)
