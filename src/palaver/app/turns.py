@@ -166,11 +166,12 @@ async def run_program(program: JobProgram, register: Register, stop: asyncio.Eve
 async def _start(program: JobProgram, waits: int) -> "_JobProcess":
     made: tuple[asyncio.SubprocessTransport, _JobProcess] = await asyncio.get_running_loop().subprocess_exec(
         _JobProcess,
+        # `-I`, because Python would otherwise look for modules in the agent's folder first.
         *(find_python(), "-I", "-m", MODULE, str(waits), *program.argv),
         cwd=program.cwd,
         env=program.environment,
         pass_fds=(waits,),
-        start_new_session=True,
+        start_new_session=True,  # Ctrl-C reaches only the runner, which then reports its turns as failed.
     )
     made[1].write(program.prompt)
     return made[1]
@@ -317,7 +318,9 @@ LIMIT_JOBS: Final = 4
 _START_S: Final = 15.0
 """Seconds that the daemon may take to accept the runner."""
 _PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between attempts while no daemon replies; the last pause is repeated."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""SIGHUP comes when the terminal of a runner in the foreground is closed."""
 _jobs: Final[msgspec.json.Decoder[RunnerJob]] = msgspec.json.Decoder(RunnerJob)
 
 

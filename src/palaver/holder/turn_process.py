@@ -27,6 +27,7 @@ _GRACE_S: Final = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 _LOOK_S: Final = 60.0
 """Seconds. Signals and the pipe end a wait at once; this is only its limit."""
+# The exit statuses of a shell for a command that it cannot find or run.
 _NOT_FOUND: Final = 127
 _CANNOT_RUN: Final = 126
 _SET_PARENT_DEATH_SIGNAL: Final = 1
@@ -83,6 +84,7 @@ def _handle_signals() -> int:
 def _become(command: list[str]) -> NoReturn:
     """Run in the child: become the program, in its own session, with no terminal."""
     try:
+        # The pipe is that of the parent: a signal to this process must not end the parent's wait.
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -110,6 +112,7 @@ def _wait(child: int, wake_read: int, life: int) -> int:
         left_s = _LOOK_S if deadline is None else deadline - time.monotonic()
         if left_s <= 0:
             return _kill_child(child)
+        # The runner writes no second byte, so `life` becomes readable only at its end.
         ready, _, _ = select.select([wake_read, life], [], [], left_s)
         if life in ready and not os.read(life, 1):
             return _kill_child(child)

@@ -581,6 +581,7 @@ class AutomaticTurns:
         """Return the job of the first session that is due. Checks again, because time has passed."""
         while self._ready:
             target = next(iter(self._ready))
+            # Before the first await, so that a second request for a job cannot take the same batch.
             del self._ready[target]
             plan = self.plan(*target)
             if plan.step is not Step.DUE:
@@ -624,6 +625,7 @@ class AutomaticTurns:
             job=number,
             agent=target[0],
             session=target[1],
+            # In each word after the split, so that a model's name is never more than one argument.
             command=tuple(word.replace("{model}", model) for word in self._settings().triage_command),
             prompt=triage_prompt(batch),
             timeout_ms=plan.config.triage_timeout_ms,
@@ -814,6 +816,7 @@ class AutomaticTurns:
 
     async def _tell_missing(self) -> None:
         for target in list(self._ready):
+            # Planned now, because the batch may have changed while earlier notices were written.
             for one in self.plan(*target).batch:
                 event = self._log.event(one.seq)
                 if event is not None and (notice := no_runner_notice(event, one.mailbox)) is not None:

@@ -97,6 +97,7 @@ class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
 
 def turn_settings(now: Settings) -> TurnSettings:
     """Return the settings of automatic turns."""
+    # A person can set 0: then every batch would be empty, and every timeout would be over at once.
     defaults = TurnConfig(
         triage_model=now.auto_turn_triage_model,
         debounce_ms=now.auto_turn_debounce_ms,
