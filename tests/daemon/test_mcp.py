@@ -599,6 +599,36 @@ def test_id_in_use_is_refused_and_the_pending_call_continues(pump: RawPump, plac
     assert len(pump.answer(2)["events"]) == 1
 
 
+@pytest.mark.parametrize("other", ["2", " 02"])
+def test_ids_that_are_one_number_are_not_open_at_the_same_time(
+    pump: RawPump, place: Path, other: str
+) -> None:
+    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    pump.call(2, "wait_for_events", room_id=room, event_type="message_sent")
+
+    pump.call(other, "wait_for_events", room_id=room, event_type="message_sent")
+    refused = pump.hear()
+    pump.say(notification("notifications/cancelled", requestId=other))
+    pump.say(notification("notifications/cancelled", requestId=2))
+    after = pump.ask(other, "list_rooms")
+
+    assert (refused["id"], refused["error"]["code"]) == (other, -32600)
+    assert "in progress" in refused["error"]["message"]
+    assert len(after["rooms"]) == 1
+
+
+@pytest.mark.parametrize("name", [[], {}, None, 5])
+def test_tool_name_that_is_not_a_text_is_refused_and_the_session_continues(
+    pump: RawPump, name: object
+) -> None:
+    pump.say(request(2, "tools/call", name=name, arguments={}))
+    refused = pump.hear()
+    pump.say(request(3, "ping"))
+
+    assert (refused["id"], refused["error"]["code"]) == (2, -32602)
+    assert pump.hear()["id"] == 3
+
+
 def test_foreign_token_does_not_replace_the_handshake(bus: Home) -> None:
     for token in (b"\xff", b"[]", b'{"protocolVersion": 5}'):
         with connect(bus.path) as wire:

@@ -171,7 +171,9 @@ class BadLine:
 TOO_LONG: Final = BadLine(
     INVALID_REQUEST, f"a message is at most {LIMIT_LINE_BYTES} bytes; this one was dropped"
 )
-IN_USE: Final = BadLine(INVALID_REQUEST, "another request with this id is in progress")
+IN_USE: Final = BadLine(
+    INVALID_REQUEST, 'another request with this id is in progress; 1 and "1" count as the same id'
+)
 
 
 class _WithId(msgspec.Struct, frozen=True):

@@ -40,6 +40,9 @@ def test_message_without_an_id_is_a_notification() -> None:
     ("line", "code", "words"),
     [
         (b"{", PARSE_ERROR, "is not JSON"),
+        (b'{"jsonrpc":"2.0","method":"x","params":{"a":NaN}}', PARSE_ERROR, "is not JSON"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":-Infinity}}', PARSE_ERROR, "is not JSON"),
+        (b'{"jsonrpc":"2.0","id":NaN,"method":"x"}', PARSE_ERROR, "is not JSON"),
         (b"[]", INVALID_REQUEST, "is not a JSON-RPC"),
         (b'{"jsonrpc":"2.0","id":1,"method":5}', INVALID_REQUEST, "is not a JSON-RPC"),
         (b'{"jsonrpc":"2.0","id":1,"params":' + b"[" * 999 + b"]" * 999 + b"}", INVALID_REQUEST, "deeply"),
@@ -48,7 +51,19 @@ def test_message_without_an_id_is_a_notification() -> None:
         (rb'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\ud800b"}', PARSE_ERROR, "is not JSON"),
         (rb'{"a":"\ud800b","b":' + b"[" * 99_000 + b"]" * 99_000 + b"}", PARSE_ERROR, "is not JSON"),
     ],
-    ids=["half", "list", "method", "deep", "half pair", "half pair in a name", "half of both", "deep pair"],
+    ids=[
+        "half",
+        "NaN in a notification",
+        "infinity",
+        "NaN as the id",
+        "list",
+        "method",
+        "deep",
+        "half pair",
+        "half pair in a name",
+        "half of both",
+        "deep pair",
+    ],
 )
 def test_invalid_message_is_refused_with_the_reason(line: bytes, code: int, words: str) -> None:
     message = McpSession.read(line)

@@ -247,6 +247,7 @@ _LIMIT_UNWRITTEN_BYTES: Final = 4 * 1024 * 1024
 class _Open:
     """A request without a reply yet, with the number that the client gave its line."""
 
+    id: wire.RequestId
     number: int
     is_waiting: bool
     handshake: dict[str, object] | None
@@ -382,47 +383,54 @@ class PumpConnection(asyncio.Protocol):
             return
         method, params = getattr(message, "method", ""), getattr(message, "params", None) or {}
         id = cast("wire.RequestId | None", getattr(message, "id", None))
-        # Replies are matched by their id, so a second request with it could not be told from the first.
-        if method and id in self._open:
-            self._settle(number, wire.IN_USE.answer(id))
-            return
         if method and id is not None:
-            is_waiting = method == "tools/call" and params.get("name") in WAITING
+            # Replies and cancellations find a request by its key, so two with one key could be mixed up.
+            if (key := session.key_of(id)) in self._open:
+                self._settle(number, wire.IN_USE.answer(id))
+                return
+            name = params.get("name")
+            # The SDK checks the parameters only later, and a list or an object cannot be looked up in a set.
+            is_waiting = method == "tools/call" and isinstance(name, str) and name in WAITING
             if is_waiting and sum(one.is_waiting for one in self._open.values()) >= _LIMIT_WAITING:
                 self._settle(number, wire.BadLine(wire.STOPPED, _TOO_MANY_WAIT).answer(id))
                 return
-            self._open[id] = _Open(number, is_waiting, params if method == "initialize" else None)
+            self._open[key] = _Open(id, number, is_waiting, params if method == "initialize" else None)
         else:
             self._settle(number)  # it has no reply that could settle it later
             if method == "notifications/cancelled":
-                self._settle_cancelled(params.get("requestId"))
+                self._settle_cancelled(session, params.get("requestId"))
         session.take(message)
 
-    def _settle_cancelled(self, id: object) -> None:
+    def _settle_cancelled(self, session: "McpSession", id: object) -> None:
         """Settle a cancelled request without a reply. Some clients send its numeric id as a string."""
-        for found in [one for one in self._open if str(one) == str(id)]:
-            self._settle(self._open.pop(found).number)
+        # As the SDK does, which does not take true for 1.
+        if isinstance(id, str | int) and not isinstance(id, bool):
+            known = self._open.pop(session.key_of(id), None)
+            if known is not None:
+                self._settle(known.number)
 
     async def _call(self, context: "Context", params: "CallToolRequestParams") -> calls.ToolResult:
         """Run one tool call for its caller."""
         asked, asking = self._asked, self._asking
         assert asked is not None
         assert asking is not None
-        known = self._open.get(context.request_id) if context.request_id is not None else None
+        session, id = self._session, context.request_id
+        assert session is not None  # it is the one that calls
+        known = self._open.get(session.key_of(id)) if id is not None else None
         # The client numbers its lines from 1, so 0 is a call that was cancelled before it started.
         number = known.number if known is not None else 0
         key = wire.call_key(asked.key, number)
         named, arguments = session_in_arguments(params.arguments)
-        session = asking.session(cast("dict[str, object] | None", context.meta)) or named
+        session_key = asking.session(cast("dict[str, object] | None", context.meta)) or named
         if params.name == calls.HOOK:
-            session = session or str((arguments or {}).get("session_id") or "")
+            session_key = session_key or str((arguments or {}).get("session_id") or "")
         return await calls.call_tool(
             self._door.services,
             self._offered,
             calls.ToolRequest(
                 tool=params.name,
                 arguments=arguments,
-                who=lambda tool: asking.who(tool, session, key),
+                who=lambda tool: asking.who(tool, session_key, key),
                 cwd=asked.cwd,
                 home=asking.home,
                 key=key,
@@ -444,7 +452,8 @@ class PumpConnection(asyncio.Protocol):
         if id is None:
             self._send(wire.line_frame(0, line))
             return
-        known = self._open.pop(id, None)
+        assert self._session is not None  # it is the one that replies
+        known = self._open.pop(self._session.key_of(id), None)
         if known is None:
             return
         if known.handshake is not None:
@@ -484,12 +493,12 @@ class PumpConnection(asyncio.Protocol):
         daemon.
         """
         self._is_parting = True
-        for id, known in list(self._open.items()):
+        for key, known in list(self._open.items()):
             if known.is_waiting:
                 # No longer open, so that a late reply is dropped: the next daemon gets the line.
-                del self._open[id]
+                del self._open[key]
                 if closing_text is not None:
-                    self._settle(known.number, wire.error_line(id, wire.STOPPED, closing_text))
+                    self._settle(known.number, wire.error_line(known.id, wire.STOPPED, closing_text))
         self._end_if_done()
 
     def _end_if_done(self) -> None:

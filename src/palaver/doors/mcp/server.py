@@ -12,6 +12,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
@@ -132,6 +133,7 @@ HALF_PAIR: Final = (
     "bad_text: a text has half of a surrogate pair, such as \\ud800by itself, which is not a character; "
     "nothing was done"
 )
+_NOT_JSON: Final = "the {0} is not JSON: send one JSON-RPC message per {0}"
 
 _Inward = MemoryObjectSendStream[SessionMessage | Exception]
 _Taken = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -166,8 +168,12 @@ class McpSession:
         except ValidationError as error:
             wrong = {one["type"]: one["msg"] for one in error.errors(include_url=False, include_input=False)}
         else:
+            try:
+                is_with_id = has_id(line)
+            except msgspec.DecodeError:  # Pydantic also accepts NaN and Infinity, which are not JSON.
+                return BadLine(PARSE_ERROR, _NOT_JSON.format(what))
             # The SDK takes a request with an invalid id for a notification, and would never reply to it.
-            if isinstance(message, JSONRPCNotification) and has_id(line):
+            if isinstance(message, JSONRPCNotification) and is_with_id:
                 return BadLine(INVALID_REQUEST, "the id of a request is a string or a whole number")
             return message
         if "recursion" in wrong.get("json_invalid", ""):
@@ -175,8 +181,13 @@ class McpSession:
         if "json_invalid" in wrong and has_half_pair(line):
             return BadLine(INVALID_PARAMS, HALF_PAIR)
         if "json_invalid" in wrong:
-            return BadLine(PARSE_ERROR, f"the {what} is not JSON: send one JSON-RPC message per {what}")
+            return BadLine(PARSE_ERROR, _NOT_JSON.format(what))
         return BadLine(INVALID_REQUEST, f"the {what} is not a JSON-RPC 2.0 message")
+
+    @staticmethod
+    def key_of(id: RequestId) -> RequestId:
+        """Return the key by which the server finds an open request: `1`, `"1"` and `"01"` have the same."""
+        return coerce_request_id(id)
 
     def restore(self, handshake: dict[str, Any]) -> None:
         """Repeat the handshake that an earlier daemon made with this client."""
