@@ -77,7 +77,7 @@ async def test_processes_of_ended_turns_are_forgotten(tmp_path: Path) -> None:
     assert [one.turn for one in runner.turns] == [57]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"seat": 7}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"seat": 7}', b"\xff", b'{"hash":"\xff"}'])
 async def test_unreadable_file_is_no_runner(tmp_path: Path, content: bytes) -> None:
     (tmp_path / RUNNER_FILE).write_bytes(content)
 

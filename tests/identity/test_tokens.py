@@ -76,8 +76,9 @@ async def test_token_owners_are_known_while_the_file_is_readable(tmp_path: Path)
     assert not TokenBook(tmp_path, FakeClock()).has_one_of("luna")
 
 
-async def test_unreadable_token_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_text("[{")
+@pytest.mark.parametrize("content", [b"[{", b'[{"id":"\xff"}]'], ids=["not JSON", "not UTF-8"])
+async def test_unreadable_token_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
 
     with pytest.raises(StorageFailed):
         TokenBook(tmp_path, FakeClock()).find("x")

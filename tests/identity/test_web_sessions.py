@@ -218,9 +218,12 @@ async def test_revoked_session_ends_and_watchers_hear_it(tmp_path: Path, clock: 
     assert not sessions.is_valid(gone)
 
 
-async def test_unreadable_file_is_an_error_and_lets_no_browser_in(tmp_path: Path, clock: FakeClock) -> None:
+@pytest.mark.parametrize("content", [b"{", b'[{"id":"\xff"}]'], ids=["not JSON", "not UTF-8"])
+async def test_unreadable_file_is_an_error_and_lets_no_browser_in(
+    tmp_path: Path, clock: FakeClock, content: bytes
+) -> None:
     grant, session = await WebSessions(tmp_path, clock).create(is_read_only=False)
-    (tmp_path / WEB_SESSIONS_FILE).write_text("{")
+    (tmp_path / WEB_SESSIONS_FILE).write_bytes(content)
     sessions = WebSessions(tmp_path, clock)
 
     with pytest.raises(StorageFailed, match="cannot be read"):

@@ -130,7 +130,7 @@ def _read_entries(path: Path, kind: type[_Entry]) -> tuple[_Entry, ...]:
         return msgspec.json.decode(path.read_bytes(), type=tuple[kind, ...])  # type: ignore[valid-type]  # as given
     except FileNotFoundError:
         return ()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StorageFailed(f"{path} cannot be read: {error}") from error
 
 
@@ -417,7 +417,7 @@ class RunnerBook:
         """Read the file. An unreadable one counts as missing: the runner then cannot register again."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=RunnerRecord)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     async def _write(self, runner: RunnerRecord) -> RunnerRecord:

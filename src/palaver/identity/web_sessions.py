@@ -273,5 +273,5 @@ def _read(path: Path) -> tuple[WebSession, ...]:
     except FileNotFoundError:
         return ()
     # Any other file is an error and not an empty list, which the next write would store instead of it.
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StorageFailed(f"{path} cannot be read: {error}") from error

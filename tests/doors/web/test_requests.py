@@ -77,6 +77,17 @@ def test_cookie_alone_and_key_alone_are_refused(bus: Home, signed_in: PageClient
     assert key.get("/api/session").status_code == 401
 
 
+def test_cookies_of_other_programs_on_this_machine_do_not_disturb(signed_in: PageClient) -> None:
+    ((name, value),) = signed_in.cookies.items()
+    client = PageClient(signed_in.home)
+    client.key = signed_in.key
+    others = 'theme={"dark": true}; a name without a value; ' + f"{name}=of-another-path"
+
+    answer = client.get("/api/session", Cookie=f"{others}; {name}={value}; last=[1, 2]")
+
+    assert answer.status_code == 200
+
+
 def test_cookie_of_another_home_is_refused(signed_in: PageClient) -> None:
     with bus_with_page() as other:
         client = PageClient(other)

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -431,12 +430,15 @@ def _refused(status: int, code: str, sentence: str, *headers: tuple[bytes, bytes
 
 
 def _cookie(headers: Headers, name: str) -> str:
-    """Return the value of a cookie; empty if it is missing or the header is invalid."""
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+    """Return the value of a cookie; empty if it is missing."""
+    found = ""
+    # Not `SimpleCookie`, which drops everything after a cookie that it cannot read: the browser also sends
+    # those of programs at other ports of this machine, and many of them contain JSON.
+    for part in headers.get("cookie", "").split(";"):
+        key, _, value = part.partition("=")
+        if key.strip() == name:
+            found = value.strip()  # the last one: a browser sends cookies for the path / after all others
+    return found
 
 
 def _cookie_header(name: str, value: str, is_secure: bool) -> bytes:
