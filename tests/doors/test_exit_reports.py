@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from tests.fakes import HUMAN, Bus, OpenLog, SlowLog, opened_bus, seat
 from tests.limits import LIMIT_S
 
@@ -69,6 +70,23 @@ async def test_report_that_cannot_be_read_now_stays_until_the_next_start(
         await take_up_reports(_services(bus, tmp_path))
         assert bus.agent("luna").left
         assert not report.exists()
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"name":"\xff"}', b'{"x":' + b"[" * 100_000])
+async def test_invalid_report_is_removed_and_hides_no_report(
+    open_log: OpenLog, tmp_path: Path, content: bytes
+) -> None:
+    async with opened_bus(open_log, tmp_path) as bus:
+        await bus.join("luna", seat=seat(7), holder=OLD, is_here=False)
+        (tmp_path / "agents").mkdir()
+        invalid = tmp_path / "agents" / "a.report.json"
+        invalid.write_bytes(content)
+        write_report(str(tmp_path), ExitReport(name="luna", secret=SECRET, reason="exited with 1"))
+
+        await take_up_reports(_services(bus, tmp_path))
+
+        assert bus.agent("luna").left
+        assert not invalid.exists()
 
 
 async def test_folder_that_is_named_like_a_report_hides_no_report(open_log: OpenLog, tmp_path: Path) -> None:

@@ -653,7 +653,8 @@ async def take_up_reports(services: Services) -> None:
         except (Unavailable, OSError) as error:  # such as a full disk, or no free descriptor
             _logger.info("the report %s stays until the next start: %s", path.name, error)
             continue
-        except (PalaverError, ValueError) as error:  # msgspec raises a ValueError
+        # msgspec raises a ValueError, or a RecursionError for JSON that is nested too deeply.
+        except (PalaverError, ValueError, RecursionError) as error:
             _logger.info("the report %s is invalid: %s", path.name, error)
         with contextlib.suppress(OSError):  # taken up again at the next start, it changes nothing
             path.unlink(missing_ok=True)

@@ -428,6 +428,15 @@ def test_past_shows_the_bus_as_it_was_and_sends_nothing(stage: PageStage) -> Non
     expect(page.get_by_text("The bus as it was")).to_have_count(0)
 
 
+def test_address_that_cannot_be_decoded_opens_its_screen(stage: PageStage) -> None:
+    stage.page.evaluate("location.hash = '#/past/%'")
+    stage.page.get_by_label("Seq").fill("3")
+    stage.page.get_by_label("Seq").press("Enter")
+
+    expect(stage.page.get_by_text("All screens show the bus at #3.")).to_be_visible(timeout=LIMIT_S * 1000)
+    stage.page.get_by_role("button", name="Return to now").first.click()
+
+
 def test_page_goes_on_after_the_bus_was_down(stage: PageStage) -> None:
     page = stage.page
     page.evaluate("window.isSamePage = true")

@@ -89,15 +89,18 @@ class App {
   }
 
   route() {
+    const [name, key] = this.address();
+    this.open(SCREENS.find(([one]) => one === name) ?? SCREENS[0], key);
+  }
+
+  // Return the screen and the key in the address.
+  address() {
     const [, name = "now", arg = ""] = /^#\/([a-z]+)(?:\/(.*))?$/.exec(location.hash) ?? [];
-    const found = SCREENS.find(([key]) => key === name) ?? SCREENS[0];
-    let key = "";
     try {
-      key = decodeURIComponent(arg);
+      return [name, decodeURIComponent(arg)];
     } catch {
-      key = "";
+      return [name, ""]; // A person can type an address with a single percent sign.
     }
-    this.open(found, key);
   }
 
   open([name, label, module], key, isReload = false) {
@@ -121,8 +124,8 @@ class App {
   }
 
   reopen() {
-    const [, , arg = ""] = /^#\/([a-z]+)(?:\/(.*))?$/.exec(location.hash) ?? [];
-    this.open(SCREENS.find(([key]) => key === this.screenName), decodeURIComponent(arg), true);
+    const [, key] = this.address();
+    this.open(SCREENS.find(([one]) => one === this.screenName), key, true);
   }
 
   go(name, key = "") {
