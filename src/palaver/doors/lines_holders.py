@@ -386,6 +386,7 @@ class Holding:
         return next((agent for agent in found if agent is not None and agent.holder == holder), None)
 
     async def _first(self, op: HoldOp, chain: Sequence[Process], hashed: str) -> Agent:
+        # First, so that a refusal of the process does not use up the ticket.
         seat = anchor_for_child(chain[0], _child(op.pid), self._services.callers.seats)
         ticket = self._services.callers.tickets.take(op.ticket, chain)
         meant = op.session or ("" if ticket.name else only_session(self._services, ticket.harness, op.among))

@@ -353,6 +353,7 @@ class LineSession:
         events = await self._services.queries.read(query)
         is_backwards = op.last is not None
         # From the end that was asked for: if not all events fit into the reply, the others are left out.
+        # In a thread, because ten thousand events take too long for the event loop.
         lines = await asyncio.to_thread(_fitting, events[::-1] if is_backwards else events)
         if is_backwards:
             lines.reverse()

@@ -200,7 +200,7 @@ class Peer:
         if self.pidfd is None:
             return True
         try:
-            signal.pidfd_send_signal(self.pidfd, 0)
+            signal.pidfd_send_signal(self.pidfd, 0)  # signal 0 only checks that the process exists
         except ProcessLookupError:
             return False
         return True

@@ -93,6 +93,7 @@ class HttpGate:
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
+        # The path as it was sent: decoded, `%2F` in a topic would look like the end of a segment.
         is_webhook = is_webhook_target(scope.get("raw_path", b""))
         is_page = is_page_target(scope.get("path", ""))
         is_unknown = is_webhook or is_open_target(scope.get("path", ""))
@@ -234,7 +235,7 @@ def given_again(body: bytes, receive: Receive) -> Receive:
     async def again() -> Message:
         nonlocal is_given
         if is_given:
-            return await receive()
+            return await receive()  # that the client has disconnected, which ends a waiting call
         is_given = True
         return {"type": "http.request", "body": body, "more_body": False}
 

@@ -238,9 +238,10 @@ class _HttpServer(uvicorn.Server):
                 ws_max_size=LIMIT_FRAME_BYTES,
                 ws_ping_interval=PING_EVERY_S,
                 ws_ping_timeout=PING_EVERY_S,
+                # Compression needs memory for each connection, and these may stay open for days.
                 ws_per_message_deflate=False,
                 http=_Protocol,
-                log_config=None,
+                log_config=None,  # otherwise uvicorn sets up handlers that write to standard error
                 access_log=False,
                 # Otherwise a header of the request would set the address of its client, and the page, which
                 # is only for this machine, relies on that address.

@@ -149,6 +149,7 @@ def parse_payload(content_type: str, body: bytes) -> object:
 def _decoded(body: bytes) -> object:
     """Return a JSON value. Raises ValueError."""
     try:
+        # JSON may not begin with this mark, but some programs write it before every text.
         return _decode(body.removeprefix(codecs.BOM_UTF8))
     except RecursionError:
         raise ValueError("it is nested too deep") from None
@@ -163,6 +164,7 @@ def _parse_form(text: str) -> object:
     except ValueError:
         sentence = f"a form has at most {_LIMIT_FIELDS} fields"
         raise WebhookRefusal(400, BadRequest.code, sentence) from None
+    # GitHub and Slack can send their JSON in this way.
     if len(pairs) == 1 and pairs[0][0] == "payload":
         try:
             return _decoded(pairs[0][1].encode())
@@ -262,6 +264,7 @@ class Webhooks:
                 f"a webhook sends at most {LIMIT_A_MINUTE} requests a minute; try again in {wait_s} s",
                 (b"retry-after", str(wait_s).encode()),
             )
+        # Unpacked, a small body could have any size.
         if _header(headers, "content-encoding").lower() not in ("", "identity"):
             raise WebhookRefusal(415, BadRequest.code, "the body must not be compressed")
         content_type = _header(headers, "content-type")

@@ -488,6 +488,7 @@ _INVALID_UTF8: Final = 1007
 _TOO_BIG: Final = 1009
 _FAILED: Final = 1011
 _RESTART: Final = 1012
+# RFC 6455 leaves the codes from 4000 on to applications.
 _NO_AUTH: Final = 4001
 _BAD_TOKEN: Final = 4003
 _TOO_SLOW: Final = 4008

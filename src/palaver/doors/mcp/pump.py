@@ -347,6 +347,7 @@ class PumpConnection(asyncio.Protocol):
         except ImportError as error:
             self._exit(1, Unavailable(f"the tools cannot be loaded: {error}"))
             raise  # The task group logs it, with the traceback.
+        # The client left during the import: its connection has ended, so nothing would close a session.
         if self._is_lost:
             return
         services = self._door.services
@@ -515,6 +516,7 @@ class PumpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
+        # Before the session is closed: its calls reply as they end, and such a reply is dropped.
         self._open.clear()
         self._early.clear()
         if self._session is not None:

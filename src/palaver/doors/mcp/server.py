@@ -53,6 +53,7 @@ LIMIT_UNREAD: Final = 64
 PROGRESS_S: Final = 10.0
 """Seconds between two reports of a wait. Clients that extend their limit by reports abort after a minute."""
 _CACHE_MS: Final = 3_600_000
+"""Milliseconds that a client may keep the list of tools, which only another version of the daemon changes."""
 _QUICK_CHARACTERS: Final = 64 * 1024
 """Characters of a result that are escaped within a few milliseconds."""
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
@@ -87,6 +88,7 @@ def make_server(
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        # Without it the SDK lists all tools before each call over HTTP, to find the schema of one.
         get_tool_input_schema={tool.name: input_schema(tool.params) for tool in offered}.get,
     )
 

@@ -81,6 +81,7 @@ def _read_files() -> dict[str, _File]:
         content = path.read_bytes()
         tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
         found[f"/{path.name}"] = _File(content, _KINDS[path.suffix], tag)
+    # Browsers ask for `/favicon.ico` by themselves, whatever icon the page names.
     return found | {"/": found["/index.html"], "/favicon.ico": found["/icon.svg"]}
 
 

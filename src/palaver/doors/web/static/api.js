@@ -1,7 +1,7 @@
 // Requests to the bus. The cookie identifies the browser; the key in the header X-Palaver identifies this page.
 
-const KEY = "palaver-key";
-const IDLE_MS = 600_000;
+const KEY = "palaver-key"; // in localStorage, which belongs to this port alone, unlike a cookie
+const IDLE_MS = 600_000; // after that, an open page no longer keeps its session alive
 let touchedMs = Date.now();
 for (const kind of ["keydown", "pointerdown", "wheel", "touchstart"]) {
   addEventListener(kind, () => { touchedMs = Date.now(); }, { passive: true, capture: true });

@@ -17,6 +17,7 @@ export class Completion {
     this.found = [];
     this.index = 0;
     this.list = el("ul", { class: "options", role: "listbox", id: `options${lists}`, "aria-label": "Names", hidden: true,
+      // Otherwise the field loses the focus, and the list is closed before the click arrives.
       onmousedown: (event) => event.preventDefault(), onclick: (event) => this.clicked(event) });
     if (field.tagName === "INPUT") {
       field.setAttribute("role", "combobox");

@@ -59,7 +59,7 @@ class KeyedList {
 
   clicked(event) {
     const row = event.target.closest("[data-key]");
-    if (row === null || getSelection()?.toString()) return;
+    if (row === null || getSelection()?.toString()) return; // the end of selecting a text is a click too
     this.cursor = row.dataset.key;
     if (this.options.canChoose && (event.ctrlKey || event.metaKey || event.shiftKey || event.target.closest(".pick"))) {
       this.choose(this.cursor);

@@ -109,7 +109,7 @@ export class Stream {
       const response = await fetch(`/events?epoch=${encodeURIComponent(epoch)}`, {
         headers: headers({
           Accept: "text/event-stream",
-          "X-Palaver-Idle": "1",
+          "X-Palaver-Idle": "1", // the page reconnects by itself, which is no use by a person
           ...(seq ? { "Last-Event-ID": String(seq) } : {}),
         }),
         cache: "no-store",
@@ -118,6 +118,7 @@ export class Stream {
       if (!response.ok) throw new Refusal(response.status, "", "");
       connected();
       this.setState("up");
+      // A decoder that keeps its state, because a character may come in two pieces.
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       let remainder = "";
       for (;;) {
