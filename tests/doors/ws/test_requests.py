@@ -173,6 +173,17 @@ def test_token_for_all_acts_for_agents_that_join_later_but_not_for_people(stage:
     assert [event["from"] for event in stage.home.events("--type", "message")] == ["luna"]
 
 
+@pytest.mark.parametrize("names", ["all", "luna,zed"])
+def test_token_for_several_names_never_acts_for_a_registered_person(stage: Stage, names: str) -> None:
+    stage.join("luna")
+    check_output(run_as_person(stage.home, "agent", "register", "zed", "--person"))
+    client = stage.client(stage.token("--acts-for", names))
+
+    assert client.refused("msg.send", from_="zed", to="luna")[0] == "not_you"
+    assert client.refused("msg.receive", agentId="zed")[0] == "not_you"
+    assert stage.home.events("--type", "message") == []
+
+
 def test_token_for_all_never_raises_the_rights_of_an_agent(stage: Stage) -> None:
     stage.join("luna")
     client = stage.client(stage.token("--acts-for", "all"))

@@ -19,6 +19,7 @@ from palaver.doors.http.app import FOR_IRC_ONLY, answer, bearer_token, error_rep
 from palaver.errors import BadRequest, NotFound, NotYou, PalaverError, Unavailable, WhoAreYou, cut_name
 from palaver.identity.accounts import ALL_AGENTS, Token
 from palaver.protocol.agents import (
+    GUEST_ROLE,
     SCRIPT_NAME,
     Caller,
     Standing,
@@ -216,7 +217,8 @@ def sender_for(services: Services, token: Token, written: str) -> Caller:
     """Return the caller that writes in a name. Raises NotYou, and WhoAreYou if its agent has left.
 
     A token for several names may also send in a name without an agent, such as that of a bridge: this is an
-    external sender, without a mailbox. None of this makes an agent present.
+    external sender, without a mailbox. It never acts for a registered person. None of this makes an agent
+    present.
     """
     name = _own_name(token, written)
     agent = services.broker.directory.get(name)
@@ -225,6 +227,9 @@ def sender_for(services: Services, token: Token, written: str) -> Caller:
         if agent is None:
             raise WhoAreYou(f"this token belongs to {token.name}, which has left the bus")
         return caller_for(agent, at_most=limit)
+    # Looked at for each request: a name of the token, or any name for `all`, can become a person's later.
+    if agent is not None and agent.role == GUEST_ROLE:
+        raise NotYou(written, f"a program with a token for {' or '.join(token.acts_for)}")
     if agent is None:
         return Caller(name=name, standing=min(limit, Standing.WORKER), kind=EXTERNAL, by=token.holder)
     return replace(caller_for(agent, at_most=limit), by=token.holder)
