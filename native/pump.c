@@ -241,6 +241,8 @@ static bool await_room(void)
             return true;
         if (!n && (!has_received_frame || has_input_ended || (poll(&input, 1, 0) > 0 && input.revents))) {
             is_stuck = true;
+            /* Half of a frame may be sent: another one would become its end, and would wait here once more. */
+            shutdown(wire, SHUT_WR);
             return false;
         }
     }

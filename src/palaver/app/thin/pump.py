@@ -259,21 +259,31 @@ class McpPump:
         return None
 
     def _refuse_pending(self, why: str) -> None:
-        for _, line in self._pending.values():
-            if answer := refusal(line, why):
+        for kind, line in self._pending.values():
+            if answer := refusal(line, why, is_too_long=kind == b"X"):
                 self._write(memoryview(answer))
         self._pending.clear()
 
 
-def refusal(line: bytes, why: str) -> bytes:
-    """Return the error reply to a request; empty for a line that expects no reply."""
+def refusal(line: bytes, why: str, *, is_too_long: bool = False) -> bytes:
+    """Return the error reply to a request; empty for a line that expects no reply.
+
+    Of a line that is too long, `line` has only both ends.
+    """
     import json  # only here: it takes longer to import than all the rest
 
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+    if is_too_long:
+        # Both ends together are often not JSON: they may be cut in the middle of a character.
+        from palaver.protocol.thin import id_of_ends
+
+        id: object = id_of_ends(line)
+    else:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            return b""
+        id = found.get("id") if isinstance(found, dict) else None
+    if not isinstance(id, (str, int)):
         return b""
-    if not isinstance(found, dict) or not isinstance(found.get("id"), (str, int)):
-        return b""
-    answer = {"jsonrpc": "2.0", "id": found["id"], "error": {"code": _STOPPED, "message": why}}
+    answer = {"jsonrpc": "2.0", "id": id, "error": {"code": _STOPPED, "message": why}}
     return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
