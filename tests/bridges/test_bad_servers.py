@@ -1,12 +1,19 @@
 """The bridge with programs that are not good servers, and its login."""
 
+import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.bridges.stage import BadServer, Bridge, register, sasl_plain
 from tests.daemon.stage import Home, new_home
+
+from palaver.bridges import irc
+from palaver.bridges.irc import IrcBridge, IrcLink, LinkLost
+from palaver.protocol.envelope import Event
+from palaver.protocol.lines import BridgeOrder
 
 CHANNEL = ("--network", "net", "--channel", "#c")
 
@@ -242,3 +249,93 @@ def test_bad_options_are_refused(home: Home, words: tuple[str, ...], reason: str
 
     assert refused.status in (1, 2)
     assert reason in refused.err
+
+
+# --------------------
+# Connections in the process of the test, so that it sets their limits.
+
+
+@asynccontextmanager
+async def loop_server(
+    talk: Callable[[asyncio.StreamWriter], None] = lambda writer: None,
+) -> AsyncGenerator[BridgeOrder]:
+    """Serve connections with `talk`, which gets each new one; afterwards nothing is written or read."""
+    writers = []
+
+    def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        talk(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield BridgeOrder(host="127.0.0.1", port=port, network="net", channels=("#c",), has_each=True)
+    finally:
+        for writer in writers:
+            writer.close()
+        server.close()
+        await server.wait_closed()
+
+
+def let_in(writer: asyncio.StreamWriter) -> None:
+    writer.write(b":s 001 palaver :Welcome\r\n:s 366 palaver #c :End\r\n")
+
+
+def test_login_that_never_ends_counts_as_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with loop_server() as order:
+            link = IrcLink(order, "palaver", lambda link, line: None)
+            with pytest.raises(LinkLost, match="did not finish the login"):
+                await link.open()
+            await link.close()
+
+    monkeypatch.setattr(irc, "_REGISTER_S", 0)
+
+    asyncio.run(scenario())
+
+
+def test_missing_reply_to_a_line_counts_as_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with loop_server(let_in) as order:
+            link = IrcLink(order, "palaver", lambda link, line: None)
+            await link.open()
+            with pytest.raises(LinkLost, match="no reply within"):
+                await link.say("#c", "hello")
+            await link.close()
+
+    monkeypatch.setattr(irc, "_PONG_S", 0)
+
+    asyncio.run(scenario())
+
+
+def test_lost_connections_of_agents_do_not_count_for_the_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    payload = {"text": "hello", "scope": "broadcast", "sender_kind": "instance"}
+    event = Event(
+        type="message", sender="luna", payload=payload, to=(), id="01", ts=1, seq=1, device="BOXE", by=None
+    )
+    writers: list[asyncio.StreamWriter] = []
+
+    def let_in_and_keep(writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        let_in(writer)
+
+    async def scenario() -> None:
+        async with loop_server(let_in_and_keep) as order:
+            bridge = IrcBridge(str(tmp_path), order, None, lambda sentence, fields: None)
+            first = await bridge._speaker(event)
+            assert first is not None
+            writers[0].close()
+            await first.lost
+
+            second = await bridge._speaker(event)
+
+            assert second is not None
+            assert second.agent == "luna"
+            for link in (first, second):
+                await link.close()
+
+    monkeypatch.setattr(irc, "_LIMIT_LINKS", 1)
+
+    asyncio.run(scenario())

@@ -410,7 +410,9 @@ class IrcLink:
         self._write("USER", "palaver", "0", "*", "Palaver bridge")
         try:
             async with asyncio.timeout(_REGISTER_S):
-                await self._ready
+                # Shielded here and in `say`: the timeout would cancel the future itself, and waiting for that
+                # again would cancel this task, which the task group takes for a normal end.
+                await asyncio.shield(self._ready)
         except TimeoutError:
             self._lose(f"the server did not finish the login within {_REGISTER_S:g} s")
             await self._ready
@@ -429,7 +431,7 @@ class IrcLink:
         self._write("PING", token)
         try:
             async with asyncio.timeout(_PONG_S):
-                return await replied
+                return await asyncio.shield(replied)
         except TimeoutError:
             self._lose(f"no reply within {_PONG_S:g} s")
             return await replied
@@ -826,6 +828,8 @@ class IrcBridge:
         link = self._links.get(event.sender)
         if link is not None and not link.is_lost:
             return link
+        # Nothing else removes the connection of an agent that does not write again.
+        self._links = {agent: one for agent, one in self._links.items() if not one.is_lost}
         if len(self._links) >= _LIMIT_LINKS:
             return self._main
         link = IrcLink(self._order, nick_of(event.sender), self._hear, agent=event.sender)
