@@ -311,7 +311,7 @@ def test_missing_reply_to_a_line_counts_as_a_lost_connection(monkeypatch: pytest
 def test_lost_connections_of_agents_do_not_count_for_the_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    payload = {"text": "hello", "scope": "broadcast", "sender_kind": "instance"}
+    payload: dict[str, object] = {"text": "hello", "scope": "broadcast", "sender_kind": "instance"}
     event = Event(
         type="message", sender="luna", payload=payload, to=(), id="01", ts=1, seq=1, device="BOXE", by=None
     )
