@@ -126,6 +126,33 @@ async def test_tags_up_to_the_limit_are_read(irc: IrcStage) -> None:
     assert line.tags["+a"] == value
 
 
+async def test_tags_that_become_too_long_are_left_out(irc: IrcStage) -> None:
+    caps = ("message-tags", "echo-message", "labeled-response", "batch")
+    ann, bob = await irc.guest("ann", *caps), await irc.guest("bob", *caps)
+    await ann.ask("JOIN #a")
+    await bob.ask("JOIN #a")
+    value = "\x01" * 4_000  # each of them becomes a visible character of 3 bytes
+
+    lines = await bob.ask(f"@label=x;+a={value} PRIVMSG #a :hello", f"@label=y;+a={value} TAGMSG #a")
+
+    assert [(line.command, line.tags["label"], "+a" in line.tags) for line in lines] == [
+        ("PRIVMSG", "x", False),
+        ("TAGMSG", "y", False),
+    ]
+    assert [line.command for line in await ann.ask()][-2:] == ["PRIVMSG", "TAGMSG"]
+
+
+async def test_line_that_cannot_be_sent_is_replaced_by_an_error(irc: IrcStage) -> None:
+    bob = await irc.guest("bob", "message-tags")
+    assert irc.door._listening is not None
+    (client,) = irc.door._listening.hub.by_nick("bob")
+
+    client.push(Line(command="NOTICE", params=("bob", "x"), tags={"+a": "x" * 9_000}))
+
+    (line,) = await bob.ask()
+    assert line.params[:2] == ("*", "INTERNAL_ERROR")
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_make_the_door_fail(data: bytes) -> None:
     """Bytes that are not registered clients' lines get replies, and nothing is logged as a failure."""

@@ -41,6 +41,7 @@ from palaver.doors.irc.irc_wire import (
     cut_text,
     fit_line,
     fold,
+    has_room_for_tags,
     is_channel,
     is_nick,
     isupport_lines,
@@ -563,7 +564,9 @@ class IrcSession:
     def _tags(self, line: Line) -> dict[str, str]:
         """Return the tags that others get, with every control character visible."""
         tags = client_tags(line.tags) if "message-tags" in self.client.caps else {}
-        return {name: safe(value, keep_lines=True) for name, value in tags.items()}
+        shown = {name: safe(value, keep_lines=True) for name, value in tags.items()}
+        # A visible control character is longer, and a line with too long tags could not be sent to others.
+        return shown if has_room_for_tags(shown) else {}
 
     async def chathistory(self, line: Line) -> None:
         await self._talk.chathistory(self.hub, self.client, line.params)

@@ -348,8 +348,9 @@ class Client:
         except ValueError:
             _logger.exception("a line could not be sent to %s", self.nick)
             failed = standard_reply("FAIL", "*", "INTERNAL_ERROR", text="A line for you could not be sent")
-            # With the tags of the line: a client with a label waits for a reply that has it.
-            data = format_line(self._for_client(replace(failed, tags=unit[0].tags)))
+            # A client with a label waits for a reply that has it. The other tags may be what is wrong.
+            tags = {name: unit[0].tags[name] for name in ("label", "batch") if name in unit[0].tags}
+            data = format_line(self._for_client(replace(failed, tags=tags)))
         if data and not self._outbox.offer(data):
             self._count_slow()
             self.end("you do not read what is sent to you; connect again, and continue with CHATHISTORY")

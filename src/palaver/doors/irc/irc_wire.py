@@ -222,6 +222,11 @@ def client_tags(tags: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in tags.items() if name.startswith("+")}
 
 
+def has_room_for_tags(tags: Mapping[str, str]) -> bool:
+    """Return whether the tags of a client leave enough room in a line for those of the server."""
+    return len(_format_tags(tags).encode()) <= LIMIT_CLIENT_TAGS_BYTES
+
+
 def _parse_tags(text: str) -> dict[str, str]:
     tags = {}
     for word in text.split(";"):
