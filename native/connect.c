@@ -8,7 +8,6 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "call.h"
@@ -160,14 +159,6 @@ static int read_percent(void)
     if (total <= 0 || done <= 0)
         return 0;
     return done >= total ? 100 : (int)(100.0 * (double)done / (double)total);
-}
-
-static long long now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1000LL * now.tv_sec + now.tv_nsec / 1000000;
 }
 
 bool is_upgrading(void)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <time.h>
 #include <unistd.h>
 
 int above_stdio(int fd)
@@ -42,4 +43,12 @@ int write_all(int fd, const void *data, size_t n)
 void pause_ms(int ms)
 {
     poll(NULL, 0, ms);
+}
+
+long long now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1000LL * now.tv_sec + now.tv_nsec / 1000000;
 }

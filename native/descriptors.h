@@ -1,4 +1,4 @@
-/* Descriptors: writing to them, and keeping standard input, output and error free. */
+/* Descriptors: writing to them, and keeping standard input, output and error free. Pauses and a clock. */
 #ifndef PAL_DESCRIPTORS_H
 #define PAL_DESCRIPTORS_H
 
@@ -11,5 +11,8 @@ int above_stdio(int fd);
 int write_all(int fd, const void *data, size_t n);
 
 void pause_ms(int ms);
+
+/* Return the milliseconds of a clock that never jumps, from any beginning. */
+long long now_ms(void);
 
 #endif

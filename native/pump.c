@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bytes.h"
@@ -59,14 +58,6 @@ static size_t dropped;             /* bytes of a line beyond the limit, the newe
 static bool has_input_ended;
 static long long waited_since_ms;  /* the start of the current wait for the daemon */
 static bool is_stuck;              /* the daemon does not even read */
-
-static long long now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Reply to a request instead of the missing daemon. A line without an id expects no reply. */
 static void refuse_line(const struct bytes *line, const char *why)
