@@ -204,6 +204,7 @@ class McpPump:
             data = b""
         if not data:  # an unfinished line is ignored
             self._has_ended = True
+            # Without a first frame the wait for that goes on: it began with the connection.
             if self._has_heard or not self._pending:
                 self._waited_since_s = time.monotonic()
             if self._wire is not None:
@@ -272,16 +273,16 @@ def refusal(line: bytes, why: str, *, is_too_long: bool = False) -> bytes:
     """
     import json  # only here: it takes longer to import than all the rest
 
-    if is_too_long:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        if not is_too_long:
+            return b""
         # Both ends together are often not JSON: they may be cut in the middle of a character.
         from palaver.protocol.thin import id_of_ends
 
         id: object = id_of_ends(line)
     else:
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            return b""
         id = found.get("id") if isinstance(found, dict) else None
     if not isinstance(id, (str, int)):
         return b""
