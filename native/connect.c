@@ -112,6 +112,7 @@ int reach(void)
 static int open_lock(void)
 {
     char *path = path_in_home("daemon.lock");
+    /* Never created here: flock needs no right to write, and a missing file means that there was no daemon. */
     int fd = open(path, O_RDONLY | O_CLOEXEC);
 
     free(path);
@@ -158,6 +159,7 @@ static int read_percent(void)
         return -1;
     if (total <= 0 || done <= 0)
         return 0;
+    /* In floating point: 100 * done could overflow for an invalid file. */
     return done >= total ? 100 : (int)(100.0 * (double)done / (double)total);
 }
 
@@ -191,7 +193,7 @@ int await_listening(bool has_time)
         if (!has_time && read_percent() >= 0)
             break;
         if (has_time && is_upgrading())
-            ms = 0;
+            ms = 0; /* the limit begins again after the upgrade, which has its own */
         pause_ms(20);
         fd = reach();
     }

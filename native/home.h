@@ -4,7 +4,7 @@
 
 #include <limits.h>
 
-enum { HOME_SIZE = 2 * PATH_MAX };
+enum { HOME_SIZE = 2 * PATH_MAX }; /* the working directory, and a relative path in it */
 
 extern char working_directory[PATH_MAX]; /* empty when it was removed */
 extern char home[HOME_SIZE];

@@ -62,6 +62,7 @@ static void prepare_paths(void)
 /* Create an empty file, or set its time to now if it exists. Async-signal-safe. */
 static void touch(const char *path)
 {
+    /* O_TRUNC sets the time of an existing file; O_NOFOLLOW keeps it from emptying the file that a link names. */
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     if (fd >= 0)

@@ -80,6 +80,7 @@ void begin_file(uint32_t limit, const unsigned char *name, size_t n)
         return;
     }
     errno = EINVAL; /* a name with a NUL cannot name a file */
+    /* O_NOCTTY: a process that leads a session without a terminal would get the opened one, and its signals. */
     fd = strlen(path) == n ? above_stdio(open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC)) : -1;
     free(path);
     if (fd < 0)

@@ -160,6 +160,7 @@ static void read_lines(void)
         return;
     if (n <= 0) { /* an incomplete last line does not count */
         has_input_ended = true;
+        /* Without a first frame the wait for that goes on: it began with the connection. */
         if (has_received_frame || !pending)
             waited_since_ms = now_ms();
         if (wire >= 0)
@@ -294,6 +295,7 @@ static int regain(void)
         pid_t child;
         pause_ms(20 << tries);
         fd = connect_home();
+        /* After another error a daemon may be running, so a second one must not be started. */
         if (fd >= 0 || !access(marker, F_OK) || (fd != -ENOENT && fd != -ECONNREFUSED))
             break;
         child = fork(); /* an error there ends only the child */

@@ -33,6 +33,7 @@ char *find_python(void)
     if (_NSGetExecutablePath(raw, &size) || !realpath(raw, path))
         path[0] = 0;
 #else
+    /* Not argv[0]: the caller chooses it, and next to a link to this program there is no interpreter. */
     ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
     path[n > 0 ? n : 0] = 0;
 #endif

@@ -42,6 +42,7 @@ static void send_signal(int number)
 {
     const unsigned char frame[HEAD + 1] = {'S', 0, 0, 0, 1, (unsigned char)number};
 
+    /* A signal handler calls this, and must not wait for a daemon that does not read. */
     send(wire, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
     has_sent_signal = 1;
 }
@@ -115,6 +116,7 @@ static void on_end_limit(int number)
 
 void catch_signals(void)
 {
+    /* Without SA_RESTART: a wait must end, so that its loop sees `ending`. */
     struct sigaction action = {.sa_handler = on_signal}, before;
 
     for (size_t i = 0; i < sizeof CAUGHT / sizeof *CAUGHT; i++) {

@@ -127,7 +127,7 @@ static _Noreturn void become_daemon(int ready)
     sigprocmask(SIG_SETMASK, &none, NULL);
     umask(077);
     clean_environment();
-    if (!chdir("/"))
+    if (!chdir("/")) /* a file system with the working directory of a running process cannot be unmounted */
         execvp(argv[0], argv);
     dprintf(READY_FD, "cannot run %s: %s", argv[0], error_text(errno));
     _exit(1);

@@ -190,6 +190,7 @@ class FloodLimit:
     """When the next line of a connection may be written: some at once, then a number each second."""
 
     BURST: Final = 5
+    """As in RFC 1459: a line counts as 2 s, and a server reads on until a client is 10 s ahead."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -606,6 +607,7 @@ class IrcLink:
                 future.set_exception(lost)
                 future.exception()  # Not every one has a reader.
         if self._writer is not None:
+            # Not `close`, which would wait until a server that does not read has the waiting lines.
             self._writer.transport.abort()
 
 

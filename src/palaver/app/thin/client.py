@@ -343,6 +343,8 @@ class Input:
             if stat.S_ISFIFO(os.lstat(path).st_mode):
                 self._send(_unreadable_pipe())
                 return
+            # O_NOCTTY: a process that leads a session without a terminal would get the opened one, and its
+            # signals.
             self.fd = above_stdio(os.open(path, os.O_RDONLY | os.O_NOCTTY))
         except OSError as error:
             self._send(_unreadable(error.errno or 0))

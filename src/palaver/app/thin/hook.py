@@ -124,6 +124,7 @@ class HookTimeLimit:
 
 
 def _touch(path: str) -> None:
+    # O_TRUNC sets the time of an existing file; O_NOFOLLOW keeps it from emptying the file that a link names.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
         os.close(os.open(path, flags, 0o600))

@@ -68,7 +68,7 @@ _LIMIT_USER: Final = 20
 _LIMIT_AWAY_BYTES: Final = 300
 _LIMIT_REASON_BYTES: Final = 300
 _LIMIT_REPLY_BYTES: Final = 350
-"""Words in one line of a reply with many words."""
+"""Words in one line of a reply with many words. After two nicks of 70 bytes the line still has 512 bytes."""
 _VERSION: Final = re.compile("[0-9]{1,3}", re.ASCII)
 """The version of CAP, and the token of WHOX."""
 _NOT_IN_USER: Final = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
