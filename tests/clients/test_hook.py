@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.clients.conftest import Daemon
+from tests.daemon.stage import wait_until
 from tests.limits import LIMIT_S
 
 if TYPE_CHECKING:
@@ -62,6 +63,23 @@ def test_long_reply_is_written_completely_and_acknowledged_once(pal: Pal, daemon
     assert peer.next_frame() == (b"A", b"")
     assert process.communicate(timeout=LIMIT_S) == (text, b"")
     assert peer.rest() == []
+
+
+def test_reply_is_written_completely_to_non_blocking_output(pal: Pal, daemon: Daemon) -> None:
+    text = b"x" * 1_000_000  # more than a pipe takes at once
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    process = pal.start(*HOOK, stdout=theirs)
+    peer = daemon.accept(MAGIC)
+    peer.send(b"H", text)
+    assert peer.next_frame() == (b"A", b"")
+    wait_until(lambda: not select.select((), (theirs,), (), 0)[1])  # it is full
+    os.close(theirs)
+
+    with open(ours, "rb") as reader:
+        assert reader.read() == text
+
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_empty_reply_has_no_output_and_no_acknowledgement(pal: Pal, daemon: Daemon) -> None:

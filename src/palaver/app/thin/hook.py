@@ -18,7 +18,7 @@ import select
 import signal
 import time
 
-from palaver.app.thin.call import MalformedFrameError, ThinFrameReader, frame
+from palaver.app.thin.call import MalformedFrameError, ThinFrameReader, frame, write_all
 from palaver.client import start
 
 TYPE_CHECKING = False  # importing typing would take longer than all the rest
@@ -138,9 +138,7 @@ def run_hook(home: str, fields: list[tuple[bytes, bytes]], limit: HookTimeLimit)
         content = _read_input()
         limit.begin_asking(home)
         answer = _ask(home, [*fields, (b"b", content)], limit)
-        while answer:
-            answer = answer[os.write(1, answer) :]
-        if limit.has_messages:
+        if not write_all(1, memoryview(answer)) and limit.has_messages:
             _touch(f"{home}/hooks/{fields[0][1].hex()}.said")
     except (OSError, MalformedFrameError):
         pass  # a hook must never disturb its harness
