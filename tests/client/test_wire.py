@@ -1,6 +1,7 @@
 """The wire: complete lines from any pieces, paused reading, and foreign protocols detected."""
 
 import asyncio
+import errno
 import fcntl
 import json
 import os
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.fake import FakeDaemon, FakePeer
 
+from palaver.client import start
 from palaver.client.wire import ReplyLine, Wire, default_home, open_wire
 from palaver.errors import Disconnected, UnknownRecipient
 
@@ -172,3 +174,16 @@ def test_default_home_is_that_of_pal(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def _raw(text: str) -> msgspec.Raw:
     return msgspec.Raw(json.dumps(text).encode())
+
+
+def test_daemon_that_cannot_be_forked_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller, fork = os.getpid(), os.fork
+
+    def fork_once() -> int:
+        if os.getpid() != caller:
+            raise BlockingIOError(errno.EAGAIN, "no more processes")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fork_once)
+
+    assert start.spawn(str(home), "python3") == ": cannot run python3: no more processes"

@@ -124,11 +124,13 @@ def _detach(home: str, python: str, report: int) -> None:
         if os.fork():
             os._exit(0)
         _shed(report, home)
+        report = _READY_FD
         # With -I no module in the working directory or the user's site folder replaces one of the daemon's.
         program = [python, "-I", "-m", "palaver.daemon", "--home", home, "--ready-fd", str(_READY_FD)]
         os.execvpe(python, program, _daemon_environment(home))  # noqa: S606 - no shell is involved
     except OSError as error:
-        os.write(_READY_FD, f"cannot run {python}: {error.strerror}".encode(errors="replace"))
+        # Before `_shed` the number of the daemon's pipe may be another open file of the caller.
+        os.write(report, f"cannot run {python}: {error.strerror}".encode(errors="replace"))
     finally:
         os._exit(1)
 
