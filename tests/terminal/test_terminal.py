@@ -233,6 +233,54 @@ def test_a_few_more_lines_do_not_make_the_screen_readable(terminal: Emulator) ->
     assert not terminal.is_readable
 
 
+def test_unreadable_main_screen_stays_so_after_the_alternate_one(terminal: Emulator) -> None:
+    terminal.feed(BREAKS_PYTE + b"\x1b[?6l")
+
+    terminal.feed(b"\x1b[?1049h" + b"line\r\n" * 8)
+    alternate = terminal.is_readable
+    terminal.feed(b"\x1b[?1049l")
+
+    assert (alternate, terminal.is_readable) == (True, False)
+    terminal.feed(b"line\r\n" * 8)
+    assert terminal.is_readable
+
+
+def test_readable_main_screen_stays_so_after_the_alternate_one(terminal: Emulator) -> None:
+    terminal.feed(b"main\x1b[?1049halternate\x1b[?1049l")
+
+    assert terminal.is_readable
+    assert text(terminal)[0] == "main"
+
+
+def test_unreadable_alternate_screen_makes_the_main_one_unreadable(terminal: Emulator) -> None:
+    terminal.feed(b"main\x1b[?1049h" + BREAKS_PYTE + b"\x1b[?6l\x1b[2J")
+    alternate = terminal.is_readable
+
+    terminal.feed(b"\x1b[?1049l")
+
+    assert (alternate, terminal.is_readable) == (True, False)
+
+
+def test_second_request_for_the_alternate_screen_does_not_make_it_readable(terminal: Emulator) -> None:
+    terminal.feed(b"\x1b[?1049hold" + BREAKS_PYTE)
+
+    terminal.feed(b"\x1b[?1049h")
+
+    assert not terminal.is_readable
+
+
+def test_smaller_screen_with_old_lines_stays_unreadable(terminal: Emulator) -> None:
+    rows = terminal.grid.lines
+    terminal.feed(b"old\r\n" * rows + BREAKS_PYTE + b"\x1b[?6l")
+
+    terminal.feed(b"\x1b[%dH" % rows + b"new\r\n" * (rows // 2) + b"\x1b[H")
+    terminal.resize(20, rows // 2)
+    terminal.feed(b"\x07")
+
+    assert text(terminal)[0] == "old"
+    assert not terminal.is_readable
+
+
 def test_terminal_can_shrink_and_grow(terminal: Emulator) -> None:
     terminal.feed(b"one\r\ntwo\r\nthree\r\nfour")
 

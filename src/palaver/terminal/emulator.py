@@ -600,7 +600,10 @@ class Emulator:
         self._sequences = Sequences()
         self.grid = Grid(columns, rows)
         self.is_readable = True
-        self._unreadable_at = 0
+        self._readable_at = 0
+        """The number of scrolled lines after which no line of the unreadable screen is left."""
+        self._is_main_readable = True
+        """Whether the main screen is known, which returns after the alternate one."""
         self.modes: set[int] = set()
         self._key_flags: list[int] = []
         self._other_keys = 0
@@ -644,13 +647,18 @@ class Emulator:
             except Exception:  # pyte fails on some real output, so the screen is no longer known
                 self.spoil()
         # Every line that could be wrong has left the screen.
-        if not self.is_readable and self.grid.scrolled - self._unreadable_at >= self.grid.lines:
+        if not self.is_readable and self.grid.scrolled >= self._readable_at:
             self.is_readable = True
 
     def spoil(self) -> None:
-        """Mark the screen as unreadable until it is cleared or reset, or has scrolled away completely."""
+        """Mark both screens as unreadable, each until it is cleared or reset, or has scrolled away."""
+        self._is_main_readable = False
+        self._mark_unreadable()
+
+    def _mark_unreadable(self) -> None:
         self.is_readable = False
-        self._unreadable_at = self.grid.scrolled
+        # The size of now counts: a screen that is made smaller may keep its oldest lines.
+        self._readable_at = self.grid.scrolled + self.grid.lines
 
     def resize(self, columns: int, rows: int) -> None:
         """Change the size. Programs redraw their screen afterwards."""
@@ -730,10 +738,9 @@ class Emulator:
 
     def _set_modes(self, numbers: tuple[int, ...], *, is_on: bool) -> None:
         for number in numbers:
-            if number in _MODES_ALTERNATE:
-                self.grid.show_alternate(is_on=is_on)
-                # The alternate screen starts empty, so its content is known again.
-                self.is_readable = self.is_readable or is_on
+            # A program may request the alternate screen twice: the second time it shows nothing new.
+            if number in _MODES_ALTERNATE and is_on is not self.grid.is_alternate:
+                self._show_alternate(is_on=is_on)
             if number in _MODES_PYTE:
                 change = self.grid.set_mode if is_on else self.grid.reset_mode
                 change(number, private=True)
@@ -741,6 +748,16 @@ class Emulator:
                 self.modes.add(number)
             else:
                 self.modes.discard(number)
+
+    def _show_alternate(self, *, is_on: bool) -> None:
+        self.grid.show_alternate(is_on=is_on)
+        if is_on:
+            # The alternate screen starts empty, so its content is known. The main screen stays as it was.
+            self._is_main_readable, self.is_readable = self.is_readable, True
+        elif self._is_main_readable:
+            self.is_readable = True
+        else:
+            self._mark_unreadable()
 
     def _set_key_flags(self, private: str, numbers: tuple[int, ...]) -> None:
         """Handle the key flags of the kitty protocol: push, pop or change the topmost."""
