@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.holder.recorded import RECORDINGS, Recording
 
-from palaver.harness.base import Profile
+from palaver.harness.base import Profile, Prompt
 from palaver.harness.marks import SESSION_MARKS
 from palaver.harness.registry import PROFILES, profile_of
 from palaver.protocol.events import AgentState
@@ -483,6 +483,29 @@ def test_terminal_queries_are_answered_through_the_screen() -> None:
 
     assert screen.take_answers(is_attended=True) == b"\x1b]7501;?ok\x1b\\"
     assert screen.has_focus_mode
+
+
+@pytest.mark.parametrize(
+    "text", ["\u4f60" * 40, "a" + "\u4f60" * 40, "\u4f60 a" * 20], ids=["full", "one column left", "mixed"]
+)
+def test_text_before_the_cursor_includes_wrapped_rows_of_wide_characters(text: str) -> None:
+    screen = generic()
+
+    screen.feed(f"> {text}".encode(), 0)
+    look = screen.look(SETTLED_MS, ours=squeeze(text))
+
+    assert squeeze(look.before_cursor) == f">{squeeze(text)}"
+    assert look.prompt_line == ">"
+
+
+def test_text_after_the_cursor_is_told_from_wide_characters_before_it() -> None:
+    screen = generic()
+
+    screen.feed("\u540d\u524d> [OK] [No]\x1b[1;7H\x1b[?2004h".encode(), 0)
+    look = screen.look(SETTLED_MS)
+
+    assert look.before_cursor == "\u540d\u524d> "
+    assert look.prompt is Prompt.OTHER
 
 
 def test_text_before_the_cursor_includes_wrapped_rows() -> None:

@@ -29,7 +29,7 @@ class View:
     """The same rows with faint text blanked out: hints that a program shows before the user types."""
     row: int
     column: int
-    """Where the cursor is, counted from 0."""
+    """Where the cursor is, counted from 0. Wide characters before it count as two columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

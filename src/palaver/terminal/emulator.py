@@ -162,7 +162,7 @@ class Grid(Screen):
             start = stop
 
     def _draw_sign(self, sign: str) -> None:
-        width = _width_of(sign)
+        width = width_of(sign)
         if width <= 0:
             self._combine(sign)
             return
@@ -295,7 +295,8 @@ def _extended_colour(attrs: Sequence[int], at: int) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=4_096)
-def _width_of(sign: str) -> int:
+def width_of(sign: str) -> int:
+    """Return the columns of a character: 2 for a wide one, 0 or less if it has no cell."""
     return wcwidth(sign)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from palaver.harness.base import LIMIT_LINE, Profile, Prompt, View, is_asked_for, judge_prompt, limit_detail
 from palaver.harness.hooks import PERMISSION, hook_state
 from palaver.protocol.events import AgentState
-from palaver.terminal.emulator import Emulator, Status
+from palaver.terminal.emulator import Emulator, Status, width_of
 from palaver.terminal.keyboard import (
     HUMAN_QUIET_MS,
     HUMAN_SHOWN_MS,
@@ -91,7 +91,21 @@ def before_cursor(view: View, columns: int) -> str:
     """Return the text that ends at the cursor, including the full rows above that it wraps over."""
     if view.row >= len(view.lines):
         return ""
-    return _wrapped(view, view.row, columns, view.lines[view.row].ljust(view.column)[: view.column])
+    return _wrapped(view, view.row, columns, split_at(view.lines[view.row], view.column)[0])
+
+
+def split_at(row: str, column: int) -> tuple[str, str]:
+    """Return the text of a row before a column, padded with blanks to it, and the text from there on."""
+    at, used = 0, 0
+    # A wide character has two columns on the screen and is one character of the row.
+    while at < len(row) and used < column:
+        used += width_of(row[at])
+        at += 1
+    return row[:at] + " " * (column - used), row[at:]
+
+
+def _columns_of(row: str) -> int:
+    return len(row) if row.isascii() else sum(map(width_of, row))
 
 
 def without_ours(before: str, ours: str) -> str:
@@ -146,7 +160,7 @@ def _line_above(view: View, columns: int) -> str:
 
 def _wrapped(view: View, row: int, columns: int, end: str) -> str:
     parts = [end]
-    while row > 0 and len(parts) < PROMPT_ROWS and len(view.lines[row - 1]) >= columns - 1:
+    while row > 0 and len(parts) < PROMPT_ROWS and _columns_of(view.lines[row - 1]) >= columns - 1:
         row -= 1
         if _RULE.fullmatch(view.lines[row]):
             break
@@ -621,7 +635,7 @@ class Screen:
         rest = without_ours(before, ours)
         prompt = Prompt.OTHER
         if self._profile.read_composer is None:
-            after = view.bright[view.row][view.column :] if view.row < len(view.bright) else ""
+            after = split_at(view.bright[view.row], view.column)[1] if view.row < len(view.bright) else ""
             has_cursor = not grid.cursor.hidden
             prompt = judge_prompt(self._profile, rest, self._accepted, after=after, has_cursor=has_cursor)
         asked = dialog_asked(self._profile, view, text, rest, grid.columns) if is_readable else None
