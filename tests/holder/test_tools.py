@@ -214,3 +214,31 @@ async def test_tool_of_a_known_harness_gets_no_message_below_its_composer(
     stage.daemon.offer(3, "", raw="bWUK", priority="interrupt")
     await wait_until(lambda: got.exists() and got.read_text() == "me\n")
     await stage.daemon.until(lambda: stage.daemon.last("gate")["open"])
+
+
+@pytest.mark.parametrize("how", ["child", "orphan"])
+async def test_tool_that_reads_before_the_first_composer_gets_no_message(
+    stage: Stage, tmp_path: Path, how: str
+) -> None:
+    stage.daemon.harness = "claude"
+    orders, number, got = tmp_path / "orders", tmp_path / "number", tmp_path / "got"
+    os.mkfifo(orders)
+    await stage.start(script("moods", str(tmp_path / "record"), str(orders), "framed"))
+    await stage.daemon.heard("lane")
+    await stage.until_ready()
+    with orders.open("w", buffering=1) as pipe:
+        command = f"bash -c 'exec </dev/tty; echo $$ >{number}; read x; echo $x >{got}'"
+        # The shell that started the second one ends at once.
+        pipe.write(f"start exec {command}\n" if how == "child" else f"run {command} &\n")
+        await wait_until(lambda: number.exists() and number.read_text().endswith("\n"))
+        await wait_until(lambda: is_waiting(int(number.read_text()), ""))
+
+        pipe.write("idle\n")
+        await stage.daemon.heard("gate", open=False, reason="tool")
+        stage.daemon.offer(2, "not for a tool")
+        answer = await stage.daemon.heard("answer", offer=2)
+        assert (answer["answer"], answer["reason"]) == ("deferred", "tool")
+
+        os.kill(int(number.read_text()), signal.SIGKILL)
+        await stage.daemon.until(lambda: stage.daemon.last("gate")["open"])
+        assert not got.exists()

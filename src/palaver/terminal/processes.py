@@ -258,6 +258,8 @@ class Readers:
     """Every process below the holder."""
     own: frozenset[ProcessKey] = frozenset()
     """Those in `waiting` and `hidden` that are the started program itself. Empty unless `is_asked`."""
+    has_tool: bool = False
+    """Whether one of `waiting` and `hidden` is certainly a tool. False if `is_asked`: `own` says more."""
 
 
 def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: bool = False) -> Readers:
@@ -296,6 +298,7 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: b
         hidden=hidden,
         alive=frozenset((pid, one.started) for pid, one in below.items()),
         own=frozenset(own),
+        has_tool=not is_asked and _has_tool(below, {pid for pid, _ in waiting | hidden}, child),
     )
 
 
@@ -321,6 +324,27 @@ def _find_waiting(
         elif answer is None and pid in readers and (is_asked or _has_other_rights(pid)):
             hidden.add((pid, one.started))
     return frozenset(waiting), frozenset(hidden)
+
+
+def _has_tool(below: Mapping[int, "_Below"], pids: Set[int], child: int) -> bool:
+    """Return whether one of these is certainly a tool of the program that was started as `child`."""
+    for pid in pids - {child}:
+        above = list(_above(below, pid))
+        # A tool whose own parent has ended is no longer below the program: the holder has adopted it.
+        if child in below and child not in above:
+            return True
+        if any(one in pids and not _is_program(below, pid, one, "") for one in above):
+            return True
+    return False
+
+
+def _above(below: Mapping[int, "_Below"], pid: int) -> Iterator[int]:
+    """Yield the processes from the parent of this one up to the holder."""
+    for _ in range(_LIMIT_DEPTH):
+        pid = below[pid].parent
+        if pid not in below:
+            return
+        yield pid
 
 
 def _is_program(below: Mapping[int, "_Below"], pid: int, child: int, wrapped: str) -> bool:
@@ -415,14 +439,8 @@ def _has_shell_in_other_terminal(
 
 def _is_in_other_terminal(below: Mapping[int, _Below], pid: int, readers: Container[int]) -> bool:
     """Return whether the nearest reader above a process has a different terminal."""
-    terminal = below[pid].terminal
-    for _ in range(_LIMIT_DEPTH):
-        pid = below[pid].parent
-        if pid not in below:
-            return False
-        if pid in readers:
-            return below[pid].terminal != terminal
-    return False
+    nearest = next((above for above in _above(below, pid) if above in readers), None)
+    return nearest is not None and below[nearest].terminal != below[pid].terminal
 
 
 def _process(pid: int) -> ProgramNames | None:
@@ -584,7 +602,8 @@ class Reading:
         if readers.alive:
             self.agent &= readers.alive
         waiting = readers.waiting | readers.hidden
-        has_tool = bool(self.agent) and not waiting <= self.agent
+        # Before the first proof, a composer does not show which of two readers has drawn it.
+        has_tool = not waiting <= self.agent if self.agent else readers.has_tool
         is_unproven = self._is_asked and not self.agent and not waiting <= readers.own
         startup = self._screen.startup
         if startup.awaits_reader:

@@ -6,8 +6,8 @@
 7501; `stubborn`: as `plain`, and Ctrl-C has no effect; `mute`: only an echo. `ORDERS` is a pipe of lines:
 `idle`, `working`, `compacting`, `dialog` (until the next order), `trap` (a dialog opens at the next paste),
 `random SEED` (moods change at random), `calm` (random changes end: idle), `hook SOCKET REQUEST` (send a hook
-event to the agent's holder) and `run COMMAND` (in a shell, like a tool call). Each line of the record has two
-fields:
+event to the agent's holder), `run COMMAND` (in a shell, like a tool call) and `start COMMAND` (the same, but
+not waiting for its end). Each line of the record has two fields:
 
     read:<mood> HEX     input; `changing`: the terminal may not have seen the newest mood yet
     draft HEX           input while a person's draft, made of `~`, was in the composer
@@ -81,6 +81,8 @@ class Agent:
             self.hook(*rest.split(" ", 1))
         elif word == "run":
             self.note("ran", str(subprocess.call(rest, shell=True, stdin=subprocess.DEVNULL)))
+        elif word == "start":
+            subprocess.Popen(rest, shell=True, stdin=subprocess.DEVNULL)
         else:
             self.change(word)
 
