@@ -39,6 +39,10 @@ from palaver.terminal.gates import HANDING_ON, SHELLS, ProgramNames, is_shell, r
         ["dash", "-es"],
         ["yash"],
         ["ksh93", "+o", "vi"],
+        ["bash-static"],
+        ["/opt/bin/bash-5.2", "-l"],
+        ["zsh5"],
+        ["pwsh-preview"],
     ],
 )
 def test_shell_that_waits_for_commands_is_a_plain_shell(argv: list[str]) -> None:
@@ -64,6 +68,9 @@ def test_shell_that_waits_for_commands_is_a_plain_shell(argv: list[str]) -> None
         ["busybox"],
         ["busybox", "cat"],
         ["python3", "-i"],
+        ["bash-static", "agent.sh"],
+        ["zsh-5.9", "-c", "agent"],
+        ["bash-agent"],
     ],
 )
 def test_script_or_other_program_is_not_a_plain_shell(argv: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 import enum
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,6 +38,18 @@ HANDING_ON: Final = frozenset(
         *("ssh", "autossh", "sshpass", "mosh", "mosh-client", "et", "telnet", "rlogin", "rsh", "plink"),
         *("socat", "nc", "ncat", "netcat", "cu", "tip", "minicom", "picocom", "conspy"),
         *("docker", "podman", "nerdctl", "kubectl", "oc", "lxc", "lxc-attach", "incus", "vagrant"),
+        *(
+            "crictl",
+            "ctr",
+            "nomad",
+            "virsh",
+            "adb",
+            "tsh",
+            "fly",
+            "flyctl",
+            "heroku",
+            "session-manager-plugin",
+        ),
         *("machinectl", "systemd-run", "systemd-nspawn", "toolbox", "distrobox", "flatpak", "wsl"),
         *("su", "sudo", "doas", "pkexec", "runuser", "run0", "sg", "newgrp", "login", "agetty"),
         *("unshare", "nsenter", "chroot", "fakechroot", "proot", "bwrap", "firejail"),
@@ -57,6 +70,8 @@ _LONG_FLAGS: Final = frozenset(
 )
 _LONG_WITH_VALUE: Final = frozenset({"--rcfile", "--init-file"})
 _DEVICES: Final = ("/dev/", "/proc/")
+_VARIANT: Final = re.compile(r"(?:-static|-preview|-lts|-?\d[\d.]*)\Z")
+"""The end of a name such as `bash-static`, `zsh-5.9` or `pwsh-preview`: packages of the same program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +88,14 @@ class ProgramNames:
 
 
 def names_of(process: ProgramNames) -> set[str]:
-    """Return every name of a process: its file, the name that the system shows, and its first argument."""
+    """Return every name of a process: its file, the name that the system shows, and its first argument.
+
+    A name that ends in a version or the like is also returned without it.
+    """
     given = _base(process.argv[0]) if process.argv else ""
     # Some programs change their name and add their role, such as `tmux: client`.
-    return {_base(process.program), _base(process.name).partition(":")[0], given, process.shell}
+    names = {_base(process.program), _base(process.name).partition(":")[0], given, process.shell}
+    return names | {_VARIANT.sub("", name) for name in names}
 
 
 def is_shell(process: ProgramNames) -> bool:
