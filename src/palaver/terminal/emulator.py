@@ -50,6 +50,7 @@ class Grid(Screen):
 
     def reset(self) -> None:
         super().reset()
+        # A full reset ends the alternate screen too, and the main screen is as empty as this one.
         self.is_alternate = False
         self._other = None
         self._saved = None

@@ -344,6 +344,7 @@ def check(look: ScreenState, facts: GateFacts, *, ours: bool = False, needs_read
     `needs_reader`: false for keys that the terminal itself acts on, such as Ctrl-C. If several of the
     `REASONS` apply, the first one is reported.
     """
+    # The program first: a screen that another program has drawn says nothing about the agent.
     closed = (
         _check_process(look, facts)
         or _check_screen(look, facts, needs_reader=needs_reader)
@@ -423,6 +424,7 @@ def _check_prompt(look: ScreenState, facts: GateFacts, *, ours: bool, needs_read
         return ""
     if facts.is_raw and not look.has_paste_mode and not facts.edits_lines:
         return "prompt"  # each key may answer a question
+    # The terminal turns Ctrl-C into a signal, so no prompt receives it.
     if not needs_reader:
         return ""
     # In line mode, the program did not request bracketed paste: an earlier program left it on.

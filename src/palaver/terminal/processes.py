@@ -282,6 +282,7 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: b
     foreground = judge_foreground(child, group, found.values())
     if has_shell and foreground is not Foreground.GONE:
         foreground = Foreground.SHELL
+    # The gate is closed already, and the rest reads several files of every process.
     if foreground is not Foreground.AGENT:
         return Readers(foreground, is_waiting=None)
     waiting, hidden = _find_waiting(below, found.keys(), pty.path, is_asked=is_asked)
@@ -320,6 +321,7 @@ def _find_waiting(
             continue
         answer = is_waiting(pid, terminal, is_own=one.terminal == number)
         if answer:
+            # With the start time, because the system may give the pid of an ended agent to a tool.
             waiting.add((pid, one.started))
         elif answer is None and pid in readers and (is_asked or _has_other_rights(pid)):
             hidden.add((pid, one.started))

@@ -627,6 +627,7 @@ class Screen:
         """
         self._catch_up()
         terminal, grid = self._terminal, self._terminal.grid
+        # Kept until the next output: the gate looks before every key, and reading all cells is slow.
         view, text = self._picture or self._take_picture()
         is_drawing = terminal.is_mid_frame and not self._is_silent(now_ms, FRAME_LIMIT_MS)
         is_readable = terminal.is_readable and not is_drawing
@@ -743,6 +744,7 @@ class Screen:
         profile = self._profile
         if self._exit is not None:
             return ReportedState(AgentState.EXITED, self._exit)
+        # Before any report: a program may draw a dialog earlier than it reports that it waits.
         if asked is not None:
             return ReportedState(AgentState.BLOCKED, asked)
         is_silent = self._is_silent(now_ms, profile.idle_after_ms)

@@ -254,6 +254,7 @@ class Typing:
         gate = check(look, facts, needs_reader=self._needs_reader)
         interrupt = self._profile.interrupt
         since_ms = facts.now_ms - self._interrupted_ms
+        # Before the gate: right after the keys, the screen does not show their effect yet.
         if self.interrupts and since_ms < self._profile.settle_ms:
             return PauseStep(self._profile.settle_ms - since_ms)
         if not gate.is_open:
@@ -594,6 +595,7 @@ class Typist:
 
     def poke(self) -> None:
         """Carry out the steps that are due. Does nothing if no message is being typed."""
+        # New keys would wait for the unsent ones, and arrive long after the check that allowed them.
         while self._typing is not None and not self._terminal.has_unsent():
             if not self._terminal.is_current():
                 self._ask_again(_UNREAD_MS)
