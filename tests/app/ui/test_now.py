@@ -1,7 +1,8 @@
 """The screen Now: entries, the hint, and actions that show what they do before they do it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -28,6 +29,8 @@ from palaver.protocol.views import (
     PermissionPage,
     ViewValue,
 )
+
+RELEASE = Action(word="release", command=("pal", "release", "17"))
 
 
 def permission(id_: str, agent_name: str = "luna") -> PermissionPage:
@@ -210,8 +213,7 @@ async def test_reply_to_an_ended_request_is_refused_also_after_escape() -> None:
 
 
 async def test_release_shows_the_held_message_first() -> None:
-    release = Action(word="release", command=("pal", "release", "17"))
-    app, link, commands = app_with(entry("held/17", who="kai", actions=[release]))
+    app, link, commands = app_with(entry("held/17", who="kai", actions=[RELEASE]))
     message = MessageRow(seq=17, id="x", ts=1, sender="kai", text="ping\nwith two lines", to=("nova",))
     link.answers[AskLedger] = lambda question: LedgerPage(
         seq=10, message=message, receipts=msgspec.Raw(b"{}")
@@ -229,23 +231,30 @@ async def test_release_shows_the_held_message_first() -> None:
     assert commands.ran == [["pal", "release", "17"]]
 
 
-def ledger_of(seq: int) -> LedgerPage:
-    message = MessageRow(seq=seq, id="x", ts=1, sender="kai", text=f"text {seq}", to=("nova",))
+def held_ledger() -> LedgerPage:
+    message = MessageRow(seq=17, id="x", ts=1, sender="kai", text="text 17", to=("nova",))
     return LedgerPage(seq=10, message=message, receipts=msgspec.Raw(b"{}"))
 
 
-async def test_question_that_is_read_late_does_not_take_the_keys_of_a_reply() -> None:
-    release = Action(word="release", command=("pal", "release", "17"))
-    app, link, commands = app_with(
-        entry("held/17", who="kai", since=1, actions=[release]), entry("request/42", since=2)
-    )
-    link.answers[AskLedger] = lambda question: ledger_of(17)
+@asynccontextmanager
+async def reading_ledger(
+    key: str, *entries: Attention
+) -> AsyncIterator[tuple[PalaverApp, Pilot[int], FakeLink, FakeCommands, asyncio.Event]]:
+    """Run the screen while it reads the ledger that a key needs; the event lets the bus answer."""
+    app, link, commands = app_with(*entries)
+    link.answers[AskLedger] = lambda question: held_ledger()
     reading = link.held[AskLedger] = asyncio.Event()
-
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot, lambda: app.store.has_snapshot)
-        await pilot.press("l")
+        await pilot.press(key)
         await settle(pilot, lambda: bool(link.asked))
+        yield app, pilot, link, commands, reading
+
+
+async def test_question_that_is_read_late_does_not_take_the_keys_of_a_reply() -> None:
+    entries = entry("held/17", who="kai", since=1, actions=[RELEASE]), entry("request/42", since=2)
+
+    async with reading_ledger("l", *entries) as (_app, pilot, _link, commands, reading):
         await pilot.press("down", "r")
         reading.set()
         await pilot.pause()
@@ -256,15 +265,9 @@ async def test_question_that_is_read_late_does_not_take_the_keys_of_a_reply() ->
 
 
 async def test_question_that_is_read_late_does_not_open_above_a_window() -> None:
-    release = Action(word="release", command=("pal", "release", "17"))
-    app, link, commands = app_with(entry("held/17", who="kai", actions=[release]))
-    link.answers[AskLedger] = lambda question: ledger_of(17)
-    reading = link.held[AskLedger] = asyncio.Event()
+    held = entry("held/17", who="kai", actions=[RELEASE])
 
-    async with app.run_test(size=(100, 30)) as pilot:
-        await settle(pilot, lambda: app.store.has_snapshot)
-        await pilot.press("l")
-        await settle(pilot, lambda: bool(link.asked))
+    async with reading_ledger("l", held) as (app, pilot, link, commands, reading):
         await pilot.press("?")
         await settle(pilot, lambda: isinstance(app.screen, Window))
         window = app.screen
@@ -280,14 +283,7 @@ async def test_question_that_is_read_late_does_not_open_above_a_window() -> None
 
 
 async def test_entry_that_is_read_late_does_not_open_on_another_screen() -> None:
-    app, link, _ = app_with(entry("request/42"))
-    link.answers[AskLedger] = lambda question: ledger_of(42)
-    reading = link.held[AskLedger] = asyncio.Event()
-
-    async with app.run_test(size=(100, 30)) as pilot:
-        await settle(pilot, lambda: app.store.has_snapshot)
-        await pilot.press("enter")
-        await settle(pilot, lambda: bool(link.asked))
+    async with reading_ledger("enter", entry("request/42")) as (app, pilot, link, _commands, reading):
         await pilot.press("2")
         await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
         reading.set()
@@ -320,9 +316,8 @@ async def test_only_the_newest_action_asks() -> None:
 
 
 async def test_late_refusal_is_explained_on_the_shown_screen() -> None:
-    release = Action(word="release", command=("pal", "release", "17"))
-    app, link, commands = app_with(entry("held/17", who="kai", actions=[release]))
-    link.answers[AskLedger] = lambda question: ledger_of(17)
+    app, link, commands = app_with(entry("held/17", who="kai", actions=[RELEASE]))
+    link.answers[AskLedger] = lambda question: held_ledger()
     commands.result = Result(1, "", "pal: #17 is not held; nothing was changed\n")
     releasing = commands.held = asyncio.Event()
 
