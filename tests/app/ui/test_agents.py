@@ -433,6 +433,28 @@ async def test_agent_can_be_left_while_a_message_to_it_is_sent() -> None:
     assert commands.ran == [["pal", "send", "@luna", "--", "hi"]]
 
 
+@pytest.mark.parametrize("leaving", ["key", "mouse"])
+async def test_unsent_text_to_an_agent_outlives_its_screen(leaving: str) -> None:
+    app, link, _ = app_with(agent("luna"))
+    link.answers[AskAgent] = lambda question: page_of("luna")
+
+    async with app.run_test(size=(140, 30)) as pilot:
+        await shown_lines(app, pilot)
+        await pilot.press("enter")
+        await settle(pilot, lambda: isinstance(app.screen, AgentScreen) and app.screen.is_ready)
+        await pilot.press("m", *"draft")
+        if leaving == "key":
+            await pilot.press("escape", "escape")
+        else:
+            app.action_open_screen("2")
+        await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
+        await settle(pilot, lambda: bool(app.unsent))
+        await pilot.press("m")
+        text = agents_screen(app).query_one(MessageComposer).area.text
+
+    assert text == "draft"
+
+
 async def test_agent_can_be_left_while_it_is_stopped() -> None:
     app, link, commands = app_with(agent("luna"))
     link.answers[AskAgent] = lambda question: page_of("luna")

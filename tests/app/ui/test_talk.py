@@ -1,13 +1,17 @@
 """The screen Talk and the chat of a room, on a bus in memory."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.app.ui.fake_bus import WIDE, FakeBus, screen_text, settle, shown, status, waiting
 from tests.app.ui.fake_link import entry
 from textual.events import Key
+from textual.pilot import Pilot
 from textual.widgets import Input
 
+from palaver.app.ui.app import PalaverApp
 from palaver.app.ui.commands import Result
 from palaver.app.ui.messages import PAGE, LedgerWindow
 from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, message_to, reply_to
@@ -25,6 +29,7 @@ from palaver.protocol.views import (
 )
 
 NOVA = "@human@nova"
+REFUSED = Result(1, "", "pal: no such agent: nova")
 
 
 def talking() -> FakeBus:
@@ -33,6 +38,18 @@ def talking() -> FakeBus:
     bus.say(NOVA, 5, "which port?", to=["@human"], intent="request", is_unread=True)
     bus.room("shop", "luna", "nova")
     return bus
+
+
+@asynccontextmanager
+async def sending_reply(
+    bus: FakeBus,
+) -> AsyncIterator[tuple[PalaverApp, Pilot[int], MessageComposer, asyncio.Event]]:
+    """Run the screen Talk while it sends the reply `one`; the event ends the command that sends it."""
+    sending = bus.commands.held = asyncio.Event()
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+        yield app, pilot, app.screen.query_one(MessageComposer), sending
 
 
 async def test_conversation_is_shown_although_the_one_before_it_cannot_be_read() -> None:
@@ -230,9 +247,41 @@ async def test_quote_is_put_into_the_reply() -> None:
     assert text == "> which port?\n"
 
 
+async def test_text_is_typed_after_the_quote() -> None:
+    bus = talking()
+
+    async with bus.opened("which port?") as (_app, pilot):
+        await pilot.press("Q", *"80", "enter")
+        await settle(pilot, lambda: bus.commands.ran)
+
+    assert bus.commands.ran[0][-1] == "> which port?\n80"
+
+
+async def test_quote_is_put_once_after_an_unsent_text() -> None:
+    bus = talking()
+
+    async with bus.opened("which port?") as (app, pilot):
+        await pilot.press("r", *"80", "escape", "Q", "escape", "Q")
+        text = app.screen.query_one(MessageComposer).area.text
+
+    assert text == "80\n> which port?\n"
+
+
+async def test_quote_that_is_added_during_a_send_stays() -> None:
+    bus = talking()
+
+    async with sending_reply(bus) as (_app, pilot, composer, sending):
+        await pilot.press("escape", "Q")
+        sending.set()
+        await settle(pilot, lambda: not composer.is_sending)
+        text, is_open = composer.area.text, composer.is_open
+
+    assert (text, is_open) == ("\n> which port?\n", True)
+
+
 async def test_refused_message_keeps_its_text() -> None:
     bus = talking()
-    bus.commands.result = Result(1, "", "pal: no such agent: nova")
+    bus.commands.result = REFUSED
 
     async with bus.opened("which port?") as (app, pilot):
         await pilot.press("r", *"hello", "enter")
@@ -265,13 +314,9 @@ async def test_text_typed_while_a_message_is_sent_stays() -> None:
 
 async def test_sent_message_leaves_one_that_was_started_after_it_open() -> None:
     bus = talking()
-    sending = bus.commands.held = asyncio.Event()
 
-    async with bus.opened("which port?") as (app, pilot):
-        await pilot.press("r", *"one", "enter")
-        await settle(pilot, lambda: bus.commands.ran)
+    async with sending_reply(bus) as (_app, pilot, composer, sending):
         await pilot.press("escape", "n", *"two")
-        composer = app.screen.query_one(MessageComposer)
         sending.set()
         await settle(pilot, lambda: not composer.is_sending)
         text, is_open = composer.area.text, composer.is_open
@@ -281,13 +326,9 @@ async def test_sent_message_leaves_one_that_was_started_after_it_open() -> None:
 
 async def test_sent_text_is_forgotten_although_its_composer_was_closed() -> None:
     bus = talking()
-    sending = bus.commands.held = asyncio.Event()
 
-    async with bus.opened("which port?") as (app, pilot):
-        await pilot.press("r", *"one", "enter")
-        await settle(pilot, lambda: bus.commands.ran)
+    async with sending_reply(bus) as (_app, pilot, composer, sending):
         await pilot.press("escape")
-        composer = app.screen.query_one(MessageComposer)
         sending.set()
         await settle(pilot, lambda: not composer.is_sending)
         await pilot.press("r")
@@ -297,19 +338,16 @@ async def test_sent_text_is_forgotten_although_its_composer_was_closed() -> None
     assert text == ""
 
 
-@pytest.mark.parametrize("result", [Result(0, "done\n", ""), Result(1, "", "pal: no such agent: nova")])
+@pytest.mark.parametrize("result", [Result(0, "done\n", ""), REFUSED])
 async def test_result_of_a_send_leaves_the_focus_where_the_person_is(result: Result) -> None:
     bus = talking()
     bus.commands.result = result
-    sending = bus.commands.held = asyncio.Event()
 
-    async with bus.opened("which port?") as (app, pilot):
-        await pilot.press("r", *"one", "enter")
-        await settle(pilot, lambda: bus.commands.ran)
+    async with sending_reply(bus) as (app, pilot, composer, sending):
         await pilot.click("#talks", offset=(5, 0))
         await pilot.press("colon", *"li")
         sending.set()
-        await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
+        await settle(pilot, lambda: not composer.is_sending)
         await pilot.press(*"st")
         typed, written = app.screen.query_one(CommandLine).input.value, bus.commands.ran[0][-1]
 
@@ -318,14 +356,10 @@ async def test_result_of_a_send_leaves_the_focus_where_the_person_is(result: Res
 
 async def test_refusal_after_escape_leaves_the_keys_to_the_list() -> None:
     bus = talking()
-    bus.commands.result = Result(1, "", "pal: no such agent: nova")
-    sending = bus.commands.held = asyncio.Event()
+    bus.commands.result = REFUSED
 
-    async with bus.opened("which port?") as (app, pilot):
-        await pilot.press("r", *"one", "enter")
-        await settle(pilot, lambda: bus.commands.ran)
+    async with sending_reply(bus) as (app, pilot, composer, sending):
         await pilot.press("escape")
-        composer = app.screen.query_one(MessageComposer)
         sending.set()
         await settle(pilot, lambda: not composer.is_sending)
         has_focus, said = composer.area.has_focus, status(app)
@@ -339,15 +373,12 @@ async def test_refusal_after_escape_leaves_the_keys_to_the_list() -> None:
 
 async def test_refusal_is_not_shown_above_a_message_that_was_started_after_it() -> None:
     bus = talking()
-    bus.commands.result = Result(1, "", "pal: no such agent: nova")
-    sending = bus.commands.held = asyncio.Event()
+    bus.commands.result = REFUSED
 
-    async with bus.opened("which port?") as (app, pilot):
-        await pilot.press("r", *"one", "enter")
-        await settle(pilot, lambda: bus.commands.ran)
+    async with sending_reply(bus) as (app, pilot, composer, sending):
         await pilot.press("escape", "n", *"two")
         sending.set()
-        await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
+        await settle(pilot, lambda: not composer.is_sending)
         await pilot.pause()
         screen = screen_text(app)
 
@@ -537,6 +568,24 @@ async def test_chat_keeps_a_refused_line_and_brings_back_earlier_ones() -> None:
 
     assert kept == "@nobody x"
     assert earlier == "one"
+
+
+async def test_up_and_down_keep_a_chat_line_that_was_not_sent() -> None:
+    bus = talking()
+
+    async with bus.opened("parser test", room="shop", size=(80, 24)) as (app, pilot):
+        composer = app.screen.query_one(ChatComposer)
+        await pilot.press(*"one", "enter")
+        await settle(pilot, lambda: bus.commands.ran and not composer.area.text)
+        await pilot.press(*"draft", "up", *" again", "down")
+        begun = composer.area.text
+        await pilot.press("up", "enter")
+        await settle(pilot, lambda: len(bus.commands.ran) == 2 and not composer.area.text)
+        await pilot.press("down")
+        kept = composer.area.text
+
+    assert (begun, kept) == ("draft", "draft")
+    assert bus.commands.ran[-1][-1] == "one again"
 
 
 def type_at_once(composer: ChatComposer, *keys: str) -> None:

@@ -24,6 +24,7 @@ from palaver.app.ui.store import Store
 from palaver.app.ui.widgets import (
     AsciiOnly,
     CommandLine,
+    Destination,
     KeysHelp,
     MessageComposer,
     PromptLine,
@@ -235,7 +236,7 @@ class BusScreen(Screen[None]):
         def asked(name: str) -> int:
             return self.store.request_of(name)
 
-        return MessageComposer(names, asked)
+        return MessageComposer(names, asked, self.ui.unsent)
 
     def opened(self) -> None:
         """Set up the content, once all parts are there. Each screen has its own."""
@@ -424,6 +425,8 @@ class PalaverApp(App[int]):
         self._drawn: Callable[[], None] | None = drawn
         self._screens: dict[str, BusScreen] = {}
         self._past_target = 0
+        self.unsent: dict[Destination, str] = {}
+        """The texts that were not sent yet. They outlive their screens."""
         self.terminal: Driver | None = None
         """The terminal of the person, once it is used."""
         self.notices = Notices(link, self._signal, self._complain)
@@ -762,8 +765,6 @@ class PalaverApp(App[int]):
                 why = "" if result.is_done else result.sentence
         finally:
             composer.is_sending = False  # also if this is cancelled: otherwise Enter would do nothing there
-        if not self.has_screen(screen):
-            return
         if why:
             composer.keep(why)
         else:

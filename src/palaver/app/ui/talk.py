@@ -450,6 +450,8 @@ class ChatComposer(MessageComposer):
         self._room = room
         self._lines: list[str] = []
         self._position = 0
+        self._edited: dict[int, str] = {}
+        """Texts that the person left with the arrow keys, by position; after the last line, the new one."""
 
     def on_mount(self) -> None:
         """Write to the room."""
@@ -471,9 +473,11 @@ class ChatComposer(MessageComposer):
         if "\n" in self.area.text:
             self.area.move_cursor_relative(rows=step)
         elif self._lines:
+            if self.area.text.strip():
+                self._edited[self._position] = self.area.text
             self._position = max(0, min(self._position + step, len(self._lines)))
-            text = self._lines[self._position] if self._position < len(self._lines) else ""
-            self.area.load_text(text)
+            known = self._lines[self._position] if self._position < len(self._lines) else ""
+            self.area.load_text(self._edited.get(self._position, known))
             self.area.move_cursor(self.area.document.end)
 
     def action_leave(self) -> None:
@@ -489,9 +493,11 @@ class ChatComposer(MessageComposer):
         event.prevent_default()  # the base would send it as it is
         if self.submit(event.text):
             text = event.text.strip()
+            begun = "" if self._position == len(self._lines) else self._edited.get(len(self._lines), "")
             if self._lines[-1:] != [text]:
                 self._lines = [*self._lines, text][-_LIMIT_LINES:]
             self._position = len(self._lines)
+            self._edited = {self._position: begun} if begun else {}  # Down brings it back
             self.post_message(self.LineTyped(text, self.outgoing))
 
 

@@ -593,7 +593,7 @@ def command_words(text: str) -> list[str]:
 PRIORITIES: Final = ("normal", "interrupt", "idle-first", "idle")
 INTENTS: Final = ("", "request", "inform", "ack")
 
-_Destination: TypeAlias = tuple[tuple[str, ...], str, str, int]
+Destination: TypeAlias = tuple[tuple[str, ...], str, str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -611,7 +611,7 @@ class OutgoingText:
     intent: str = ""
 
     @property
-    def destination(self) -> _Destination:
+    def destination(self) -> Destination:
         """Where the message goes, and what it answers. An unsent text belongs to one destination."""
         return self.targets, self.room, self.thread, self.reply_to
 
@@ -713,11 +713,18 @@ class MessageComposer(Widget):
         self,
         names: Callable[[], Sequence[str]],
         asked: Callable[[str], int] = lambda name: 0,
+        unsent: dict[Destination, str] | None = None,
         id: str | None = None,
     ) -> None:
-        """`names` returns the names that can be completed, `asked` the open request of an agent to you."""
+        """`names` returns the names that can be completed, `asked` the open request of an agent to you.
+
+        `unsent` has the texts that were not sent yet, of all composers that share it.
+        """
         super().__init__(id=id)
         self.display = False
+        # Kept here: the text must still be found when the composer has no widgets any more.
+        self.area = MessageArea()
+        """The text."""
         self._names = names
         self._asked = asked
         self._outgoing = OutgoingText()
@@ -727,8 +734,8 @@ class MessageComposer(Widget):
         """Whether a message was given away and its result is not known yet."""
         self._submitted = ("", self._outgoing.destination)
         """The text of that message, as it was in the area, and where it goes."""
-        self._unsent: dict[_Destination, str] = {}
-        """The texts of other destinations that were not sent yet."""
+        self._unsent: dict[Destination, str] = {} if unsent is None else unsent
+        """The texts that were not sent yet, without the one in the area."""
 
     @property
     def outgoing(self) -> OutgoingText:
@@ -738,12 +745,7 @@ class MessageComposer(Widget):
     def compose(self) -> ComposeResult:
         """Build the head and the text."""
         yield Static("", markup=False)
-        yield MessageArea()
-
-    @property
-    def area(self) -> MessageArea:
-        """The text."""
-        return self.query_one(MessageArea)
+        yield self.area
 
     @property
     def is_open(self) -> bool:
@@ -751,7 +753,7 @@ class MessageComposer(Widget):
         return self.display
 
     def open(self, outgoing: OutgoingText, text: str = "") -> None:
-        """Start a message, with the unsent text to its destination if there is one."""
+        """Start a message, with the unsent text to its destination if there is one, and `text` after it."""
         if not self.is_open:  # otherwise the focus would return to the composer itself
             self._focused_before = self.screen.focused
         self.display = True
@@ -762,12 +764,14 @@ class MessageComposer(Widget):
     def write_to(self, outgoing: OutgoingText, text: str = "") -> None:
         """Change where the message goes, without opening the composer."""
         if outgoing.destination != self._outgoing.destination:
-            if self.area.text.strip():
-                self._unsent[self._outgoing.destination] = self.area.text
-            text = text or self._unsent.pop(outgoing.destination, "")
-            self.area.load_text(text)
-        elif text:
-            self.area.load_text(text)
+            self._put_away()
+        unsent = self.area.text if self.area.text.strip() else self._unsent.pop(outgoing.destination, "")
+        # After the unsent text, not before it: `sent` removes a text that is being sent from the start.
+        if text not in unsent:
+            unsent = f"{unsent}\n{text}" if unsent.strip() else text
+        if unsent != self.area.text:
+            self.area.load_text(unsent)
+            self.area.move_cursor(self.area.document.end)  # the person writes after a quote
         self._outgoing = outgoing
         self._hint = "" if outgoing.reply_to else self._unanswered()
         self._draw_head()
@@ -775,7 +779,8 @@ class MessageComposer(Widget):
     def sent(self) -> None:
         """Forget the sent text, and close if that is all. Text that was typed after it stays."""
         text, destination = self._submitted
-        if self._outgoing.destination != destination:  # another message was started in the meantime
+        is_here = self.is_attached and self._outgoing.destination == destination and self.area.text
+        if not is_here:  # it was closed, or another message was started in the meantime
             if (unsent := self._unsent.get(destination, "")).startswith(text):
                 self._unsent[destination] = unsent[len(text) :]
             return
@@ -800,7 +805,7 @@ class MessageComposer(Widget):
 
         If the composer was closed or another message was started in the meantime, do nothing.
         """
-        if self.is_open and self._outgoing.destination == self._submitted[1]:
+        if self.is_attached and self.is_open and self._outgoing.destination == self._submitted[1]:
             self._hint = f"not sent: {why}"
             self._draw_head()
 
@@ -853,7 +858,24 @@ class MessageComposer(Widget):
         waiting = [f"{name} waits for an answer to #{seq}" for name in names if (seq := self._asked(name))]
         return f"{', '.join(waiting)}; this is not a reply (r on the request is one)" if waiting else ""
 
+    def on_unmount(self) -> None:
+        """Keep the text although the screen is removed, such as that of one agent."""
+        self._note_unsent()
+
+    def _put_away(self) -> None:
+        """Keep the text for the next message to its destination, and empty the area."""
+        self._note_unsent()
+        self.area.load_text("")
+
+    def _note_unsent(self) -> None:
+        text, destination = self.area.text, self._outgoing.destination
+        if text.strip():
+            # Another screen may have left one there since this one was begun.
+            known = self._unsent.get(destination, "")
+            self._unsent[destination] = f"{known}\n{text}" if known.strip() else text
+
     def _close(self) -> None:
+        self._put_away()
         before, self.display = self._focused_before, False
         self._show_keys("")
         # The person may have gone to another part while the message was sent. No part has the focus while
