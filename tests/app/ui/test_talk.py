@@ -24,7 +24,9 @@ from palaver.protocol.views import (
     AskMessages,
     Changes,
     ConversationRow,
+    EventRow,
     MessageRow,
+    MessagesPage,
     ViewValue,
 )
 
@@ -159,6 +161,25 @@ async def test_enter_shows_the_ledger_and_keeps_it_current() -> None:
 
     assert "Why: nova has not called pal recv [not_fetched]" in first
     assert "Next: nova calls pal recv" in first
+
+
+async def test_message_that_comes_while_the_first_page_is_read_is_shown() -> None:
+    bus = talking()
+    bus.start()
+    app = bus.app()
+    reading = bus.link.held[AskMessages] = asyncio.Event()
+    # The bus reads the rows before it reads the seq of the page.
+    pages = [MessagesPage(seq=6, rows=tuple(bus.talks[NOVA]))]
+    answer = bus.link.answers[AskMessages]
+    bus.link.answers[AskMessages] = lambda question: pages.pop() if pages else answer(question)
+
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot, lambda: bus.asked(AskMessages))
+        bus.say(NOVA, 6, "use 80")
+        bus.changed(5, NOVA)
+        await settle(pilot, lambda: app.store.talks[NOVA].seq == 6)
+        reading.set()
+        await settle(pilot, lambda: "use 80" in shown(app, "#messages"))
 
 
 async def test_ledger_that_was_closed_does_not_open_again() -> None:
@@ -586,6 +607,51 @@ async def test_up_and_down_keep_a_chat_line_that_was_not_sent() -> None:
 
     assert (begun, kept) == ("draft", "draft")
     assert bus.commands.ran[-1][-1] == "one again"
+
+
+def answer_a_few_times(bus: FakeBus) -> None:
+    """Let the bus refuse messages after ten questions, so that a question without an end fails."""
+    answer = bus.link.answers[AskMessages]
+
+    def answer_or_refuse(question: AnyAsk) -> ViewValue:
+        if len(bus.asked(AskMessages)) > 10:
+            raise NotFound("messages")
+        return answer(question)
+
+    bus.link.answers[AskMessages] = answer_or_refuse
+
+
+async def test_chat_with_lines_from_outside_asks_once_for_each_change() -> None:
+    bus = talking()
+    answer_a_few_times(bus)
+
+    async with bus.opened("2 of 2 here", room="shop", widget="#room-title", size=(80, 24)) as (app, pilot):
+        await pilot.press(*"/all", "enter")
+        await settle(pilot, lambda: "members write elsewhere" in shown(app, "#room-title"))
+        asked = len(bus.asked(AskMessages))
+        event = EventRow(seq=11, ts=1, type="status", sender="luna")
+        bus.link.push(Changes(after=10, seq=11, events=(event,)))
+        await settle(pilot, lambda: len(bus.asked(AskMessages)) > asked)
+        bus.link.push(Changes(after=11, seq=12))
+        await settle(pilot, lambda: app.store.seq == 12)
+
+    assert len(bus.asked(AskMessages)) == asked + 1
+
+
+async def test_chat_without_messages_asks_once_after_a_window() -> None:
+    bus = talking()
+    bus.room("web", "luna")
+    answer_a_few_times(bus)
+
+    async with bus.opened("1 of 1 here", room="web", widget="#room-title", size=(80, 24)) as (app, pilot):
+        await pilot.press(*"/help", "enter")
+        await settle(pilot, lambda: isinstance(app.screen, Window))
+        await pilot.press("escape")
+        await settle(pilot, lambda: len(bus.asked(AskMessages)) > 1)
+        bus.link.push(Changes(after=10, seq=11))
+        await settle(pilot, lambda: app.store.seq == 11)
+
+    assert len(bus.asked(AskMessages)) == 2
 
 
 def type_at_once(composer: ChatComposer, *keys: str) -> None:

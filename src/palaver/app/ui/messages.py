@@ -494,6 +494,10 @@ class MessagesScreen(BusScreen):
         self._stale: set[int] = set()
         """Messages whose marks have changed since they were read."""
         self._is_marking = False
+        self._is_reading_end = False
+        """Whether a question about the newest messages is open."""
+        self._has_missed_messages = False
+        """Whether messages may have come during that question."""
         self._seen: set[int] = set()
         self._shown = (0, -1)
         self._was_hidden = False
@@ -524,6 +528,8 @@ class MessagesScreen(BusScreen):
         self._jobs.clear()
         self._stale.clear()
         self._is_marking = False
+        self._is_reading_end = bool(key)
+        self._has_missed_messages = False
         self._lines = MessageLines(look_of(self.ui))
         self._lines.wanted = self._want
         self.messages.show(self._lines)
@@ -558,7 +564,7 @@ class MessagesScreen(BusScreen):
                 except PalaverError as error:
                     if self._jobs[:1] == [job]:
                         self._jobs.clear()
-                        self._is_marking = False
+                        self._is_marking = self._is_reading_end = False
                         self.messages.say_if_empty(f"cannot be read: {error}")
                     continue
                 if self._jobs[:1] == [job]:  # otherwise another conversation was opened meanwhile
@@ -571,6 +577,7 @@ class MessagesScreen(BusScreen):
         self._lines.replace(page.rows, has_older=page.has_more, has_newer=seq > 0)
         self.messages.say_if_empty(self.NO_MESSAGES)
         self.messages.show(self._lines, str(seq) if seq and self._lines.find(str(seq)) >= 0 else "")
+        self._end_reading()
 
     def _take_older(self, page: MessagesPage) -> None:
         self._lines.prepend(page.rows, has_older=page.has_more)
@@ -579,18 +586,31 @@ class MessagesScreen(BusScreen):
     def _take_newer(self, page: MessagesPage) -> None:
         self._lines.append(page.rows, has_newer=page.has_more)
         self.messages.refresh_rows()
-        self._read_newer()
+        self._end_reading()
+
+    def _end_reading(self) -> None:
+        """Read on if messages came during a question about the end; its answer may not have them."""
+        self._is_reading_end = False
+        if self._has_missed_messages:
+            self._has_missed_messages = False
+            self._read_newer()
 
     def _read_newer(self) -> None:
         """Read messages that came after the loaded ones."""
+        # Never after an answer without new messages: a question that repeats itself would not end.
+        if self._is_reading_end or self._lines.has_newer:
+            self._has_missed_messages = True
+            return
         talk = self.store.talks.get(self._opened)
         last = self._lines.rows[-1].seq if self._lines.rows else 0
-        if (
-            self._opened
-            and not self._lines.has_newer
-            and (self._has_outside or talk is None or talk.seq > last)
-        ):
-            self._ask(self._question(after=last) if last else self._question(), self._take_newer)
+        # The store knows no messages from outside, and only the newest conversations.
+        if not self._opened or not (self._has_outside or talk is None or talk.seq > last):
+            return
+        self._is_reading_end = True
+        if last:
+            self._ask(self._question(after=last), self._take_newer)
+        else:
+            self._ask(self._question(), lambda page: self._take_first(page, 0))
 
     # Changes
 
