@@ -13,9 +13,10 @@ from textual.widgets import Static
 from palaver.app.ui.agents import COLUMNS, AgentScreen, AgentsScreen, column_widths, state_word
 from palaver.app.ui.app import PalaverApp
 from palaver.app.ui.commands import Result
+from palaver.app.ui.composer import MessageComposer
 from palaver.app.ui.launching import LaunchForm, installed_harnesses, launch_argv
 from palaver.app.ui.rows import RowList
-from palaver.app.ui.widgets import LineInput, MessageComposer, Question, StatusLine, TextRows, Window
+from palaver.app.ui.widgets import LineInput, Question, StatusLine, TextRows, Window
 from palaver.protocol.views import (
     AgentPage,
     AgentRow,

@@ -13,8 +13,9 @@ from textual.pilot import Pilot
 from palaver.app.ui.agents import AgentsScreen
 from palaver.app.ui.app import PalaverApp
 from palaver.app.ui.commands import Result
+from palaver.app.ui.composer import MessageComposer
 from palaver.app.ui.now import NowScreen
-from palaver.app.ui.widgets import MessageComposer, Question, StatusLine, TextRows, Window
+from palaver.app.ui.widgets import Question, StatusLine, TextRows, Window
 from palaver.client.view_link import BusAway
 from palaver.errors import NotFound
 from palaver.protocol.views import (

@@ -9,9 +9,8 @@ from tests.app.ui.fake_link import entry
 from textual.pilot import Pilot
 
 from palaver.app.ui.app import PalaverApp, PastReading
-from palaver.app.ui.log import LogScreen
+from palaver.app.ui.log import LogScreen, PastScreen
 from palaver.app.ui.now import NowScreen
-from palaver.app.ui.past import PastScreen
 from palaver.app.ui.talk import TalkScreen
 from palaver.errors import Unavailable
 from palaver.protocol.views import AskConversations, AskLog, AskMessages, AskPast, AskSeq, Changes

@@ -13,9 +13,10 @@ from textual.widgets import Input
 
 from palaver.app.ui.app import PalaverApp
 from palaver.app.ui.commands import Result
+from palaver.app.ui.composer import MessageComposer
 from palaver.app.ui.messages import PAGE, LedgerWindow
 from palaver.app.ui.talk import ChatComposer, RoomTalk, TalkScreen, message_to, reply_to
-from palaver.app.ui.widgets import CommandLine, MessageComposer, TextRows, Window
+from palaver.app.ui.widgets import CommandLine, TextRows, Window
 from palaver.errors import NotFound
 from palaver.protocol.views import (
     AnyAsk,

@@ -16,6 +16,7 @@ from textual.widgets import Static
 
 from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import Result, pal_line
+from palaver.app.ui.composer import MessageComposer, OutgoingText
 from palaver.app.ui.messages import Look, MessageLines, look_of
 from palaver.app.ui.rows import Lines, RowList
 from palaver.app.ui.store import SORTS
@@ -26,8 +27,6 @@ from palaver.app.ui.widgets import (
     GREEN,
     RED,
     YELLOW,
-    MessageComposer,
-    OutgoingText,
     PromptLine,
     TextRows,
     Window,

@@ -20,13 +20,12 @@ from textual.widgets import Input, TextArea
 
 from palaver.app.notices import BELL, Notices
 from palaver.app.ui.commands import Result, needs_terminal, pal_line
+from palaver.app.ui.composer import Destination, MessageComposer
 from palaver.app.ui.store import Store
 from palaver.app.ui.widgets import (
     AsciiOnly,
     CommandLine,
-    Destination,
     KeysHelp,
-    MessageComposer,
     PromptLine,
     Question,
     ScreenNames,
@@ -98,7 +97,7 @@ SCREENS: Final = {
     "3": ("talk", "TalkScreen", "Talk"),
     "4": ("rooms", "RoomsScreen", "Rooms"),
     "5": ("log", "LogScreen", "Log"),
-    "6": ("past", "PastScreen", "Past"),
+    "6": ("log", "PastScreen", "Past"),
 }
 """The module, class and name of each screen, by its key."""
 

@@ -12,8 +12,9 @@ from textual import events, on, work
 from textual.content import Content
 
 from palaver.app.ui.app import BusScreen
+from palaver.app.ui.composer import MessageComposer, OutgoingText
 from palaver.app.ui.rows import RowList
-from palaver.app.ui.widgets import MessageComposer, OutgoingText, Window
+from palaver.app.ui.widgets import Window
 from palaver.errors import PalaverError
 from palaver.protocol.display import safe
 from palaver.protocol.message import HUMAN

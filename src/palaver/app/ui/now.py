@@ -11,20 +11,9 @@ from textual.content import Content
 
 from palaver.app.ui.app import TIMES_S, BusScreen, letter_key
 from palaver.app.ui.commands import pal_line
+from palaver.app.ui.composer import MessageComposer, OutgoingText
 from palaver.app.ui.rows import RowList
-from palaver.app.ui.widgets import (
-    BOLD,
-    DIM,
-    RED,
-    YELLOW,
-    MessageComposer,
-    OutgoingText,
-    Question,
-    TextRows,
-    Window,
-    safe_content,
-    safe_line,
-)
+from palaver.app.ui.widgets import BOLD, DIM, RED, YELLOW, Question, TextRows, Window, safe_content, safe_line
 from palaver.errors import PalaverError
 from palaver.protocol.display import ago, display_width, truncate
 from palaver.protocol.events import State

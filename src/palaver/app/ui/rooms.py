@@ -11,9 +11,9 @@ from textual.content import Content
 from textual.timer import Timer
 
 from palaver.app.ui.app import BusScreen, letter_key
+from palaver.app.ui.composer import MessageComposer, OutgoingText
 from palaver.app.ui.messages import NARROW, Look, look_of, wrapped
 from palaver.app.ui.rows import RowList
-from palaver.app.ui.widgets import MessageComposer, OutgoingText
 from palaver.errors import PalaverError
 from palaver.protocol.display import safe
 from palaver.protocol.message import handoff_parts

@@ -16,11 +16,12 @@ from textual.widgets import Static
 
 from palaver.app.chat import HELP, LATELY, ChatCommand, ChatText, no_command, parse_line
 from palaver.app.ui.app import letter_key
+from palaver.app.ui.composer import MessageArea, MessageComposer, OutgoingText
 from palaver.app.ui.messages import NARROW, MessagesScreen, look_of, quoted, talk_line
 from palaver.app.ui.rooms import member_line, stick_text
 from palaver.app.ui.rows import RowList
 from palaver.app.ui.store import SortedKeys
-from palaver.app.ui.widgets import MessageArea, MessageComposer, OutgoingText, PromptLine, Window, safe_line
+from palaver.app.ui.widgets import PromptLine, Window, safe_line
 from palaver.errors import PalaverError
 from palaver.protocol.agent_text import is_system_name
 from palaver.protocol.query import GENERAL
