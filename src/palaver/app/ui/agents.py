@@ -612,6 +612,7 @@ class AgentScreen(AgentActions):
 
     def _ask_soon(self) -> None:
         # Changes come in groups, such as a message and its receipts: one question is enough for a group.
+        # The answer to an open question may be older than this change, so `_ask` asks once more.
         self._is_old = self._is_asking
         if not self._is_asking:
             self._is_asking = True

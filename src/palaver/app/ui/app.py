@@ -476,7 +476,7 @@ class PalaverApp(App[int]):
             self.pop_screen()
         if self.screen is screen:
             return screen
-        if len(self.screen_stack) > 1:
+        if len(self.screen_stack) > 1:  # the first one is the empty screen of Textual itself
             self.switch_screen(screen)
         else:
             self.push_screen(screen)

@@ -61,6 +61,7 @@ def needs_terminal(argv: Sequence[str]) -> bool:
     if "--help" in words or "-h" in words:
         return False
     if words[:1] == ["run"]:
+        # After `--` come the words of the started program, which may have an option with the same name.
         before = words[: words.index("--")] if "--" in words else words
         return _DETACHED not in before
     if words[:1] in (["claude"], ["codex"], ["gemini"], ["opencode"], ["start"], ["resume"], ["fork"]):
@@ -81,6 +82,7 @@ class PalCommand:
             process = await asyncio.create_subprocess_exec(
                 self._pal,
                 *argv[1:],
+                # Never the terminal: a command that reads would take the keys from the dashboard.
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -257,7 +257,8 @@ class WholeLog:
     def add(self, events: Iterable[EventRow], seq: int) -> None:
         """Add new events: all above the last one, up to `seq`."""
         for row in events:
-            # A chunk of which older events are missing is read when it is shown.
+            # A chunk of which older events are missing is read when it is shown. The first seq of a chunk
+            # starts a new one, of which nothing is missing.
             number = row.seq // CHUNK
             if number in self._chunks or row.seq % CHUNK == 0:
                 self._chunks.setdefault(number, {})[row.seq] = row

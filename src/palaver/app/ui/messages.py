@@ -563,7 +563,7 @@ class MessagesScreen(BusScreen):
                 try:
                     page = await self.ui.ask(job[0], MessagesPage)
                 except PalaverError as error:
-                    if self._jobs[:1] == [job]:
+                    if self._jobs[:1] == [job]:  # otherwise it is about a conversation that was left
                         self._jobs.clear()
                         self._is_marking = self._is_reading_end = False
                         self.messages.say_if_empty(f"cannot be read: {error}")
@@ -659,6 +659,7 @@ class MessagesScreen(BusScreen):
             return
         self._is_marking = True
         self._stale -= asked
+        # A question asks for a range, so it also reads the messages between the changed ones again.
         low, high = min(asked), max(asked)
         count = sum(low <= seq <= high for seq in visible)
 
