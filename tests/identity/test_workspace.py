@@ -395,7 +395,7 @@ async def test_hanging_file_system_uses_its_thread_and_blocks_no_other_request(
 
 
 async def until_found(found: Workspaces, path: Path) -> None:
-    """Find a workspace. Try again after `TooSlow`: a thread on a busy machine may need longer than the limit."""
+    """Find a workspace. Try again after `TooSlow`: on a busy machine a thread may be late."""
     async with asyncio.timeout(LIMIT_S):
         while True:
             with suppress(TooSlow):
