@@ -1,5 +1,7 @@
 """The filters and subscriptions of `pal events`, and what its lines show, with the real client and daemon."""
 
+from pathlib import Path
+
 import pytest
 from tests.daemon.stage import Home, run_as_person
 
@@ -96,3 +98,25 @@ def test_same_subscription_is_one_and_sends_its_text(bus: Home) -> None:
     assert "luna → nova: @nova well done" in nova.ok("recv", "--wait", "--timeout", "5s").out
     sent = bus.events("--type", "message", "--from", "luna")[0]["seq"]
     assert f"nova: idle; sent #{sent} to nova" in luna.ok("recv", "--wait", "--timeout", "5s").out
+
+
+@pytest.mark.parametrize("form", ["path", "short name", "id"])
+def test_subscription_finds_the_room_that_its_command_names(bus: Home, tmp_path: Path, form: str) -> None:
+    luna, nova = bus.shell(), bus.shell()
+    luna.ok("join", "--name", "luna")
+    nova.ok("join", "--name", "nova")
+    room = nova.ok("room", "join", str(tmp_path), "--new", "--json").json["room_id"]
+    named = {"path": str(tmp_path), "short name": room.rpartition("-")[0], "id": room}[form]
+
+    made = luna.ok("--text", "events", "sub", "--room", named, "--type", "message").out
+    nova.ok("send", "--room", room, "--", "the schema is done")
+
+    assert made.endswith(f" --type message --room {room}\n")
+    assert "the schema is done" in luna.ok("recv", "--wait", "--timeout", "5s").out
+
+
+def test_subscription_to_an_unknown_room_is_refused(talk: Home) -> None:
+    refused = talk.pal("events", "sub", "--for", "luna", "--room", "nosuch")
+
+    assert refused.status == 1
+    assert "no such room: nosuch" in refused.err

@@ -122,6 +122,8 @@ async def test_blank_text_to_send_is_refused(shell: Shell) -> None:
         (("--type", "message,status", "--type", "life"), {"types": ["message", "status", "life"]}),
         (("--tool", "Bash", "--participant", "nova"), {"tools": ["Bash"], "participants": ["nova"]}),
         (("--file", "*.py"), {"files": ["*.py", "/src/*.py"]}),
+        (("--target", "self", "--target", "@Nova"), {"targets": ["luna", "nova"]}),
+        (("--type", "message", "--target", "any"), {"types": ["message"]}),
     ],
 )
 async def test_filters_of_events_are_filters_of_subscriptions(

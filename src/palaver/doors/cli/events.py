@@ -354,15 +354,17 @@ def replies_from(call: Call) -> tuple[str, ...]:
 
 def targets_from(call: Call) -> tuple[str, ...]:
     """Return the filter by recipient: `self` is the caller, and `any` means no filter."""
-    given = _targets(call)
-    if _ANY in given or concerns_from(call):
-        return ()
-    return tuple(call.caller.name if name == _SELF else name for name in given)
+    return () if concerns_from(call) else _named_targets(call)
 
 
 def concerns_from(call: Call) -> str:
     """Return the caller if `self` is the only target in a room: then all events that concern it match."""
     return call.caller.name if _targets(call) == [_SELF] and call.parsed.values("--room") else ""
+
+
+def _named_targets(call: Call) -> tuple[str, ...]:
+    given = _targets(call)
+    return () if _ANY in given else tuple(call.caller.name if name == _SELF else name for name in given)
 
 
 def _targets(call: Call) -> list[str]:
@@ -827,7 +829,7 @@ _OPTIONS: Final = {
 }
 """The option of each filter."""
 
-_RESOLVED: Final = frozenset({"types", "replies_to", "files"})
+_RESOLVED: Final = frozenset({"types", "targets", "rooms", "replies_to", "files"})
 """Filters whose values are not stored as they were given."""
 
 _PRESETS_WITH_NAMES: Final = (IDLE, STOPPED, BLOCKED)
@@ -837,7 +839,7 @@ async def subscribe(call: Call) -> int:
     """Subscribe the caller, or with --for another agent, to events."""
     preset = _preset(call.parsed)
     request = Subscribe(
-        filter=_filter_from(call, preset),
+        filter=await _filter_from(call, preset),
         owner=call.parsed.value("--for") or "",
         once=call.parsed.has("--once"),
         preset=preset,
@@ -932,11 +934,14 @@ def _preset(parsed: Parsed) -> str:
     return given[0] if given else ""
 
 
-def _filter_from(call: Call, preset: str) -> Filter:
+async def _filter_from(call: Call, preset: str) -> Filter:
     parsed = call.parsed
     given = Filter(
         **{name: tuple(parsed.values(option)) for name, option in _OPTIONS.items() if name not in _RESOLVED},
         types=types_from(call),
+        # Here and not when an event is compared: an event has names and ids of rooms, never `self` or a path.
+        targets=_named_targets(call),
+        rooms=await rooms_from(call),
         replies_to=replies_from(call),
         files=files_from(call),
     )
