@@ -83,7 +83,7 @@ async def test_agent_or_its_starter_or_an_operator_sets_a_tag(bus: Bus) -> None:
 
     assert [bus.agent(name).tag for name in ("luna", "kira", "nova")] == ["one", "two", "three"]
     for asking in (nova, SCRIPT):
-        with pytest.raises(NotAllowed, match="tag"):
+        with pytest.raises(NotAllowed, match="tag requires an operator, or the caller that started"):
             await bus.submit(asking, TagAgent(name="luna", tag="mine"))
 
 

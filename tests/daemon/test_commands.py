@@ -329,6 +329,35 @@ def test_limit_must_be_at_least_one(still: Home, words: tuple[str, ...], number:
     assert said in refused.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("send", "@nova", "--reply-to=", "--", "hello"),
+        ("send", "@nova", "--bundle=", "--", "hello"),
+        ("send", "@nova", "--id=", "--", "hello"),
+        ("route", "chat/1", "--id="),
+        ("task", "create", "write the tests", "--assignee="),
+        ("bundle", "create", "b", "--extends="),
+    ],
+    ids=" ".join,
+)
+def test_empty_reference_is_refused_and_not_ignored(still: Home, words: tuple[str, ...]) -> None:
+    before = still.events()[-1]["seq"]
+
+    refused = still.pal(*words)
+
+    name = next(word.removesuffix("=") for word in words if word.endswith("="))
+    said = f"pal: {name} requires a value, which is empty here; leave {name} out for none\n"
+    assert (refused.status, refused.err) == (2, said)
+    assert still.events()[-1]["seq"] == before
+
+
+def test_refusal_names_the_callers_that_may_start_an_agent_again(still: Home) -> None:
+    refused = still.pal("fork", "nova", "--as", "nova")
+
+    assert refused.err.startswith("pal: fork requires an operator, or the caller that started it; ")
+
+
 def test_redeliver_is_refused_for_a_message_that_is_not_unconfirmed(still: Home) -> None:
     refused = run_as_person(still, "redeliver", f"{PLACE}")
 

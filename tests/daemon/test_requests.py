@@ -269,6 +269,14 @@ def test_text_after_names_in_any_form_needs_a_separator(luna: Shell, nova: Shell
     assert f"put -- before the text: pal send {to} -- {text}" in error
 
 
+def test_proposed_command_is_quoted_for_a_shell(luna: Shell, nova: Shell) -> None:
+    separated = refused(luna, "send", "#talk", "it", "isn't")
+    without_text = refused(luna, "send", "#talk", "@claude-*")
+
+    assert separated.endswith("""pal send '#talk' -- it 'isn'"'"'t'\n""")
+    assert "pal send '#talk' '@claude-*' -- TEXT" in without_text
+
+
 def test_wrong_name_among_recipients_gets_the_nearest_one(luna: Shell, nova: Shell) -> None:
     error = refused(luna, "send", "nova", "lunna", "please look")
 

@@ -262,6 +262,7 @@ def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Work
     assert (refused.status, refused.error["error"]) == (1, "not_allowed")
     assert closed.out == f"{room} is closed; its history stays readable\n"
     assert after == "there is no room; 'pal room join' opens one for the working directory\n"
+    assert luna.ok("room", "list", ".").out == f"no open room is at {luna.folder} or above it\n"
     assert (all_of_them[1].split()[0], "closed" in all_of_them[1]) == (room, True)
     assert [event["type"] for event in home.events("--room", room)][-1] == "close"
     assert [event["type"] for event in home.events("--room", "talk")][-1] == "close"

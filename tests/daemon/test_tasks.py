@@ -88,6 +88,13 @@ def test_empty_list_says_what_to_do(luna: Shell) -> None:
     assert luna.ok("task", "list").out == "no open tasks; 'pal task create TITLE' creates one\n"
 
 
+def test_empty_list_of_a_filter_says_nothing_about_other_tasks(luna: Shell) -> None:
+    luna.ok("task", "create", "open for all")
+
+    for words in (("--mine",), ("--assignee", "luna"), ("--status", "blocked")):
+        assert luna.ok("task", "list", *words).out == "no task matches these filters\n"
+
+
 def test_create_reports_which_agents_were_notified(luna: Shell, nova: Shell) -> None:
     own = luna.ok("task", "create", "t", "--assignee", "luna").out.splitlines()
     group = luna.ok("task", "create", "t", "--assignee", "@observers").out.splitlines()

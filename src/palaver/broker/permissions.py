@@ -145,7 +145,7 @@ async def tag_agent(context: Context, caller: Caller, request: TagAgent, key: by
     # A tag is an address: an agent must not put others into a group, or take them out of one.
     is_its_own = caller.kind == INSTANCE and caller.name in (agent.name, agent.by)
     if caller.standing < Standing.OPERATOR and not is_its_own:
-        raise NotAllowed("tag", caller.standing.word, "operator, or the caller that started the agent")
+        raise NotAllowed("tag", caller.standing.word, "an operator, or the caller that started the agent")
     check_name(agent.base, tag)
     return await _change_of_agent(context, caller, agent.name, TAG_KEY, tag, key)
 

@@ -39,6 +39,13 @@ def test_option_before_the_command_is_explained() -> None:
     assert "after its name" in unknown_option(TABLE.root, "--peek")
 
 
+def test_dashes_do_not_count_as_similar_letters() -> None:
+    assert unknown_option(TABLE.root.children["list"], "--nope") == (
+        "pal list has no option '--nope'; 'pal list --help' lists the options"
+    )
+    assert "did you mean --verbose?" in unknown_option(TABLE.root.children["list"], "-verbose")
+
+
 def test_missing_value_is_named() -> None:
     option = Option(name="--thread", metavar="NAME", help="x")
 

@@ -336,7 +336,7 @@ async def _make(call: Call, title: str, key: bytes) -> Event:
         events=tuple(map(parse_range, _divided(parsed.values("--events")))),
         transcripts=await _take_transcripts(call),
         files=await _read_files(call),
-        extends=parsed.value("--extends") or "",
+        extends=parsed.reference("--extends"),
     )
     written = await call.services.broker.submit(call.caller, request, key=key)
     assert isinstance(written, Written)

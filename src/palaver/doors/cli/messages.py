@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
@@ -413,11 +414,11 @@ async def send(call: Call) -> int:
         has_mentions=has_mentions,
         intent=parsed.value("--intent") or "",
         thread=_thread_name(call),
-        reply_to=parsed.value("--reply-to") or "",
+        reply_to=parsed.reference("--reply-to"),
         priority="interrupt" if parsed.has("--interrupt") else parsed.value("--priority") or "",
         expires_in_ms=_milliseconds(expires_s),
-        id=(parsed.value("--id") or "").upper(),
-        bundle_id=parsed.value("--bundle") or "",
+        id=parsed.reference("--id").upper(),
+        bundle_id=parsed.reference("--bundle"),
         is_confirmed=parsed.has("--yes"),
         is_dry_run=parsed.has("--dry-run"),
         expects_reply=parsed.has("--expects-reply"),
@@ -538,10 +539,9 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     # itself would be sent.
     is_recipient_only = text.startswith("@") and " " not in text.strip()
     if is_recipient_only or (not targets and is_recipient(call.services.broker.directory, text.strip())):
-        to = " ".join([*targets, text if is_recipient_only else f"@{text.strip()}"])
-        raise UsageError(
-            f"{text!r} is a recipient without a text: pal send {to} -- TEXT{_about_input(call, [to])}"
-        )
+        to = [*targets, text if is_recipient_only else f"@{text.strip()}"]
+        command = f"pal send {shlex.join(to)} -- TEXT{_about_input(call, to)}"
+        raise UsageError(f"{text!r} is a recipient without a text: {command}")
     return targets, text, True
 
 
@@ -549,7 +549,7 @@ def _about_input(call: Call, targets: Sequence[str]) -> str:
     """Return how to send standard input, unless that is a terminal."""
     if call.asked.stdin_is_terminal:
         return ""
-    return f". Standard input is read only with --stdin: {' '.join(('pal send', *targets, '--stdin'))}"
+    return f". Standard input is read only with --stdin: {shlex.join(('pal', 'send', *targets, '--stdin'))}"
 
 
 def _check_targets(call: Call, targets: Sequence[str], text: str) -> None:
@@ -563,7 +563,7 @@ def _check_targets(call: Call, targets: Sequence[str], text: str) -> None:
     hint = f" (did you mean {near}?)" if near else ""
     raise UsageError(
         f"no such agent: {targets[at]}{hint}. If it belongs to the text, put -- before the text: "
-        f"{' '.join(('pal send', *targets[:at], '--', *targets[at:], text))}"
+        f"{shlex.join(('pal', 'send', *targets[:at], '--', *targets[at:], text))}"
     )
 
 

@@ -410,7 +410,7 @@ async def route(call: Call) -> int:
         call.caller,
         parsed.positionals[0],
         content,
-        id=(parsed.value("--id") or "").upper(),
+        id=parsed.reference("--id").upper(),
         is_confirmed=parsed.has("--yes"),
         key=call.asked.key,
     )

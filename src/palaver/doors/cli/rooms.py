@@ -314,7 +314,9 @@ async def list_rooms(call: Call) -> int:
         context_path=call.absolute(path) if path else None,
         include_closed=call.parsed.has("--all"),
     )
-    if not call.is_json:
+    if not call.is_json and path and not answer.rooms:
+        await call.say(call.safe(f"no open room is at {call.absolute(path)} or above it"))
+    elif not call.is_json:
         await call.say_lines(room_table(call, answer.rooms))
     for room in answer.rooms if call.is_json else ():
         await call.say_json(room)

@@ -332,7 +332,7 @@ _LEAST_BEGINNING: Final = 3
 
 def _nearest(word: str, known: Sequence[str]) -> str | None:
     """Return the name that begins with a word of at least three letters, or else the most similar one."""
-    begins = [one for one in known if len(word.strip("-")) >= _LEAST_BEGINNING and one.startswith(word)]
+    begins = [one for one in known if len(word) >= _LEAST_BEGINNING and one.startswith(word)]
     near = begins or nearest(word, known)
     return near[0] if near else None
 
@@ -360,8 +360,10 @@ def unknown_option(entry: CommandIndex, name: str) -> str:
             "--consumer works only with 'pal events', where it stores a position in the log. "
             "'pal recv' does not need it: the bus records which messages you have received"
         )
-    near = _nearest(name, [one for one in entry.options if one.startswith("--")])
-    hint = f"did you mean {near}?" if near else f"'{before} --help' lists the options"
+    # Without their dashes, which would make short names look similar, such as --nope and --home.
+    known = [one.removeprefix("--") for one in entry.options if one.startswith("--")]
+    near = _nearest(name.lstrip("-"), known)
+    hint = f"did you mean --{near}?" if near else f"'{before} --help' lists the options"
     if entry.command.rest is not None:
         hint += f"{'' if near else '.'} Put text that starts with a dash after --"
     elif not entry.command.path and near is None:
@@ -436,6 +438,14 @@ class Parsed:
         given = self._given(name)
         assert given is None or isinstance(given, str), f"{name} is not an option with one value"
         return given
+
+    def reference(self, name: str) -> str:
+        """Return the value of an option that names something, or an empty string if it was not given."""
+        given = self.value(name)
+        # Most often an unset variable of a script: without its reference the command would do something else.
+        if given == "":
+            raise UsageError(f"{name} requires a value, which is empty here; leave {name} out for none")
+        return given or ""
 
     def values(self, name: str) -> list[str]:
         """Return all values of an option that can be repeated, or an empty list."""

@@ -172,7 +172,7 @@ async def create(call: Call) -> int:
     request = CreateTask(
         title=parsed.positionals[0],
         description=parsed.value("--description") or "",
-        assignee=parsed.value("--assignee") or "",
+        assignee=parsed.reference("--assignee"),
         to=tuple(parsed.values("--to")),
         is_confirmed=parsed.has("--yes"),
     )
@@ -215,7 +215,9 @@ async def list_tasks(call: Call) -> int:
             await call.say_json(task_view(task))
         return 0
     if not found:
-        await call.say("no open tasks; 'pal task create TITLE' creates one")
+        is_filtered = any(map(call.parsed.has, ("--mine", "--assignee", "--status")))
+        none_open = "no open tasks; 'pal task create TITLE' creates one"
+        await call.say("no task matches these filters" if is_filtered else none_open)
         return 0
     now, paint = call.now_ms(), call.paint
     columns = [

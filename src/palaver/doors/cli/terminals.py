@@ -438,7 +438,7 @@ def _agent_of(call: Call, text: str) -> Agent:
 
 def _check_may_start(caller: Caller, agent: Agent, verb: str) -> None:
     if not may_resume(caller, agent):
-        raise NotAllowed(verb, caller.standing.word, "operator, or the caller that started it")
+        raise NotAllowed(verb, caller.standing.word, "an operator, or the caller that started it")
 
 
 def _asker(call: Call) -> tuple[int, int]:
