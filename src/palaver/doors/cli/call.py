@@ -40,6 +40,8 @@ _INDENT: Final = "    "
 _NARROWEST: Final = 10
 _LONG_TABLE: Final = 100
 """Rows of a table above which it is laid out in a thread, so that the event loop does not wait for it."""
+_LONG_CELLS: Final = 16 * 1024
+"""Characters of a table above which it is laid out in a thread. A single message may have 100,000."""
 EXIT_NOTHING: Final = 3
 """Exit status of a command that waited without a result."""
 
@@ -170,7 +172,7 @@ class Call:
     async def lay_out(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
         """Return a table as lines, as wide as the terminal. A long one is laid out in a thread."""
         width, paint = self.width, self.paint
-        if len(rows) <= _LONG_TABLE:
+        if len(rows) <= _LONG_TABLE and sum(len(cell) for row in rows for cell in row) <= _LONG_CELLS:
             return lay_out(columns, rows, width=width, paint=paint)
         return await asyncio.to_thread(lay_out, columns, rows, width=width, paint=paint)
 

@@ -18,7 +18,7 @@ from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room, topic_marks
 from palaver.doors.cli.spec import Command, Completes, Option, Parsed, Positional, shown
 from palaver.errors import PalaverError, UsageError, cut_name, nearest
 from palaver.protocol.agents import RESERVED
-from palaver.protocol.display import Column, Safe, ago, lay_out, truncate
+from palaver.protocol.display import Column, Safe, ago, truncate
 from palaver.protocol.envelope import Event, body_as, encode_event
 from palaver.protocol.events import BODIES, AgentState, Filter, State, SubscriptionRemoved
 from palaver.protocol.message import INTENTS, MESSAGE
@@ -883,7 +883,7 @@ async def subscriptions(call: Call) -> int:
     for watch in sorted(watches, key=_age):
         id_ = format_watch_id(watch.agent, watch.request)
         lines.append([id_, watch.sender, ago(now - watch.ts), f"request #{watch.request} to {watch.agent}"])
-    await call.say_lines(lay_out(columns, lines, width=call.width, paint=call.paint))
+    await call.say_table(columns, lines)
     return 0
 
 

@@ -30,7 +30,7 @@ from palaver.identity.presence import BY_COMMANDS
 from palaver.protocol.agent_text import format_injection, injection_line, tips_for
 from palaver.protocol.agents import INSTANCE, Standing
 from palaver.protocol.bundles import bundle_hint, locate_file
-from palaver.protocol.display import Column, ago
+from palaver.protocol.display import Column, Safe, ago
 from palaver.protocol.envelope import Event, body_as, common_fields, encode_event
 from palaver.protocol.events import (
     AGENT_TYPES,
@@ -1001,7 +1001,6 @@ async def show(call: Call) -> int:
         else:
             await call.write(encode_event(event) + b"\n")
         return 0
-    text = readable_text(event, is_whole=True)
     paint = call.paint
     kind, sender = paint.safe(f"{event.type} from"), paint.name(event.sender)
     lines = [f"#{event.seq} {kind} {sender}, {call.clock_time(event.ts)}, {paint.safe(event.id)}"]
@@ -1013,8 +1012,16 @@ async def show(call: Call) -> int:
     if is_mail:
         lines += await _receipt_lines(call, event)
     lines += _file_lines(call, files)
-    await call.say_lines([*lines, "", paint.safe(text, keep_lines=True)])
+    await call.say_lines([*lines, "", await _whole_text(call, event)])
     return 0
+
+
+async def _whole_text(call: Call, event: Event) -> Safe:
+    def text() -> Safe:
+        return call.safe(readable_text(event, is_whole=True), keep_lines=True)
+
+    # A payload may have megabytes: encoding and escaping it would block the event loop.
+    return text() if event.has_small_payload else await asyncio.to_thread(text)
 
 
 def _note_shown(call: Call, events: Sequence[Event]) -> None:

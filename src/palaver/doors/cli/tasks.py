@@ -9,7 +9,7 @@ from palaver.broker.context import Sent
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.spec import Command, Option, Positional
 from palaver.errors import UsageError
-from palaver.protocol.display import Column, ago, lay_out
+from palaver.protocol.display import Column, ago
 from palaver.protocol.events import TaskCompleted, TaskUpdated
 from palaver.protocol.paths import readable_mailbox
 from palaver.protocol.tasks import (
@@ -231,7 +231,7 @@ async def list_tasks(call: Call) -> int:
         [f"#{task.seq}", task.status, _whose(task) or "-", ago(now - task.created), task.title]
         for task in found
     ]
-    await call.say_lines(lay_out(columns, rows, width=call.width, paint=paint))
+    await call.say_table(columns, rows)
     return 0
 
 

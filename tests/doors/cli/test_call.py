@@ -1,0 +1,88 @@
+"""What every command writes through its `Call`: long output is made in a thread."""
+
+import threading
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from tests.fakes import SCRIPT, FakeClock, nowhere
+
+from palaver.doors.cli import messages
+from palaver.doors.cli.call import Call
+from palaver.doors.cli.run import TABLE
+from palaver.doors.cli.spec import parse
+from palaver.doors.thin import ArgvConnection
+from palaver.protocol.display import Column
+from palaver.protocol.envelope import Event
+from palaver.protocol.thin import ThinRequest
+from palaver.services.services import Services
+
+LOOP = threading.main_thread()
+
+
+class Output:
+    """Keeps what a command has written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    async def write(self, data: bytes, token: bytes, *, flushed: object = None) -> None:
+        self.written += data
+
+
+def call(output: Output, *words: str, event: Event | None = None) -> Call:
+    async def fetch_event(reference: str) -> Event | None:
+        return event
+
+    services = SimpleNamespace(clock=FakeClock(0), queries=SimpleNamespace(fetch_event=fetch_event))
+    asked = SimpleNamespace(stdout_is_terminal=False, environment={"TZ": "UTC"}, width=0)
+    return Call(
+        services=cast(Services, services),
+        connection=cast(ArgvConnection, SimpleNamespace(output=output)),
+        asked=cast(ThinRequest, asked),
+        parsed=parse(TABLE, words),
+        anchor_of=nowhere,
+        caller=SCRIPT,
+        table=TABLE,
+    )
+
+
+@pytest.mark.parametrize(("length", "is_on_loop"), [(10, True), (100_000, False)])
+async def test_table_with_long_cells_does_not_block_the_loop(length: int, is_on_loop: bool) -> None:
+    threads = []
+
+    def paint(text: str) -> str:
+        threads.append(threading.current_thread())
+        return text
+
+    lines = await call(Output(), "list").lay_out(
+        [Column(title="A", paint=paint), Column()], [["x", "y" * length]]
+    )
+
+    assert lines[-1] == "x  " + "y" * length
+    assert {thread is LOOP for thread in threads} == {is_on_loop}
+
+
+@pytest.mark.parametrize(("length", "is_on_loop"), [(10, True), (100_000, False)])
+async def test_text_of_a_large_event_is_made_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, length: int, is_on_loop: bool
+) -> None:
+    threads = []
+
+    async def no_files(services: Services, event: Event) -> Mapping[str, str]:
+        return {}
+
+    def text(event: Event, *, is_whole: bool) -> str:
+        threads.append(threading.current_thread())
+        return "the text"
+
+    monkeypatch.setattr(messages, "files_view", no_files)
+    monkeypatch.setattr(messages, "readable_text", text)
+    output = Output()
+    event = Event(seq=1, id="x" * 26, type="build.log", sender="ci", ts=0, payload={"log": "x" * length})
+
+    await messages.show(call(output, "show", "1", event=event))
+
+    assert output.written.endswith(b"\n\nthe text\n")
+    assert [thread is LOOP for thread in threads] == [is_on_loop]
