@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from tests.fakes import SCRIPT, FakeClock, nowhere
 
-from palaver.doors.cli import messages
+from palaver.doors.cli import events, messages
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.run import TABLE
 from palaver.doors.cli.spec import parse
@@ -85,4 +85,23 @@ async def test_text_of_a_large_event_is_made_in_a_thread(
     await messages.show(call(output, "show", "1", event=event))
 
     assert output.written.endswith(b"\n\nthe text\n")
+    assert [thread is LOOP for thread in threads] == [is_on_loop]
+
+
+@pytest.mark.parametrize(("length", "is_on_loop"), [(10, True), (100_000, False)])
+async def test_line_of_a_large_event_is_made_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, length: int, is_on_loop: bool
+) -> None:
+    threads = []
+
+    def summary(event: Event) -> str:
+        threads.append(threading.current_thread())
+        return "the text"
+
+    monkeypatch.setattr(events, "summary", summary)
+    event = Event(seq=1, id="x" * 26, type="build.log", sender="ci", ts=0, payload={"log": "x" * length})
+
+    line = await events.make_event_line(call(Output(), "events"), event)
+
+    assert line.endswith(b": the text\n")
     assert [thread is LOOP for thread in threads] == [is_on_loop]

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from tests.doors.cli.bundle_stage import HUMAN, LUNA, Stage
 
 from palaver.broker.context import Sent
 from palaver.broker.messages import LIMIT_UNASKED
+from palaver.doors.cli import bundles as bundle_commands
 from palaver.doors.cli.bundles import create, with_bundle
+from palaver.doors.cli.call import Call
 from palaver.errors import (
     BadRequest,
     MessageTooLarge,
@@ -26,6 +30,7 @@ from palaver.harness.registry import EXCERPTS, KnownSession, excerpt_order_from_
 from palaver.protocol.agents import Agent, Caller
 from palaver.protocol.bundles import LIMIT_FILE_BYTES, bundle_of, file_content
 from palaver.protocol.envelope import Event
+from palaver.protocol.events import Bundle
 from palaver.protocol.query import Query
 from palaver.protocol.requests import Send
 from palaver.protocol.transcript import Detail, Excerpt, Stretch
@@ -404,3 +409,20 @@ async def test_person_has_no_transcript(stage: Stage) -> None:
 
     with pytest.raises(NotFound, match="transcript of human: name the agent with NAME:A-B"):
         await stage.run("create", "How", "--transcript", "1")
+
+
+async def test_content_of_a_bundle_is_formatted_in_a_thread(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, threads = await created(stage, "app", "--files", "src/app.py"), []
+
+    def lines(call: Call, bundle: Bundle) -> Iterator[list[str]]:
+        threads.append(threading.current_thread())
+        yield ["x = 1"]
+
+    monkeypatch.setattr(bundle_commands, "content_lines", lines)
+    shown = await stage.run("show", key, "--full")
+
+    assert shown.text.endswith("\nx = 1\n")
+    assert threads != []
+    assert threading.main_thread() not in threads

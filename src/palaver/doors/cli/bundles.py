@@ -271,7 +271,8 @@ async def show(call: Call) -> int:
                 await call.write(encode_event(found) + b"\n")
         return 0
     await call.say_lines(head_lines(call, event, bundle, parents))
-    for lines in content_lines(call, bundle) if is_full else ():
+    # In a thread: a bundle may have megabytes, and escaping them would block the event loop.
+    for lines in await asyncio.to_thread(list, content_lines(call, bundle)) if is_full else ():
         await call.say_lines(["", *lines])
     async for found in _events(call, bundle):
         await call.say(event_text(call, found, is_full=is_full))

@@ -239,7 +239,7 @@ async def _read(call: Call, query: Query) -> int:
     while found := await call.services.queries.read(query):
         # One write per event: a client that reconnects skips as many writes as it has flushed.
         for event in found:
-            await call.write(event_line(call, event))
+            await call.write(await make_event_line(call, event))
         shown += len(found)
         if query.last is not None or len(found) < query.limit:
             break
@@ -252,7 +252,7 @@ async def _read_all(call: Call, query: Query) -> None:
     async with aclosing(call.services.queries.pages(query)) as found:
         async for page in found:
             for event in page:
-                await call.write(event_line(call, event))
+                await call.write(await make_event_line(call, event))
 
 
 def _can_be_archived(parsed: Parsed) -> bool:
@@ -551,7 +551,7 @@ class EventFollower:
             if seq is not None and size >= _LIMIT_WRITE_BYTES:
                 await self._write(b"".join(lines), seq)
                 lines, size = [], 0
-            line = event_line(self._call, event)
+            line = await make_event_line(self._call, event)
             lines.append(line)
             size += len(line)
             seq = event.seq
@@ -646,7 +646,14 @@ _NO_FILTERS: Final = frozenset(
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def event_line(call: Call, event: Event) -> bytes:
+async def make_event_line(call: Call, event: Event) -> bytes:
+    """Return the line of an event. That of a payload of megabytes is made in a thread: it takes too long."""
+    if event.has_small_payload:
+        return _event_line(call, event)
+    return await asyncio.to_thread(_event_line, call, event)
+
+
+def _event_line(call: Call, event: Event) -> bytes:
     """Return one line with its line end: JSON if asked for, and for streams under a harness; else text."""
     types = types_from(call)
     name = event.type
