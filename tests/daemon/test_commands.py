@@ -352,6 +352,14 @@ def test_empty_reference_is_refused_and_not_ignored(still: Home, words: tuple[st
     assert still.events()[-1]["seq"] == before
 
 
+@pytest.mark.parametrize("command", ["whoami", "recv", "join"])
+def test_empty_name_to_act_as_is_refused(still: Home, command: str) -> None:
+    refused = still.pal(command, "--as=")
+
+    said = "pal: --as requires the full name of an agent; leave it out to act as yourself\n"
+    assert (refused.status, refused.out, refused.err) == (2, "", said)
+
+
 def test_refusal_names_the_callers_that_may_start_an_agent_again(still: Home) -> None:
     refused = still.pal("fork", "nova", "--as", "nova")
 

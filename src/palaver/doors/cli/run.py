@@ -286,6 +286,9 @@ class ArgvDoor:
 
     async def _command(self, connection: ArgvConnection, asked: ThinRequest, parsed: Parsed) -> int:
         check_utf8(parsed)
+        # Most often an unset variable of a script: ignored, 'pal recv' would take the caller's own messages.
+        if parsed.as_name == "":
+            raise UsageError("--as requires the full name of an agent; leave it out to act as yourself")
         marks = marks_of(asked.environment)
         claim = CallerClaim(marks=marks, as_name=parsed.as_name or "")
         # `join` chooses a seat among all processes above the caller. All other commands need only the nearest
