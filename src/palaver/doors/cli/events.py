@@ -853,6 +853,7 @@ async def subscribe(call: Call) -> int:
         text=call.parsed.value("--text") or "",
         send=_text_to_send(call.parsed),
     )
+    # An equal subscription is returned and not stored again: its seq is then not above this one.
     before = call.services.queries.last()
     written = await call.submit(request)
     assert isinstance(written, Written)

@@ -1185,6 +1185,7 @@ async def trace(call: Call) -> int:
     # Steps of lanes and states of agents count only while the message was open: later ones are not about it.
     is_over = not any(one.entry.state in _OPEN for one in receipts)
     steps = await _from_log(call, event, names, is_over=is_over)
+    # The lines of a lane name no message, so only their time says whether they are about this one.
     end = max(step.ts for step in steps) if is_over else call.now_ms()
     files = [("delivery", trace_path(call.services.daemon.home))]
     files += [("holder", trace_path(call.services.daemon.home, name)) for name in _holders(call, names)]

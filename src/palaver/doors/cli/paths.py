@@ -676,6 +676,7 @@ async def create_session(call: Call) -> int:
     """Create a session, or change the title or the harness session of an existing one."""
     agent = _agent(call, call.parsed.positionals[0])
     id_ = call.parsed.positionals[1]
+    # Read before: the result is the same for a new session and a changed one.
     is_known = any(one.id == id_ for one in call.services.paths.sessions(agent))
     session = await call.services.paths.create_session(
         call.caller,

@@ -250,6 +250,7 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
     assert isinstance(sent, Sent)
     assert sent.event is not None  # a request about a task is never a dry run
     body = sent.event.body
+    # A new task has the id of the event that created it.
     reference = body.task_id if isinstance(body, TaskUpdated | TaskCompleted) else sent.event.id
     task = call.services.queries.task(reference)
     if call.is_json:
