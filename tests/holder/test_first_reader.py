@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,7 @@ async def takes(stage: Stage, number: int) -> None:
     await stage.daemon.heard("gate", open=True)
     answer = await answer_to(stage, number)
     while answer["answer"] == "deferred":
-        since = stage.daemon.said.index(answer)
-        await stage.daemon.until(lambda since=since: is_open_after(stage, since))
+        await stage.daemon.until(partial(is_open_after, stage, stage.daemon.said.index(answer)))
         number += 1
         answer = await answer_to(stage, number)
     assert answer["answer"] == "seen", answer
