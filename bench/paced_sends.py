@@ -1,4 +1,4 @@
-"""Send messages on one SDK connection when told to, and report their times. Runs as a script.
+"""Send messages on one SDK connection on request, and report their times. Runs as a script.
 
 Usage: paced_sends.py HOME
 Each line of standard input is an order as JSON: `to`, `text`, `intent`, `count` and `a_second`. Text number

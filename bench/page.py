@@ -37,7 +37,7 @@ def write_between_marks(path: Path, text: str) -> None:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{path} has no place for the tables: {BEGIN} and {END}")
+        raise ValueError(f"{path} lacks the marks of the tables: {BEGIN} and {END}")
     path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 

@@ -142,7 +142,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench/run.py", description="Measure Palaver beside hcom.")
+    parser = argparse.ArgumentParser(
+        prog="bench/run.py", description="Measure Palaver and hcom in the same run."
+    )
     parser.add_argument(
         "--quick", action="store_true", help="few rounds and small homes; the page stays as it is"
     )

@@ -186,7 +186,7 @@ def _time_flood(home: PalaverHome, server: Sequence[str], way: str, path: Path) 
 
 def _expect(reports: TextIO, word: str) -> None:
     if (line := reports.readline().strip()) != word:
-        raise RuntimeError(f"the program said {line!r} instead of {word!r}")
+        raise RuntimeError(f"the program wrote {line!r} instead of {word!r}")
 
 
 def _samples(taken: Mapping[str, list[float]]) -> dict[str, Sample]:

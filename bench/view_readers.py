@@ -1,4 +1,4 @@
-"""Open views of a home when told to, and read them or stop reading. Runs as a script.
+"""Open views of a home on request, and read them or stop reading. Runs as a script.
 
 Usage: view_readers.py HOME
 Lines of standard input: `open N` opens N views that read, `stop N` opens N views that stop reading after
