@@ -10,9 +10,9 @@ from palaver.clock import Clock, SystemClock
 def test_system_clock_returns_unix_milliseconds() -> None:
     before = time.time_ns() // 1_000_000
 
-    told = SystemClock().now_ms()
+    now_ms = SystemClock().now_ms()
 
-    assert before <= told <= time.time_ns() // 1_000_000
+    assert before <= now_ms <= time.time_ns() // 1_000_000
 
 
 def test_monotonic_seconds_never_go_back() -> None:

@@ -162,11 +162,11 @@ async def test_human_is_notified_once_a_minute_per_sender(bus: Bus) -> None:
 
     refusals = [await held(bus, asking, Send(text="x", to=("@nova",))) for asking in (luna, luna, kira)]
 
-    told = bus.texts("human")
-    assert len(told) == 2
-    assert f"#{refusals[0].message} from luna to nova is held" in told[0]
-    assert f"'pal release {refusals[0].message}'" in told[0]
-    assert f"#{refusals[2].message} from kira" in told[1]
+    notices = bus.texts("human")
+    assert len(notices) == 2
+    assert f"#{refusals[0].message} from luna to nova is held" in notices[0]
+    assert f"'pal release {refusals[0].message}'" in notices[0]
+    assert f"#{refusals[2].message} from kira" in notices[1]
 
 
 async def test_next_notice_names_messages_held_since_the_last_one(bus: Bus) -> None:

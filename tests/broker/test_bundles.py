@@ -98,7 +98,7 @@ def excerpt(first: int = 1, last: int = 1, level: str = "normal", text: str = "h
 
 
 async def test_bundle_is_stored_completely(log: MemoryLog, context: Context) -> None:
-    place = await put_message(log)
+    seq = await put_message(log)
     parent = await made(context, "first")
     files = (BundleFile(path="a.py", content=b"x = 1\n"), BundleFile(path="b.bin", content=b"\xff"))
 
@@ -107,7 +107,7 @@ async def test_bundle_is_stored_completely(log: MemoryLog, context: Context) -> 
         "Review",
         description="look\nhere",
         files=files,
-        events=((place, place),),
+        events=((seq, seq),),
         transcripts=(excerpt(2, 3, "full"),),
         extends=str(parent.payload["bundle_id"]).upper(),
     )
@@ -120,7 +120,7 @@ async def test_bundle_is_stored_completely(log: MemoryLog, context: Context) -> 
         ("a.py", b"x = 1\n"),
         ("b.bin", b"\xff"),
     ]
-    assert bundle.events == ((place, place),)
+    assert bundle.events == ((seq, seq),)
     assert bundle.transcripts == (excerpt(2, 3, "full"),)
     assert bundle.extends == parent.payload["bundle_id"]
 

@@ -21,8 +21,8 @@ def test_one_other_held_message_is_named() -> None:
 
 
 def test_first_of_many_held_messages_are_named_and_the_rest_counted() -> None:
-    said = held_text(HELD, range(1, 26))
+    text = held_text(HELD, range(1, 26))
 
-    assert "25 more messages from luna were held" in said
-    assert "#19, #20 and 5 more; " in said
-    assert "#21" not in said
+    assert "25 more messages from luna were held" in text
+    assert "#19, #20 and 5 more; " in text
+    assert "#21" not in text

@@ -11,12 +11,12 @@ from palaver.protocol.query import Query
 from palaver.protocol.requests import Gone, Join, Leave, Put, Register, Request, SetStatus
 
 
-async def moments(bus: Bus) -> list[Event]:
+async def life_events(bus: Bus) -> list[Event]:
     return await bus.log.read(Query(types=("life",)))
 
 
 async def actions(bus: Bus) -> list[str]:
-    return [str(event.payload["action"]) for event in await moments(bus)]
+    return [str(event.payload["action"]) for event in await life_events(bus)]
 
 
 async def test_repeated_join_writes_one_started_event(bus: Bus) -> None:
@@ -25,7 +25,7 @@ async def test_repeated_join_writes_one_started_event(bus: Bus) -> None:
     for _ in range(2):
         await bus.broker.submit(SCRIPT, request, key=b"k" * 16)
 
-    (event,) = await moments(bus)
+    (event,) = await life_events(bus)
     assert (event.sender, event.payload, event.by) == (
         "luna",
         {"action": "started", "name": "luna"},
@@ -72,7 +72,7 @@ async def test_agent_that_ends_has_a_stopped_event_with_a_reason(
 
     await bus.broker.submit(callers[asking], request_)
 
-    assert (await moments(bus))[-1].payload == {"action": "stopped", "name": "luna", "reason": reason}
+    assert (await life_events(bus))[-1].payload == {"action": "stopped", "name": "luna", "reason": reason}
 
 
 async def test_second_bye_writes_no_second_stopped_event(bus: Bus) -> None:

@@ -308,9 +308,9 @@ async def test_agent_that_left_still_gets_messages_to_its_name(bus: Bus) -> None
 
 async def test_notice_of_the_bus_is_written_once_per_cause(bus: Bus) -> None:
     await bus.join("nova")
-    word = Notify(to="nova", text="#1 expired", cause=ULID, kind="expired")
+    notice = Notify(to="nova", text="#1 expired", cause=ULID, kind="expired")
 
-    first, second = await bus.submit(SYSTEM_CALLER, word), await bus.submit(SYSTEM_CALLER, word)
+    first, second = await bus.submit(SYSTEM_CALLER, notice), await bus.submit(SYSTEM_CALLER, notice)
 
     assert first == second
     assert first is not None

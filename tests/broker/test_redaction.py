@@ -93,19 +93,19 @@ async def test_stored_screens_and_quoting_notices_are_copies(bus: Bus) -> None:
         ("message", {**sent.payload, "event": sent.seq, "sub": "s1"}),
         ("message", {**sent.payload, "text": "nothing", "event": sent.seq}),
     ]
-    places: list[int] = []
+    seqs: list[int] = []
     for type_, payload in kept:
-        draft = Draft(type=type_, sender="x", payload=payload, id=f"id{len(places)}", ts=1)
+        draft = Draft(type=type_, sender="x", payload=payload, id=f"id{len(seqs)}", ts=1)
         written = await bus.log.commit(None, lambda rows, draft=draft: draft)  # type: ignore[misc]  # bound here
         assert written.event is not None
-        places.append(written.event.seq)
+        seqs.append(written.event.seq)
 
     done = await redact(bus, sent.seq)
 
-    assert [copy.seq for copy in done.copies] == [places[0], places[2]]
+    assert [copy.seq for copy in done.copies] == [seqs[0], seqs[2]]
     assert done.event is not None
-    assert done.event.payload["copies"] == [places[0], places[2]]
-    screen = bus.log.event(places[0])
+    assert done.event.payload["copies"] == [seqs[0], seqs[2]]
+    screen = bus.log.event(seqs[0])
     assert screen is not None
     assert screen.payload["evidence"] == "[redacted]"
 

@@ -42,10 +42,10 @@ async def test_sender_is_notified_after_three_reminders(bus: Bus) -> None:
     seqs, texts = [request.seq], []
     for _ in range(4):
         await goes_idle(bus, nova, *seqs)
-        word = await fire_reminder(bus, request)
-        assert word is not None
-        seqs.append(word.seq)
-        texts.append((word.to[0], word.payload.get("priority")))
+        notice = await fire_reminder(bus, request)
+        assert notice is not None
+        seqs.append(notice.seq)
+        texts.append((notice.to[0], notice.payload.get("priority")))
 
     await goes_idle(bus, nova, *seqs)
 
@@ -71,10 +71,10 @@ async def test_sender_is_notified_when_the_recipient_stops(bus: Bus) -> None:
     request = await bus.send(luna, "which?", "@nova", expects_reply=True)
     await bus.submit(nova, Leave())
 
-    word = await fire_reminder(bus, request)
+    notice = await fire_reminder(bus, request)
 
-    assert word is not None
-    assert word.payload["text"] == f"@luna nova has stopped without answering #{request.seq}"
+    assert notice is not None
+    assert notice.payload["text"] == f"@luna nova has stopped without answering #{request.seq}"
     assert await fire_reminder(bus, request) is None
 
 

@@ -66,13 +66,13 @@ async def test_message_to_the_room_goes_to_all_other_members_and_wakes_none(bus:
     luna, *_ = await seat(bus, "luna", "nova", "rosa")
     await bus.join("mona")
 
-    said = await say(bus, luna, "hello", "#work")
+    sent = await say(bus, luna, "hello", "#work")
 
-    room = said["room"]
+    room = sent["room"]
     assert room.startswith("work-")
-    assert said["to"] == (f"#{room}",)
-    assert said["delivered_to"] == ["nova", "rosa"]
-    assert (said["scope"], said["delivery_hint"], said["wakes"]) == ("broadcast", "normal", [])
+    assert sent["to"] == (f"#{room}",)
+    assert sent["delivered_to"] == ["nova", "rosa"]
+    assert (sent["scope"], sent["delivery_hint"], sent["wakes"]) == ("broadcast", "normal", [])
 
 
 async def test_room_alone_is_the_only_room_of_the_caller_or_the_named_one(bus: Bus) -> None:
@@ -96,19 +96,19 @@ async def test_message_belongs_to_one_room(bus: Bus) -> None:
         await say(bus, luna, "both", "#work", "#other")
     with pytest.raises(BadRequest, match="to one room only"):
         await say(bus, luna, "both", "#work", room="other")
-    said = await say(bus, luna, "one", "#work", "room", room="work")
+    sent = await say(bus, luna, "one", "#work", "room", room="work")
 
-    assert said["to"] == (f"#{said['room']}",)
+    assert sent["to"] == (f"#{sent['room']}",)
 
 
 async def test_message_to_members_wakes_them(bus: Bus) -> None:
     luna, *_ = await seat(bus, "luna", "nova", "rosa")
 
-    said = await say(bus, luna, "you", "@nova", "nova", "human", room="work")
+    sent = await say(bus, luna, "you", "@nova", "nova", "human", room="work")
 
-    assert said["to"] == ("nova", "human")
-    assert said["delivered_to"] == said["mentions"] == ["nova", "human"]
-    assert "wakes" not in said
+    assert sent["to"] == ("nova", "human")
+    assert sent["delivered_to"] == sent["mentions"] == ["nova", "human"]
+    assert "wakes" not in sent
 
 
 async def crew(bus: Bus) -> Caller:
@@ -146,19 +146,19 @@ async def test_groups_and_prefixes_select_only_members_of_the_room(
 ) -> None:
     luna = await crew(bus)
 
-    said = await say(bus, luna, "you", *tokens, room="work")
+    sent = await say(bus, luna, "you", *tokens, room="work")
 
-    assert list(said["to"]) == said["delivered_to"] == said["mentions"] == names
-    assert "wakes" not in said
+    assert list(sent["to"]) == sent["delivered_to"] == sent["mentions"] == names
+    assert "wakes" not in sent
 
 
 async def test_all_in_a_room_selects_every_other_member(bus: Bus) -> None:
     luna = await crew(bus)
 
-    said = await say(bus, luna, "you", "@all", "vera", room="work")
+    sent = await say(bus, luna, "you", "@all", "vera", room="work")
 
     names = ["api-nova", "api-rosa", "claude-repo-ruby", "vera"]
-    assert (list(said["to"]), said["delivered_to"], said["scope"]) == (names, names, "broadcast")
+    assert (list(sent["to"]), sent["delivered_to"], sent["scope"]) == (names, names, "broadcast")
 
 
 async def test_group_without_members_in_the_room_is_stored_and_reported(bus: Bus) -> None:
@@ -198,23 +198,23 @@ async def test_recipients_named_next_to_the_room_or_in_the_text_are_woken(bus: B
     luna, *_ = await seat(bus, "luna", "nova", "rosa")
     await bus.join("mona")
 
-    said = await say(bus, luna, "@rosa look", "#work", "@mona", has_mentions=True)
+    sent = await say(bus, luna, "@rosa look", "#work", "@mona", has_mentions=True)
 
-    assert said["to"] == (f"#{said['room']}", "@mona", "@rosa")
-    assert said["delivered_to"] == ["nova", "rosa", "mona"]
-    assert said["wakes"] == ["mona", "rosa"]
+    assert sent["to"] == (f"#{sent['room']}", "@mona", "@rosa")
+    assert sent["delivered_to"] == ["nova", "rosa", "mona"]
+    assert sent["wakes"] == ["mona", "rosa"]
 
 
 async def test_message_sent_while_the_room_closes_is_refused(bus: Bus) -> None:
     luna, _ = await seat(bus, "luna", "nova")
     room = str((await say(bus, luna, "first", "#work"))["room"])
-    said = resolve_room_message(context_of(bus), luna, Send(text="late", room=room), [])
-    assert said is not None
+    sent = resolve_room_message(context_of(bus), luna, Send(text="late", room=room), [])
+    assert sent is not None
     draft = Draft(type="message", sender="luna", payload={}, id="X", ts=1)
     await bus.submit(HUMAN, CloseRoom(room=room))
 
     with pytest.raises(RoomClosed):
-        await bus.log.commit(said.key, said.unless_closed(draft))
+        await bus.log.commit(sent.key, sent.unless_closed(draft))
 
 
 async def test_one_of_several_sends_is_refused_while_its_room_closes(bus: Bus) -> None:
@@ -278,11 +278,11 @@ async def test_interrupt_to_the_room_wakes_only_the_owner_of_the_stick(bus: Bus)
     before = await say(bus, luna, "now", "#work", delivery_hint="interrupt")
     await bus.broker.submit(nova, Claim(room="work"))
 
-    said = await say(bus, luna, "now", "#work", delivery_hint="interrupt")
+    sent = await say(bus, luna, "now", "#work", delivery_hint="interrupt")
     by_holder = await say(bus, nova, "now", "#work", priority="interrupt")
 
     assert before["wakes"] == []
-    assert (said["priority"], said["delivery_hint"], said["wakes"]) == ("interrupt", "interrupt", ["nova"])
+    assert (sent["priority"], sent["delivery_hint"], sent["wakes"]) == ("interrupt", "interrupt", ["nova"])
     assert (by_holder["delivery_hint"], by_holder["wakes"]) == ("interrupt", [])
 
 
@@ -290,19 +290,19 @@ async def test_interrupt_to_a_member_wakes_only_that_member(bus: Bus) -> None:
     luna, nova, _ = await seat(bus, "luna", "nova", "rosa")
     await bus.broker.submit(nova, Claim(room="work"))
 
-    said = await say(bus, luna, "now", "rosa", room="work", delivery_hint="interrupt")
+    sent = await say(bus, luna, "now", "rosa", room="work", delivery_hint="interrupt")
 
-    assert said["delivered_to"] == ["rosa"]
-    assert "wakes" not in said
+    assert sent["delivered_to"] == ["rosa"]
+    assert "wakes" not in sent
 
 
 async def test_message_to_oneself_is_delivered_and_wakes_no_agent(bus: Bus) -> None:
     [luna] = await seat(bus, "luna")
 
-    said = await say(bus, luna, "remember", "luna", room="work")
+    sent = await say(bus, luna, "remember", "luna", room="work")
 
-    assert said["delivered_to"] == ["luna"]
-    assert said["wakes"] == []
+    assert sent["delivered_to"] == ["luna"]
+    assert sent["wakes"] == []
 
 
 @pytest.mark.parametrize(

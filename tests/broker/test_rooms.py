@@ -32,8 +32,8 @@ def scene(bus: Bus) -> Scene:
     return Scene(bus)
 
 
-async def seat(scene: Scene, asking: Caller, *places: str, **fields: object) -> Seated:
-    outcome = await scene.bus.broker.submit(asking, JoinRoom(workspaces=places or (PLACE,), **fields))  # type: ignore[arg-type]  # its fields
+async def seat(scene: Scene, asking: Caller, *paths: str, **fields: object) -> Seated:
+    outcome = await scene.bus.broker.submit(asking, JoinRoom(workspaces=paths or (PLACE,), **fields))  # type: ignore[arg-type]  # its fields
     assert isinstance(outcome, Seated)
     return outcome
 
@@ -172,7 +172,7 @@ async def test_observer_joins_without_an_event_and_creates_no_room(scene: Scene)
 
 
 @pytest.mark.parametrize(
-    ("places", "error"),
+    ("paths", "error"),
     [
         ((), BadRequest),
         (("repo",), BadRequest),
@@ -181,12 +181,12 @@ async def test_observer_joins_without_an_event_and_creates_no_room(scene: Scene)
     ],
 )
 async def test_workspace_must_be_an_absolute_path(
-    scene: Scene, places: tuple[str, ...], error: type[Exception]
+    scene: Scene, paths: tuple[str, ...], error: type[Exception]
 ) -> None:
     ann = await scene.bus.join("ann")
 
     with pytest.raises(error):
-        await scene.bus.broker.submit(ann, JoinRoom(workspaces=places))
+        await scene.bus.broker.submit(ann, JoinRoom(workspaces=paths))
 
 
 async def test_room_after_a_closed_one_is_a_new_room(scene: Scene) -> None:
@@ -239,12 +239,12 @@ async def test_only_the_bus_announces_a_kick_and_does_so_once(scene: Scene) -> N
     await seat(scene, bob)
     kick = await scene.bus.submit(HUMAN, KickMember(room=room, target="bob", is_forced=True))
     assert kick is not None
-    told = TellKick(room=room, member="bob", kick=kick.id)
+    announcement = TellKick(room=room, member="bob", kick=kick.id)
 
     for _ in range(2):
-        await scene.bus.submit(SYSTEM_CALLER, told)
+        await scene.bus.submit(SYSTEM_CALLER, announcement)
     with pytest.raises(NotAllowed):
-        await scene.bus.submit(HUMAN, told)
+        await scene.bus.submit(HUMAN, announcement)
     await scene.bus.submit(HUMAN, CloseRoom(room=room))
     late = await scene.bus.submit(SYSTEM_CALLER, TellKick(room=room, member="eve", kick=kick.id))
 

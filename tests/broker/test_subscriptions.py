@@ -305,13 +305,13 @@ async def test_once_subscription_reports_one_event_and_is_then_retired(bus: Bus)
     causes = [await bus.send(HUMAN, text, "@luna") for text in "ab"]
     too_early = await bus.submit(SYSTEM_CALLER, Retire(id=made.id))
 
-    told = [await bus.submit(SYSTEM_CALLER, hit(made, cause)) for cause in causes]
+    notices = [await bus.submit(SYSTEM_CALLER, hit(made, cause)) for cause in causes]
     with pytest.raises(NotFound):
         await bus.submit(luna, Unsubscribe(id=made.id))
     off = [await bus.submit(SYSTEM_CALLER, Retire(id=made.id)) for _ in "ab"]
 
     assert too_early is None
-    assert [event is not None for event in told] == [True, False]
+    assert [event is not None for event in notices] == [True, False]
     assert [event and event.payload["reason"] for event in off] == ["once", None]
 
 
@@ -335,10 +335,10 @@ async def test_watch_fires_only_when_due_and_once(bus: Bus) -> None:
     too_early = await bus.submit(SYSTEM_CALLER, fire)
     await bus.submit(nova, Leave())
 
-    told = [await bus.submit(SYSTEM_CALLER, fire) for _ in "ab"]
+    notices = [await bus.submit(SYSTEM_CALLER, fire) for _ in "ab"]
 
     assert too_early is None
-    assert [event and event.payload["text"] for event in told] == [
+    assert [event and event.payload["text"] for event in notices] == [
         f"@luna nova is now stopped (request #{request.seq})",
         None,
     ]
@@ -364,10 +364,10 @@ async def test_waiting_after_reading_a_request_counts_as_idle(
         await bus.ack(nova, request.seq)
 
     fire = FireWatch(agent="nova", request=request.seq, is_waiting=True)
-    told = [await bus.submit(SYSTEM_CALLER, fire) for _ in "ab"]
+    notices = [await bus.submit(SYSTEM_CALLER, fire) for _ in "ab"]
 
     text = f"@luna nova is now idle (request #{request.seq})" if is_told else None
-    assert [event and event.payload["text"] for event in told] == [text, None]
+    assert [event and event.payload["text"] for event in notices] == [text, None]
 
 
 @pytest.mark.parametrize(

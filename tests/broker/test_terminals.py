@@ -258,12 +258,12 @@ async def test_command_of_a_holder_is_stored_with_the_hello(bus: Bus) -> None:
 
 async def test_holder_that_resumes_its_agent_writes_nothing(bus: Bus) -> None:
     luna = await hold(bus)
-    place = bus.log.last()
+    seq = bus.log.last()
 
     again = await joined(bus, luna, name="luna", seat=seat(7), holder="hash")
 
     assert again == bus.agent("luna")
-    assert bus.log.last() == place
+    assert bus.log.last() == seq
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ async def passes(bus: Bus, seconds: float) -> None:
     await bus.delivery.catch_up()
 
 
-async def told(bus: Bus, count: int) -> list[str]:
+async def wait_for_notices(bus: Bus, count: int) -> list[str]:
     """Wait until luna has received this number of notices."""
     news = asyncio.Event()
     stop = bus.log.subscribe(lambda _: news.set())
@@ -57,8 +57,8 @@ async def test_interrupt_is_held_at_once_and_its_sender_is_notified(bus: Bus, de
     await becomes(bus, urgent, "held")
 
     assert reason(bus, urgent) == ("held", "hook", "dialog")
-    (word,) = await told(bus, 1)
-    assert word.startswith(f"#{urgent.seq} is held for nova: a dialog is open")
+    (notice,) = await wait_for_notices(bus, 1)
+    assert notice.startswith(f"#{urgent.seq} is held for nova: a dialog is open")
 
 
 async def test_waking_lane_gets_nothing_before_the_person_has_decided(bus: Bus) -> None:
@@ -87,7 +87,7 @@ async def test_other_mail_is_held_after_half_a_minute_until_the_answer(bus: Bus)
     await becomes(bus, message, "queued")
 
     assert (before[0], behind) == ("queued", ("held", "hook", "dialog"))
-    assert len(await told(bus, 1)) == 1
+    assert len(await wait_for_notices(bus, 1)) == 1
     offer = await bus.delivery.draw(hook.lane, AgentState.ACTIVE)
     assert offer is not None
     assert offer.seqs == (message.seq,)
@@ -97,7 +97,7 @@ async def test_hook_after_the_answer_carries_the_held_mail(bus: Bus) -> None:
     luna, _ = await asked(bus)
     hook = FakeLane(bus, "nova", HOOK)
     urgent = await bus.send(luna, "stop", "@nova", priority="interrupt")
-    await told(bus, 1)  # The row says `held` a little earlier than delivery knows it.
+    await wait_for_notices(bus, 1)  # The row says `held` a little earlier than delivery knows it.
 
     offer = await bus.delivery.draw(hook.lane, AgentState.ACTIVE)
 
@@ -111,7 +111,7 @@ async def test_mail_that_did_not_fit_is_held_again_without_a_second_notice(bus: 
     hook = FakeLane(bus, "nova", HOOK)
     first = await bus.send(luna, "a" * 30, "@nova", priority="interrupt")
     second = await bus.send(luna, "b" * 30, "@nova", priority="interrupt")
-    await told(bus, 2)
+    await wait_for_notices(bus, 2)
 
     offer = await bus.delivery.draw(hook.lane, AgentState.ACTIVE, limit_text=40)
     assert offer is not None
@@ -119,7 +119,7 @@ async def test_mail_that_did_not_fit_is_held_again_without_a_second_notice(bus: 
     third = await bus.send(luna, "c", "@nova", priority="interrupt")
 
     assert offer.seqs == (first.seq,)
-    words = await told(bus, 3)
+    words = await wait_for_notices(bus, 3)
     assert [word.partition(" ")[0] for word in words] == [f"#{one.seq}" for one in (first, second, third)]
 
 

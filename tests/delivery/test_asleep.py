@@ -40,8 +40,8 @@ async def test_mail_that_waits_long_is_held_and_its_sender_notified_once(bus: Bu
     await passes(bus, 1)
 
     assert reason(bus, event) == ("held", "hook", "asleep")
-    (said,) = await notices(bus, "luna")
-    assert "nothing can wake it. It is delivered with its next prompt" in said
+    (notice,) = await notices(bus, "luna")
+    assert "nothing can wake it. It is delivered with its next prompt" in notice
 
 
 async def test_failed_hold_of_mail_for_two_agents_is_tried_again_for_both(bus: Bus) -> None:

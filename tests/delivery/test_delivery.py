@@ -144,8 +144,8 @@ async def test_closed_lane_leaves_its_mail_unconfirmed_and_notifies_the_sender(
     assert entry is not None
     assert (entry.state, entry.unconfirmed, entry.lane) == ("submitted", True, "native")
     assert read_unsure(bus.log.rows, "nova") == [event.seq]
-    (told,) = bus.texts("luna")
-    assert told.startswith(f"#{event.seq} was submitted to nova but never confirmed")
+    (notice,) = bus.texts("luna")
+    assert notice.startswith(f"#{event.seq} was submitted to nova but never confirmed")
 
 
 async def test_outcome_after_the_end_of_its_lane_changes_nothing(bus: Bus) -> None:
@@ -307,9 +307,9 @@ async def test_end_of_a_session_settles_what_earlier_lanes_carried(bus: Bus, how
         await bus.join("nova", by=SCRIPT, seat=seat(2), session="s")
     reader = bus.delivery.take("luna")
     async with asyncio.timeout(LIMIT_S):
-        (told,) = await reader.wait(9)
+        (notice,) = await reader.wait(9)
 
-    assert "never confirmed" in str(told.payload["text"])
+    assert "never confirmed" in str(notice.payload["text"])
     assert read_unsure(bus.log.rows, "nova") == [event.seq]
     reader.close()
 
@@ -419,10 +419,10 @@ async def test_unmatched_path_has_a_dead_receipt_and_its_sender_is_notified(bus:
 
     event = await bus.send(luna, "a", "ticket/7", "ticket/8")
     async with asyncio.timeout(LIMIT_S):
-        (told,) = await reader.wait(9)
+        (notice,) = await reader.wait(9)
 
     assert bus.state(event, "ticket/7") == bus.state(event, "ticket/8") == "dead"
-    assert told.payload["text"] == f"#{event.seq} reached no agent: none is subscribed to ticket/7 (+1)"
+    assert notice.payload["text"] == f"#{event.seq} reached no agent: none is subscribed to ticket/7 (+1)"
     reader.close()
 
 

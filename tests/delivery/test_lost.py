@@ -58,7 +58,7 @@ async def held(bus: Bus, event: Event) -> str:
     return entry.reason
 
 
-async def told(bus: Bus) -> list[str]:
+async def notice_texts(bus: Bus) -> list[str]:
     """Wait for notices to the human and return their texts."""
     reader = bus.delivery.take("human")
     async with asyncio.timeout(LIMIT_S):
@@ -76,7 +76,7 @@ async def test_lost_message_is_held_and_its_sender_is_notified(bus: Bus, blobs: 
     assert taken == ["whole"]
     assert await held(bus, lost) == "its content is lost"
     why = "its content is lost, its file in blobs/ is gone or changed. Send it again"
-    assert await told(bus) == [f"#{lost.seq} is held for nova: {why}"]
+    assert await notice_texts(bus) == [f"#{lost.seq} is held for nova: {why}"]
     assert read_unread(bus.log.rows, "nova") == 1
 
 

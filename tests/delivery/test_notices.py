@@ -17,19 +17,19 @@ def message(**payload: object) -> Event:
 
 @pytest.mark.parametrize("state", ["held", "refused", "expired", "dead", "unconfirmed"])
 def test_notice_of_every_final_state_names_the_message_and_recipient(state: str) -> None:
-    told = notice(message(sender_kind="instance"), state, ["nova"])
+    notification = notice(message(sender_kind="instance"), state, ["nova"])
 
-    assert told is not None
-    assert told.to == "luna"
-    assert "#42" in told.text
-    assert "nova" in told.text
+    assert notification is not None
+    assert notification.to == "luna"
+    assert "#42" in notification.text
+    assert "nova" in notification.text
 
 
 def test_notice_contains_the_reason_if_there_is_one() -> None:
-    told = notice(message(sender_kind="human"), "held", ["nova"], reason="dialog")
+    notification = notice(message(sender_kind="human"), "held", ["nova"], reason="dialog")
 
-    assert told is not None
-    assert told.text == "#42 is held for nova: dialog"
+    assert notification is not None
+    assert notification.text == "#42 is held for nova: dialog"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_two_deliveries_of_one_message_have_different_notices() -> None:
     event = message(sender_kind="instance", scope="mentions")
 
     kinds = {
-        told.kind
+        notification.kind
         for names, attempt in ((["nova"], 1), (["nova"], 2), (["kira"], 1), (["nova"], 1))
-        if (told := notice(event, "unconfirmed", names, attempt=attempt)) is not None
+        if (notification := notice(event, "unconfirmed", names, attempt=attempt)) is not None
     }
 
     assert len(kinds) == 3
@@ -81,13 +81,13 @@ def test_held_messages_share_one_notice_per_sender_except_broadcasts() -> None:
     all_ = replace(message(sender_kind="instance", scope="broadcast"), seq=6, id="6")
     nobodys = message(sender_kind="external", sender="script")
 
-    told = list(held_notices("nova", [*mine, all_, nobodys], reason="draft"))
+    notices = list(held_notices("nova", [*mine, all_, nobodys], reason="draft"))
 
-    assert [one.text for one in told] == [
+    assert [one.text for one in notices] == [
         "#3 and 2 more are held for nova: draft",
         "#6 is held for nova: draft ('pal receipts 6' shows all recipients)",
     ]
-    assert [one.to for one in told] == ["luna", "luna"]
+    assert [one.to for one in notices] == ["luna", "luna"]
 
 
 def test_notice_names_the_session_of_a_recipient_and_keeps_a_path() -> None:

@@ -37,7 +37,7 @@ async def settled(bus: Bus) -> None:
         await bus.send(HUMAN, "marker", "@luna")
 
 
-async def told(bus: Bus, name: str) -> str:
+async def last_notice(bus: Bus, name: str) -> str:
     """Wait for the first notice of the bus to a sender."""
     news = asyncio.Event()
     stop = bus.log.subscribe(lambda _: news.set())
@@ -168,8 +168,8 @@ async def test_mail_at_a_closed_gate_is_held_after_a_while_and_reported(
     assert before == "queued"
     assert entry is not None
     assert (entry.state, entry.reason, entry.lane) == ("held", "draft", "terminal")
-    (word,) = await notices(bus, "luna")
-    assert word.startswith(f"#{event.seq} is held for nova: its terminal accepts no messages now (draft)")
+    (notice,) = await notices(bus, "luna")
+    assert notice.startswith(f"#{event.seq} is held for nova: its terminal accepts no messages now (draft)")
     bus.delivery.set_level(lane.lane, OPEN)
     assert await take(bus, lane) == "hello"
 
@@ -196,7 +196,7 @@ async def test_held_mail_is_reported_in_one_notice_per_sender(bus: Bus, luna: Ca
 
     await passes(bus, 30)
 
-    heads = [word.partition(":")[0] for name in ("luna", "human") for word in await notices(bus, name)]
+    heads = [notice.partition(":")[0] for name in ("luna", "human") for notice in await notices(bus, name)]
     assert heads == [
         f"#{one.seq} is held for nova",
         f"#{many[0].seq} and 48 more are held for nova",
@@ -333,7 +333,7 @@ async def test_interrupt_during_a_dialog_is_held_although_an_offer_is_open(
     interrupt = await bus.send(luna, "stop!", "@nova", priority="interrupt")
 
     await becomes(bus, interrupt, "held")
-    assert (await told(bus, "luna")).startswith(f"#{interrupt.seq} is held for nova: a dialog is open")
+    assert (await last_notice(bus, "luna")).startswith(f"#{interrupt.seq} is held for nova: a dialog is open")
 
 
 async def test_sender_of_a_message_in_the_composer_is_notified_of_a_dialog(
@@ -348,8 +348,8 @@ async def test_sender_of_a_message_in_the_composer_is_notified_of_a_dialog(
     bus.delivery.set_level(lane.lane, WITH_DIALOG)
     await passes(bus, 2)
 
-    (word,) = await notices(bus, "luna")
-    assert word.startswith(f"#{event.seq} is held for nova: a dialog is open")
+    (notice,) = await notices(bus, "luna")
+    assert notice.startswith(f"#{event.seq} is held for nova: a dialog is open")
     assert await notices(bus, "human") == []
     assert bus.state(event, "nova") == "submitted"
 

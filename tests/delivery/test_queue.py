@@ -15,12 +15,12 @@ CASES = json.loads((Path(__file__).parents[1] / "vectors" / "priority_queue.json
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_queue_returns_what_the_case_says(case: dict[str, list[list[object]]]) -> None:
-    queue, places, names = Queue(), iter(range(1, 1000)), {}
+    queue, seqs, names = Queue(), iter(range(1, 1000)), {}
 
     for op, *given_ in case["ops"]:
         if op == "enq":
             name, word = given_
-            seq = next(places)
+            seq = next(seqs)
             names[seq] = name
             queue.add(seq, parse_priority(str(word)))
         elif op == "deq":
@@ -41,9 +41,9 @@ class NaiveQueue:
         shut = paused or blocked
         order = [(Priority.INTERRUPT, 0, True), (Priority.NORMAL, 0, not shut)]
         order += [(Priority.IDLE_FIRST, -1, idle and not shut), (Priority.IDLE, 0, idle and not shut)]
-        for priority, place, can in order:
+        for priority, seq, can in order:
             if can and self.lines[priority]:
-                return self.lines[priority].pop(place)
+                return self.lines[priority].pop(seq)
         return None
 
 

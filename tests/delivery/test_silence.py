@@ -71,8 +71,8 @@ async def test_silent_idle_agent_leaves_a_message_unconfirmed_and_reported(
 
     assert (too_early, wait_s) == (False, 1)
     assert is_unconfirmed(bus, event)
-    (said,) = await notices(bus, "luna")
-    assert f"#{event.seq} was submitted to nova but never confirmed" in said
+    (notice,) = await notices(bus, "luna")
+    assert f"#{event.seq} was submitted to nova but never confirmed" in notice
     await passes(bus, IDLE_WAIT_S)
     assert len(await notices(bus, "luna")) == 1
 

@@ -138,8 +138,8 @@ async def test_interrupt_is_held_and_comes_first_after_the_dialog(
     assert entry is not None
     assert entry.reason == DIALOG
     assert [await take(bus, lane), await take(bus, lane)] == ["stop!", "normal"]
-    (told,) = await notices(bus, "luna")
-    assert told.startswith(f"#{interrupt.seq} is held for nova: a dialog is open")
+    (notice,) = await notices(bus, "luna")
+    assert notice.startswith(f"#{interrupt.seq} is held for nova: a dialog is open")
 
 
 async def test_sender_is_notified_once_and_a_release_does_not_change_the_hold(
@@ -490,8 +490,8 @@ async def test_end_of_the_agent_settles_what_its_holder_remembers(
     await bus.submit(nova, Leave())
     await bus.delivery.close_lane(lane.lane)
 
-    (told,) = await notices(bus, "luna")
-    assert "never confirmed" in told
+    (notice,) = await notices(bus, "luna")
+    assert "never confirmed" in notice
 
 
 async def test_lane_can_report_an_unconfirmed_outcome(bus: Bus, luna: Caller, nova: Caller) -> None:

@@ -13,13 +13,13 @@ Steps = list[tuple[str, tuple[int, ...], str, str, str]]
 
 @pytest.fixture
 def steps(bus: Bus) -> Steps:
-    told: Steps = []
+    reported: Steps = []
 
     def trace(agent: str, seqs: Sequence[int], step: str, lane: str, detail: str) -> None:
-        told.append((agent, tuple(seqs), step, lane, detail))
+        reported.append((agent, tuple(seqs), step, lane, detail))
 
     bus.delivery.trace = trace
-    return told
+    return reported
 
 
 async def test_offers_outcomes_and_gates_are_traced(bus: Bus, steps: Steps) -> None:
@@ -72,9 +72,9 @@ async def test_outcomes_that_a_holder_remembers_are_traced(bus: Bus, steps: Step
 
 
 async def test_lanes_and_their_gate_states_are_reported_once(bus: Bus) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     await bus.join("nova")
-    bus.delivery.level_changed = told.append
+    bus.delivery.level_changed = reported.append
 
     lane = bus.open_lane("nova", LaneKind.TERMINAL, level=None)
     for reason in ("draft", "draft", "dialog"):
@@ -82,4 +82,4 @@ async def test_lanes_and_their_gate_states_are_reported_once(bus: Bus) -> None:
 
     await bus.delivery.close_lane(lane.lane)
 
-    assert told == ["nova"] * 4
+    assert reported == ["nova"] * 4

@@ -73,13 +73,13 @@ async def test_unconfirmed_notice_is_itself_in_the_next_notice(bus: Bus) -> None
     (lost,) = await lose(bus, "one")
     nova, lane = await begin(bus)
     await get_ready(bus, nova)
-    (told,) = (await lane.next()).events
+    (notice,) = (await lane.next()).events
     await end_with(bus, nova, lane)
 
     nova, lane = await begin(bus)
     await get_ready(bus, nova)
 
-    assert await take(bus, lane) == words(lost, told)
+    assert await take(bus, lane) == words(lost, notice)
 
 
 async def test_message_that_is_redelivered_and_lost_again_is_in_the_next_notice(bus: Bus) -> None:
@@ -140,8 +140,8 @@ async def test_first_of_many_unconfirmed_messages_are_named_others_counted(bus: 
     await bus.report("nova", "submitted", *seqs, lane="terminal")
     await bus.report("nova", "submitted", *seqs, lane="terminal", unconfirmed=True)
 
-    told = unsure_notice(bus.log, nova.name)
+    notice = unsure_notice(bus.log, nova.name)
 
-    assert told is not None
-    assert f"#{seqs[19]} and 3 more (" in told.text
-    assert f"#{seqs[20]}" not in told.text
+    assert notice is not None
+    assert f"#{seqs[19]} and 3 more (" in notice.text
+    assert f"#{seqs[20]}" not in notice.text

@@ -95,8 +95,8 @@ class Limited:
 
     async def limit(self, *, in_s: float | None = HOUR_S) -> None:
         """Let the agent report that its usage limit is reached."""
-        moment = "" if in_s is None else f" until {int(self.bus.clock.now_ms() / 1000 + in_s)}"
-        await self.bus.submit(self.nova, SetStatus(state="blocked", detail=f"usage_limit{moment}"))
+        until = "" if in_s is None else f" until {int(self.bus.clock.now_ms() / 1000 + in_s)}"
+        await self.bus.submit(self.nova, SetStatus(state="blocked", detail=f"usage_limit{until}"))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait until a condition on the log holds."""
@@ -119,10 +119,10 @@ class Limited:
             while True:
                 news.clear()
                 events = await self.bus.log.read(Query(types=("message",)))
-                said = [event.payload for event in events if event.payload.get("sender_kind") == "system"]
-                if len(said) >= count:
+                notices = [event.payload for event in events if event.payload.get("sender_kind") == "system"]
+                if len(notices) >= count:
                     stop()
-                    return [str(payload["text"]) for payload in said]
+                    return [str(payload["text"]) for payload in notices]
                 await news.wait()
 
 
@@ -149,8 +149,8 @@ async def test_mail_is_held_with_the_reset_time_and_its_sender_is_notified(limit
     assert entry.reason.startswith("usage limit until 2")
     assert entry.reason.endswith(" UTC")
     assert limited.offered == []
-    told = await limited.told(2)
-    assert "is held for nova: its usage limit is reached until 2" in told[0]
+    notices = await limited.told(2)
+    assert "is held for nova: its usage limit is reached until 2" in notices[0]
 
 
 async def test_mail_that_was_already_waiting_is_held_too(limited: Limited) -> None:

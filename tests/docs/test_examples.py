@@ -51,12 +51,12 @@ def test_every_example_compiles(example: str) -> None:
 
 
 def test_first_example_prints_the_output_of_the_page(environment: Environment) -> None:
-    said = blocks(page("sdk.md"), "text")[0]
+    expected = blocks(page("sdk.md"), "text")[0]
 
     ended = run("-c", EXAMPLES[0], environment=environment)
 
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert without_numbers(ended.stdout) == without_numbers(said)
+    assert without_numbers(ended.stdout) == without_numbers(expected)
 
 
 @pytest.mark.parametrize("example", EXAMPLES[1:], ids=lambda example: f"at {page('sdk.md').index(example)}")

@@ -90,15 +90,15 @@ def table_commands() -> list[str]:
 
 def test_every_command_of_the_story_works_when_it_is_reached(seats: Seats) -> None:
     numbers = Numbers()
-    told = steps(STORY)
+    story_steps = steps(STORY)
 
-    for name, command, page in told:
+    for name, command, page in story_steps:
         here = seats.run(name, numbers.replace(command))
         numbers.learn(page, here)
         assert normal(here) == normal(numbers.replace(page)), command
 
-    assert {name for name, _, _ in told} == {"kira", "theo", "you"}
-    assert len(told) > 12
+    assert {name for name, _, _ in story_steps} == {"kira", "theo", "you"}
+    assert len(story_steps) > 12
 
 
 def test_every_command_of_the_table_works(seats: Seats) -> None:

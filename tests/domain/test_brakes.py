@@ -67,9 +67,9 @@ def test_only_agents_that_speak_as_an_agent_are_counted(by: str | None, counted:
 def test_person_is_notified_of_one_sender_once_a_minute() -> None:
     held = Brakes(limit_hops=1, limit_a_minute=1)
 
-    told = [held.untold("luna", seq, moment) for seq, moment in ((1, 0), (2, 59_999), (3, 60_000))]
+    unreported = [held.untold("luna", seq, time_ms) for seq, time_ms in ((1, 0), (2, 59_999), (3, 60_000))]
 
-    assert told == [(), None, (2,)]
+    assert unreported == [(), None, (2,)]
     assert held.untold("nova", 4, 60_000) == ()
 
 
@@ -78,9 +78,9 @@ def test_person_is_notified_once_of_each_held_message() -> None:
     for seq in (1, 2, 3, 2, 1):
         held.untold("luna", seq, 0)
 
-    told = held.untold("luna", 4, 60_000), held.untold("luna", 5, 120_000)
+    unreported = held.untold("luna", 4, 60_000), held.untold("luna", 5, 120_000)
 
-    assert told == ((2, 3), ())
+    assert unreported == ((2, 3), ())
 
 
 def test_message_that_is_not_a_reply_has_no_chain() -> None:
@@ -105,7 +105,7 @@ def test_message_with_too_many_hops_is_held_with_a_reason() -> None:
 def test_too_many_messages_per_minute_to_one_recipient_are_held() -> None:
     held = Brakes(limit_hops=40, limit_a_minute=3)
 
-    reasons = [held.check(CODER, ("nova",), None, moment) for moment in (0, 1, 2, 3)]
+    reasons = [held.check(CODER, ("nova",), None, time_ms) for time_ms in (0, 1, 2, 3)]
 
     assert reasons[:3] == [None, None, None]
     assert reasons[3] is not None
@@ -165,18 +165,18 @@ def test_number_of_remembered_notices_is_limited(monkeypatch: pytest.MonkeyPatch
     for name in ("nova", "kira", "mila"):
         held.untold(name, 1, 0)
 
-    told = [held.untold(name, 2, 0) for name in ("mila", "nova")]
+    unreported = [held.untold(name, 2, 0) for name in ("mila", "nova")]
 
-    assert told == [None, ()]
+    assert unreported == [None, ()]
 
 
 @given(st.lists(st.integers(0, 200_000), max_size=60), st.integers(1, 5))
-def test_no_minute_lets_more_through_than_the_limit(moments: list[int], limit: int) -> None:
+def test_no_minute_lets_more_through_than_the_limit(times_ms: list[int], limit: int) -> None:
     held = Brakes(limit_hops=0, limit_a_minute=limit)
 
-    passed = [moment for moment in sorted(moments) if held.check(CODER, ("nova",), None, moment) is None]
+    passed = [time_ms for time_ms in sorted(times_ms) if held.check(CODER, ("nova",), None, time_ms) is None]
 
-    assert all(sum(start <= moment < start + 60_000 for moment in passed) <= limit for start in passed)
+    assert all(sum(start <= time_ms < start + 60_000 for time_ms in passed) <= limit for start in passed)
 
 
 # Automatic turns

@@ -67,9 +67,9 @@ members = st.lists(
 
 @given(members, st.integers(-1, 40))
 def test_no_two_members_have_the_same_rank(waiting: list[Member], after: int) -> None:
-    places = {rank(one, after, 41) for one in waiting}
+    ranks = {rank(one, after, 41) for one in waiting}
 
-    assert len(places) == len(waiting)
+    assert len(ranks) == len(waiting)
 
 
 @given(members, st.integers(-1, 40))

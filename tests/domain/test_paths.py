@@ -27,12 +27,12 @@ def _slow_matches(pattern: str, path: str) -> bool:
     wanted, given_ = pattern.split("/"), path.split("/")
 
     @cache
-    def fits(at: int, place: int) -> bool:
+    def fits(at: int, seq: int) -> bool:
         if at == len(wanted):
-            return place == len(given_)
+            return seq == len(given_)
         if wanted[at] == "**":
-            return fits(at + 1, place) or (place < len(given_) and fits(at, place + 1))
-        return place < len(given_) and wanted[at] in ("*", given_[place]) and fits(at + 1, place + 1)
+            return fits(at + 1, seq) or (seq < len(given_) and fits(at, seq + 1))
+        return seq < len(given_) and wanted[at] in ("*", given_[seq]) and fits(at + 1, seq + 1)
 
     return fits(0, 0)
 

@@ -46,7 +46,7 @@ def claim(
     return stick.claim(now, name, "lease", is_parked=is_parked, allows_solo=allows_solo)
 
 
-def told(now: RoomSnapshot, name: str, **fields: bool) -> NoChange:
+def unchanged(now: RoomSnapshot, name: str, **fields: bool) -> NoChange:
     found = claim(now, name, **fields)
     assert isinstance(found, NoChange)
     return found
@@ -77,41 +77,41 @@ def test_claim_event_contains_all_of_its_effects() -> None:
 def test_owner_gets_its_turn_while_its_lease_runs() -> None:
     live, over = snapshot(OWNED), snapshot(OWNED, NOW_MS + POLICY.lease_ms)
 
-    assert told(live, "ann") == NoChange(
+    assert unchanged(live, "ann") == NoChange(
         status="your_turn", reason="already_owner", look_again_ms=POLICY.lease_ms
     )
     for is_parked in (False, True):
-        answer = told(over, "ann", is_parked=is_parked)
+        answer = unchanged(over, "ann", is_parked=is_parked)
         assert (answer.status, answer.reason) == ("not_yet", "lease_expired")
         assert "heartbeat" in answer.hint
 
 
 def test_waiter_gets_the_time_of_the_next_check() -> None:
-    assert told(snapshot(OWNED), "bob") == NoChange(status="not_yet", look_again_ms=POLICY.lease_ms)
+    assert unchanged(snapshot(OWNED), "bob") == NoChange(status="not_yet", look_again_ms=POLICY.lease_ms)
 
 
 def test_stick_reserved_for_another_is_not_granted() -> None:
     room = released(OWNED, "bob")
 
-    assert told(snapshot(room), "cat") == NoChange(status="not_yet", look_again_ms=POLICY.claim_ms)
-    assert told(snapshot(room, LONG_MS + 1), "cat") == NoChange(status="not_yet", look_again_ms=0)
+    assert unchanged(snapshot(room), "cat") == NoChange(status="not_yet", look_again_ms=POLICY.claim_ms)
+    assert unchanged(snapshot(room, LONG_MS + 1), "cat") == NoChange(status="not_yet", look_again_ms=0)
 
 
 def test_parked_member_hears_only_of_a_handoff() -> None:
-    assert told(snapshot(IDLE), "bob", is_parked=True) == NoChange(status="not_yet")
-    assert told(snapshot(released(OWNED)), "bob", is_parked=True).reason == "auto_claim_disabled"
+    assert unchanged(snapshot(IDLE), "bob", is_parked=True) == NoChange(status="not_yet")
+    assert unchanged(snapshot(released(OWNED)), "bob", is_parked=True).reason == "auto_claim_disabled"
 
 
 def test_without_solo_claims_a_member_waits_for_another_one() -> None:
     alone = snapshot(IDLE, bob=AWAY, cat=AWAY)
 
-    assert told(alone, "ann", allows_solo=False).reason == "solo_claim_disabled"
+    assert unchanged(alone, "ann", allows_solo=False).reason == "solo_claim_disabled"
     assert isinstance(claim(alone, "ann"), Move)
     assert isinstance(claim(snapshot(IDLE), "ann", allows_solo=False), Move)
 
 
 def test_closed_room_is_reported_and_non_members_are_refused() -> None:
-    assert told(snapshot(CLOSED), "ann") == NoChange(status="closed")
+    assert unchanged(snapshot(CLOSED), "ann") == NoChange(status="closed")
     with pytest.raises(UnknownMember):
         claim(snapshot(IDLE), "eve")
 
@@ -119,7 +119,7 @@ def test_closed_room_is_reported_and_non_members_are_refused() -> None:
 def test_last_owner_may_claim_again_when_no_other_member_wants_it() -> None:
     room = released(OWNED)
 
-    assert told(snapshot(room), "ann").reason == "prior_owner_cooldown"
+    assert unchanged(snapshot(room), "ann").reason == "prior_owner_cooldown"
     assert isinstance(claim(snapshot(room, bob=AWAY, cat=PARKED), "ann"), Move)
     assert isinstance(claim(snapshot(room, NOW_MS + POLICY.cooldown_ms), "ann"), Move)
 
@@ -129,7 +129,7 @@ def test_fairer_members_go_first_briefly_except_after_a_lapse() -> None:
     late = released(OWNED, "bob")
     late = written(late, "x", _move(stick.expire(snapshot(late, LONG_MS), 1)), ts=NOW_MS)
 
-    assert told(snapshot(room), "cat").hint == "bob is before you in line."
+    assert unchanged(snapshot(room), "cat").hint == "bob is before you in line."
     assert isinstance(claim(snapshot(room, bob=AWAY), "cat"), Move)
     assert isinstance(claim(snapshot(room, NOW_MS + POLICY.waiter_grace_ms), "cat"), Move)
     assert late.lapsed == "bob"
@@ -257,9 +257,9 @@ def test_previous_owner_lets_others_take_over_first() -> None:
     room = held_by(released(OWNED, "bob"), "bob")
     late = NOW_MS + POLICY.lease_ms
 
-    assert told(snapshot(room, late), "ann").status == "not_yet"
-    assert told(snapshot(room, late), "cat").status == "takeover_available"
-    assert told(snapshot(room, late, cat=AWAY), "ann").status == "takeover_available"
+    assert unchanged(snapshot(room, late), "ann").status == "not_yet"
+    assert unchanged(snapshot(room, late), "cat").status == "takeover_available"
+    assert unchanged(snapshot(room, late, cat=AWAY), "ann").status == "takeover_available"
     with pytest.raises(TakeoverIneligible):
         stick.take_over(snapshot(room, late), "ann", 2, "lease", "", is_override=False)
 

@@ -250,12 +250,12 @@ def test_first_line_of_the_output_decides(output: str, is_it: bool) -> None:
 def test_sender_of_a_held_message_is_notified() -> None:
     reason = failed_reason(9, "  exit status 1\nTraceback …")
 
-    told = held_notice(message(), "luna+mon", reason)
+    notice = held_notice(message(), "luna+mon", reason)
 
-    assert told is not None
-    assert told.to == "nova"
-    assert told.text.startswith("#7 is held for luna")
-    assert "3 times, last as #9: exit status 1. 'pal release 7' tries it again" in told.text
+    assert notice is not None
+    assert notice.to == "nova"
+    assert notice.text.startswith("#7 is held for luna")
+    assert "3 times, last as #9: exit status 1. 'pal release 7' tries it again" in notice.text
     assert is_failed_reason(reason)
     assert not is_failed_reason("usage limit reached")
 
@@ -269,11 +269,11 @@ def test_reason_has_only_the_beginning_of_the_error(error: str, end: str) -> Non
 
 
 def test_sender_is_notified_that_no_runner_is_running() -> None:
-    told = no_runner_notice(message(sender="human", sender_kind="human"), "luna")
+    notice = no_runner_notice(message(sender="human", sender_kind="human"), "luna")
 
-    assert told is not None
-    assert (told.to, told.cause) == ("human", "ID7")
-    assert "pal turn start" in told.text
+    assert notice is not None
+    assert (notice.to, notice.cause) == ("human", "ID7")
+    assert "pal turn start" in notice.text
 
 
 @pytest.mark.parametrize(

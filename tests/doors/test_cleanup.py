@@ -21,7 +21,7 @@ DEAD = 2**22 + 1
 """A number that no process has."""
 
 
-def place(home: Path, name: str, holder: str | None) -> Path:
+def prepare(home: Path, name: str, holder: str | None) -> Path:
     folder = home / "agents" / "native" / name
     folder.mkdir(parents=True)
     (folder / "server.json").write_text("{}")
@@ -56,16 +56,16 @@ class Kept(asyncio.TaskGroup):
 def test_only_folders_of_dead_holders_are_removed(tmp_path: Path) -> None:
     pid, start = os.getpid(), own_start()
     gone = [
-        place(tmp_path, "opencode-1", str(DEAD)),
-        place(tmp_path, "opencode-2", format_holder(EndpointOwner(pid=DEAD, start=start))),
-        place(tmp_path, "opencode-3", format_holder(EndpointOwner(pid=pid, start=start + 1))),
+        prepare(tmp_path, "opencode-1", str(DEAD)),
+        prepare(tmp_path, "opencode-2", format_holder(EndpointOwner(pid=DEAD, start=start))),
+        prepare(tmp_path, "opencode-3", format_holder(EndpointOwner(pid=pid, start=start + 1))),
     ]
     kept = [
-        place(tmp_path, "opencode-4", str(pid)),
-        place(tmp_path, "opencode-5", format_holder(EndpointOwner(pid=pid, start=start))),
-        place(tmp_path, "opencode-6", None),
-        place(tmp_path, "opencode-7", "no number"),
-        place(tmp_path, "opencode-8", "\N{GREEK SMALL LETTER ALPHA}"),
+        prepare(tmp_path, "opencode-4", str(pid)),
+        prepare(tmp_path, "opencode-5", format_holder(EndpointOwner(pid=pid, start=start))),
+        prepare(tmp_path, "opencode-6", None),
+        prepare(tmp_path, "opencode-7", "no number"),
+        prepare(tmp_path, "opencode-8", "\N{GREEK SMALL LETTER ALPHA}"),
     ]
 
     remove_dead(tmp_path / "agents" / "native", read_process)
@@ -75,7 +75,7 @@ def test_only_folders_of_dead_holders_are_removed(tmp_path: Path) -> None:
 
 
 def test_zombie_holder_counts_as_dead(tmp_path: Path) -> None:
-    folder = place(tmp_path, "opencode-1", "7 70")
+    folder = prepare(tmp_path, "opencode-1", "7 70")
     zombie = Process(7, 1, 7, 7, 0, -1, 70, "pal", state="Z")
 
     remove_dead(tmp_path / "agents" / "native", lambda pid: zombie)
@@ -84,7 +84,7 @@ def test_zombie_holder_counts_as_dead(tmp_path: Path) -> None:
 
 
 async def test_old_folders_are_removed_at_start(tmp_path: Path) -> None:
-    dead = place(tmp_path, "opencode-1", str(DEAD))
+    dead = prepare(tmp_path, "opencode-1", str(DEAD))
 
     async with opened_bus(open_memory, tmp_path) as bus, asyncio.TaskGroup() as tasks:
         WorkspaceCleanup(tmp_path, bus.log, tasks, read_process)
@@ -96,9 +96,9 @@ async def test_cleanup_runs_again_only_when_a_held_agent_leaves(tmp_path: Path) 
     async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
         luna, nova = await bus.join("luna"), await bus.join("nova", holder="h", seat=seat(7))
         await bus.broker.submit(SYSTEM_CALLER, BeginSubagent(parent="nova", key="a1", type="x"))
-        places = WorkspaceCleanup(tmp_path, bus.log, tasks, read_process)
+        cleanup = WorkspaceCleanup(tmp_path, bus.log, tasks, read_process)
         assert await tasks.settle() == 1
-        dead = place(tmp_path, "opencode-1", str(DEAD))
+        dead = prepare(tmp_path, "opencode-1", str(DEAD))
 
         await bus.broker.submit(luna, Leave())
         await bus.broker.submit(SYSTEM_CALLER, Gone(name="nova_x_1", reason="ended"))
@@ -107,7 +107,7 @@ async def test_cleanup_runs_again_only_when_a_held_agent_leaves(tmp_path: Path) 
         await tasks.settle()
 
         assert not dead.exists()
-        places.close()
+        cleanup.close()
 
 
 async def test_agents_that_leave_during_a_cleanup_cause_one_more(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ async def test_agents_that_leave_during_a_cleanup_cause_one_more(tmp_path: Path)
         assert may_go.wait(LIMIT_S)
         return Process(pid, 1, pid, pid, 0, -1, 70, "pal")
 
-    place(tmp_path, "opencode-1", "7 70")
+    prepare(tmp_path, "opencode-1", "7 70")
     async with opened_bus(open_memory, tmp_path) as bus, Kept() as tasks:
         agents = [await bus.join(name, holder=name) for name in ("luna", "nova")]
-        places = WorkspaceCleanup(tmp_path, bus.log, tasks, read)
+        cleanup = WorkspaceCleanup(tmp_path, bus.log, tasks, read)
         assert await asyncio.to_thread(is_in.wait, LIMIT_S)
 
         for agent in agents:
@@ -131,7 +131,7 @@ async def test_agents_that_leave_during_a_cleanup_cause_one_more(tmp_path: Path)
         may_go.set()
         assert await tasks.settle() == 1
 
-        places.close()
+        cleanup.close()
     assert len(seen) == 2
     assert threading.get_ident() not in seen
 

@@ -78,9 +78,9 @@ async def test_taken_over_name_can_no_longer_be_used(parts: Parts) -> None:
 
 async def test_secret_opens_the_same_name_again(parts: Parts) -> None:
     first, second = names(parts), names(parts)
-    said = await join(first, "luna")
+    joined = await join(first, "luna")
 
-    again = await join(second, "luna", secret=str(said["secret"]))
+    again = await join(second, "luna", secret=str(joined["secret"]))
 
     assert again["name"] == "luna"
     assert first.caller("luna") == second.caller("luna")

@@ -27,8 +27,8 @@ class Holder:
 
 
 async def words(holds: HeldAgents, verb: str) -> list[str]:
-    async with aclosing(holds.ask("luna", verb)) as told:
-        return [word.message async for word in told]
+    async with aclosing(holds.ask("luna", verb)) as replies:
+        return [word.message async for word in replies]
 
 
 async def test_replies_come_in_order_up_to_the_last() -> None:
@@ -93,14 +93,14 @@ async def test_reconnected_holder_replaces_the_previous_one() -> None:
 
 
 async def test_watcher_is_notified_of_new_holders_until_it_stops() -> None:
-    holds, told = HeldAgents(), []
-    unwatch = holds.watch(lambda: told.append("came"))
+    holds, replies = HeldAgents(), []
+    unwatch = holds.watch(lambda: replies.append("came"))
 
     Holder(holds)
     unwatch()
     Holder(holds, "nova")
 
-    assert told == ["came"]
+    assert replies == ["came"]
 
 
 def test_hidden_keys_follow_the_hash_of_their_message() -> None:

@@ -83,8 +83,8 @@ async def test_decision_is_pushed_and_closed_once_it_is_taken(line: Line) -> Non
 
     pending.decided.set_result(True)
 
-    told = await line.next()
-    assert (told["name"], told["request"], told["allowed"]) == ("nova", "per_1", True)
+    reply = await line.next()
+    assert (reply["name"], reply["request"], reply["allowed"]) == ("nova", "per_1", True)
     assert not pending.arrived.done()
     await line.hear(nova, outcome="taken")
     assert pending.arrived.result() is True

@@ -111,15 +111,15 @@ async def test_forced_new_room_is_at_the_given_folder_and_covers_subfolders(stag
 
     nested = await stage.rendered.join_path(nova, context_path=str(inner), force_new=True)
     below = await stage.rendered.join_path(rosa, context_path=str(inner / "deep"))
-    beside = await stage.rendered.join_path(rosa, context_path=str(work / "services"))
+    other = await stage.rendered.join_path(rosa, context_path=str(work / "services"))
 
     assert nested["canonical_path"] == below["canonical_path"] == str(inner)
     assert str(nested["warning"]).startswith(f"Created nested room inside {work}")
     assert "warning" not in below
-    assert beside["canonical_path"] == str(work)
+    assert other["canonical_path"] == str(work)
     assert await stage.rendered.room_here(rosa, str(inner / "deep")) == nested["room_id"]
     around = await stage.rendered.list_rooms(rosa, context_path=str(inner))
-    assert [room["room_id"] for room in around["rooms"]] == [nested["room_id"], beside["room_id"]]
+    assert [room["room_id"] for room in around["rooms"]] == [nested["room_id"], other["room_id"]]
 
 
 async def test_invalid_paths_and_scripts_cannot_create_rooms(stage: Stage, work: Path) -> None:

@@ -122,7 +122,7 @@ async def test_first_of_several_mistakes_is_reported(stage: Stage, work: Path) -
     await stage.rendered.close_room(HUMAN, room_id="shut")
     shut = stage.log.last()
     fields: dict[str, Any] = {"room_id": "", "body": "", "delivery_hint": "loud", "to_agent_id": "ghost"}
-    told: list[str] = []
+    reported: list[str] = []
 
     for asking, mended in (
         (mona, {}),
@@ -137,9 +137,9 @@ async def test_first_of_several_mistakes_is_reported(stage: Stage, work: Path) -
         fields |= mended
         with pytest.raises(RequestError) as caught:
             await stage.rendered.send_message(asking, **fields)
-        told.append(f"{caught.value.code}: {caught.value}")
+        reported.append(f"{caught.value.code}: {caught.value}")
 
-    assert [one.partition(":")[0] for one in told] == [
+    assert [one.partition(":")[0] for one in reported] == [
         "bad_request",
         "invalid_body",
         "message_too_large",
@@ -149,10 +149,10 @@ async def test_first_of_several_mistakes_is_reported(stage: Stage, work: Path) -
         "unknown_member",
         "unknown_member",
     ]
-    assert told[0].startswith("bad_request: room_id")
-    assert "hint" in told[3]
-    assert "mona" in told[6]
-    assert "ghost" in told[7]
+    assert reported[0].startswith("bad_request: room_id")
+    assert "hint" in reported[3]
+    assert "mona" in reported[6]
+    assert "ghost" in reported[7]
     assert stage.log.last() == shut
 
 

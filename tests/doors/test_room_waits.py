@@ -18,7 +18,7 @@ def bodies(answer: RoomResult) -> list[str]:
     return [event["payload"]["body"] for event in events if event["event_type"] == "message_sent"]
 
 
-def places(answer: RoomResult) -> list[int]:
+def seqs_of(answer: RoomResult) -> list[int]:
     events: Any = answer["events"]
     return [event["event_seq"] for event in events]
 
@@ -129,19 +129,19 @@ async def test_history_continues_from_archive_to_log(tmp_path: Path, open_log: O
         luna, nova = await stage.seat(tmp_path / "work", "luna", "nova")
         for number in range(8):
             await stage.rendered.send_message(luna, room_id="work", body=str(number))
-        whole = places(await stage.rendered.get_room_events(nova, room_id="work"))
+        whole = seqs_of(await stage.rendered.get_room_events(nova, room_id="work"))
         await stage.log.archive(whole[-2])
 
         for after in (0, whole[3], whole[-3], whole[-2], whole[-1]):
-            rest = [place for place in whole if place > after]
+            rest = [seq for seq in whole if seq > after]
             read = await stage.rendered.get_room_events(nova, room_id="work", after_event_seq=after)
             heard = await stage.rendered.wait_for_events(
                 nova, room_id="work", after_event_seq=after, target_agent_id="any", max_wait_ms=0
             )
             page = await stage.rendered.get_room_events(nova, room_id="work", after_event_seq=after, limit=2)
 
-            assert places(read) == places(heard) == rest
-            assert places(page) == rest[:2]
+            assert seqs_of(read) == seqs_of(heard) == rest
+            assert seqs_of(page) == rest[:2]
 
 
 async def test_archived_unread_mail_is_returned_and_acknowledged(tmp_path: Path, open_log: OpenLog) -> None:

@@ -155,10 +155,10 @@ async def test_recent_tool_calls_are_known_by_their_id(nest: Nest, monkeypatch: 
 async def test_sub_agent_has_the_rights_of_its_role(nest: Nest) -> None:
     await nest.bus.join("luna", role="operator", harness="claude", seat=seat(7))
 
-    said = caller_for(await nest.begun("luna", "a1"))
+    caller = caller_for(await nest.begun("luna", "a1"))
 
-    assert (said.name, said.standing, said.kind) == ("luna_x_1", Standing.WORKER, "instance")
-    assert (said.harness, said.seat, said.by) == ("claude", seat(7, "a1"), None)
+    assert (caller.name, caller.standing, caller.kind) == ("luna_x_1", Standing.WORKER, "instance")
+    assert (caller.harness, caller.seat, caller.by) == ("claude", seat(7, "a1"), None)
 
 
 async def test_sub_agent_begun_through_the_broker_is_found(nest: Nest) -> None:

@@ -107,30 +107,30 @@ async def test_output_longer_than_a_frame_is_split_with_the_token_on_the_last() 
 
 async def test_flush_callbacks_run_once_and_in_order() -> None:
     client = Client()
-    told: list[str] = []
-    await client.output.write(b"one", flushed=lambda: told.append("one"))
-    await client.output.write(b"two", flushed=lambda: told.append("two"))
+    reported: list[str] = []
+    await client.output.write(b"one", flushed=lambda: reported.append("one"))
+    await client.output.write(b"two", flushed=lambda: reported.append("two"))
 
     client.output.on_flushed(1)
-    first = list(told)
+    first = list(reported)
     client.output.on_flushed(2)
     client.output.on_flushed(2)
 
     assert first == ["one"]
-    assert told == ["one", "two"]
+    assert reported == ["one", "two"]
 
 
 async def test_split_output_is_flushed_with_its_last_piece() -> None:
     client = Client()
-    told: list[str] = []
+    reported: list[str] = []
     whole = b"x" * (8 * 1024 * 1024) + b"y"
-    writing = asyncio.ensure_future(client.output.write(whole, flushed=lambda: told.append("whole")))
+    writing = asyncio.ensure_future(client.output.write(whole, flushed=lambda: reported.append("whole")))
     await asyncio.sleep(0)
 
     client.flush()
     await writing
-    before = list(told)
+    before = list(reported)
     client.flush()
 
     assert before == []
-    assert told == ["whole"]
+    assert reported == ["whole"]

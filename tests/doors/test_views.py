@@ -345,7 +345,7 @@ def test_dry_run_has_neither_seq_nor_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("to", "said"),
+    ("to", "expected"),
     [
         ("@nova", ["sent #{} to nova"]),
         ("irc/local/#dev", ["sent #{} to irc/local/#dev"]),
@@ -360,7 +360,7 @@ def test_dry_run_has_neither_seq_nor_id() -> None:
     ],
 )
 async def test_result_of_a_send_names_its_recipients_or_why_it_has_none(
-    bus: Bus, to: str, said: list[str]
+    bus: Bus, to: str, expected: list[str]
 ) -> None:
     luna = await bus.join("luna")
     await bus.join("nova")
@@ -369,7 +369,7 @@ async def test_result_of_a_send_names_its_recipients_or_why_it_has_none(
 
     assert isinstance(sent, Sent)
     assert sent.event is not None
-    assert sent_lines(sent, lambda: 0) == [line.format(sent.event.seq) for line in said]
+    assert sent_lines(sent, lambda: 0) == [line.format(sent.event.seq) for line in expected]
 
 
 async def test_result_of_a_send_to_all_says_that_no_other_agent_is_present(bus: Bus) -> None:

@@ -83,7 +83,7 @@ def test_hook_sets_the_state(
 
 
 @pytest.mark.parametrize(
-    ("said", "resets"),
+    ("error", "resets"),
     [
         ("You've hit your session limit · resets 3pm (UTC)", "3pm (UTC)"),
         ("limit reached, resets at 15:00", "15:00"),
@@ -91,8 +91,8 @@ def test_hook_sets_the_state(
         ("You've hit your usage limit", ""),
     ],
 )
-def test_usage_limit_blocks_and_has_its_reset_time(said: str, resets: str) -> None:
-    news = read("StopFailure", error="rate_limit", last_assistant_message=said)
+def test_usage_limit_blocks_and_has_its_reset_time(error: str, resets: str) -> None:
+    news = read("StopFailure", error="rate_limit", last_assistant_message=error)
 
     assert news.state is AgentState.BLOCKED
     assert (news.is_usage_limit, news.resets) == (True, resets)

@@ -76,10 +76,10 @@ def test_prompt_of_a_person_names_no_message() -> None:
 
 def waking(*lines: str) -> str:
     """Return the prompt that version 2.1.197 makes of the output of a wake hook."""
-    said = "\n".join(["New messages:", *lines])
+    text = "\n".join(["New messages:", *lines])
     return (
         "<task-notification>\n<summary>messages from Palaver</summary>\n</task-notification>\n"
-        f"<system-reminder>\nMessages from Palaver: {said}\n\n</system-reminder>"
+        f"<system-reminder>\nMessages from Palaver: {text}\n\n</system-reminder>"
     )
 
 

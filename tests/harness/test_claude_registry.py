@@ -52,9 +52,9 @@ def test_invalid_session_file_is_ignored(content: bytes) -> None:
 
 
 def test_session_file_is_next_to_the_transcripts_of_a_hook() -> None:
-    told = "/x/projects/mine/.claude/projects/-x/s1.jsonl"
+    reported = "/x/projects/mine/.claude/projects/-x/s1.jsonl"
 
-    assert registry_path(told, "/home/me", 7) == "/x/projects/mine/.claude/sessions/7.json"
+    assert registry_path(reported, "/home/me", 7) == "/x/projects/mine/.claude/sessions/7.json"
     assert registry_path("", "/home/me", 7) == "/home/me/.claude/sessions/7.json"
 
 
@@ -63,7 +63,7 @@ WAITING = Registered(rest=Rest.WAITING, waits_for="permission prompt")
 
 
 @pytest.mark.parametrize(
-    ("state", "detail", "since_ms", "found", "said"),
+    ("state", "detail", "since_ms", "found", "reported"),
     [
         ("active", "thinking", 0, RESTING, (AgentState.IDLE, "")),
         ("blocked", "permission: Write: x", 0, RESTING, (AgentState.IDLE, "")),
@@ -79,9 +79,9 @@ WAITING = Registered(rest=Rest.WAITING, waits_for="permission prompt")
     ],
 )
 def test_only_outdated_states_are_corrected(
-    state: str, detail: str, since_ms: int, found: Registered, said: tuple[AgentState, str] | None
+    state: str, detail: str, since_ms: int, found: Registered, reported: tuple[AgentState, str] | None
 ) -> None:
-    assert corrected(state, detail, since_ms, found) == said
+    assert corrected(state, detail, since_ms, found) == reported
 
 
 @pytest.mark.parametrize("state", ["idle", "active"])

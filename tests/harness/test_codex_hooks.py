@@ -29,9 +29,9 @@ def test_permission_request_is_read() -> None:
 
 @pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse"])
 def test_context_is_returned_in_the_form_of_codex(event: str) -> None:
-    said = hook_answer_object("codex", event, context="mail")
+    reply = hook_answer_object("codex", event, context="mail")
 
-    assert said == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}}
+    assert reply == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}}
 
 
 def test_turn_end_is_blocked_with_a_reason() -> None:

@@ -106,9 +106,9 @@ def test_arguments_are_parsed_and_incomplete_ones_stay_text() -> None:
 
 
 def test_threads_are_searched_by_day_and_in_the_archive() -> None:
-    places = codex_folders("t1", {"HOME": "/home/pat", "CODEX_HOME": "/cx"})
+    folders = codex_folders("t1", {"HOME": "/home/pat", "CODEX_HOME": "/cx"})
 
-    assert list(map(str, places)) == [
+    assert list(map(str, folders)) == [
         "/cx/sessions/*/*/*/rollout-*-t1.jsonl",
         "/cx/archived_sessions/rollout-*-t1.jsonl",
         "/home/pat/.codex/sessions/*/*/*/rollout-*-t1.jsonl",

@@ -68,18 +68,18 @@ def test_hook_without_evidence_sets_no_state(event: str) -> None:
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_context_is_returned_only_to_hooks_that_accept_it(event: str) -> None:
-    said = hook_answer_object("gemini", event, context="mail")
+    reply = hook_answer_object("gemini", event, context="mail")
 
     if event in CONTEXT_EVENTS:
-        assert said == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}}
+        assert reply == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "mail"}}
     else:
-        assert said == {}
+        assert reply == {}
 
 
 def test_turn_end_is_blocked_with_a_reason() -> None:
-    said = hook_answer_object("gemini", "AfterAgent", block_reason="mail")
+    reply = hook_answer_object("gemini", "AfterAgent", block_reason="mail")
 
-    assert said == {"decision": "block", "reason": "mail"}
+    assert reply == {"decision": "block", "reason": "mail"}
     assert hook_answer_object("gemini", "BeforeTool", block_reason="mail") == {}
 
 

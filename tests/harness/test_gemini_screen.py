@@ -93,10 +93,10 @@ def test_dialog_is_named_and_distinguished_from_conversation_text(
 
 
 def test_composer_means_that_no_dialog_is_open() -> None:
-    said = ("✦ choose:", " ● 1. Allow once", "   2. never")
+    reply = ("✦ choose:", " ● 1. Allow once", "   2. never")
 
-    assert read_dialog(below(*said)) is not None
-    assert read_dialog(view(*said, TOP, HINT, BOTTOM, row=4)) is None
+    assert read_dialog(below(*reply)) is not None
+    assert read_dialog(view(*reply, TOP, HINT, BOTTOM, row=4)) is None
 
 
 def test_usage_limit_dialog_shows_its_reset_time_and_choices() -> None:
@@ -111,19 +111,21 @@ def test_usage_limit_dialog_shows_its_reset_time_and_choices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected"),
     [
         (("✕ [API Error: You have exhausted your daily quota.]",), "12am (America/Los_Angeles)"),
         (("✕ [API Error: over quota. Suggested retry", "  after 2400.5s.]"), "in 2401s"),
         (("✕ [API Error: over quota]",), None),
     ],
 )
-def test_turn_ended_by_a_usage_limit_shows_the_reset_time(error: tuple[str, ...], said: str | None) -> None:
+def test_turn_ended_by_a_usage_limit_shows_the_reset_time(
+    error: tuple[str, ...], expected: str | None
+) -> None:
     lines = (*error, "", "ℹ This request failed. Press F12", "  for more", RULE, TOP, HINT, BOTTOM)
 
     found = read_limit(view(*lines, row=len(lines) - 2))
 
-    assert found == ("usage limit" if said is None else f"usage limit, resets {said}")
+    assert found == ("usage limit" if expected is None else f"usage limit, resets {expected}")
 
 
 @pytest.mark.parametrize(

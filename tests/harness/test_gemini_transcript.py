@@ -113,9 +113,9 @@ def test_invalid_record_is_skipped(line: bytes) -> None:
 
 
 def test_sessions_are_searched_by_the_start_of_their_id() -> None:
-    places = gemini_folders("4fde1e98-be8c", {"HOME": "/home/pat", "GEMINI_CLI_HOME": "/home/pat"})
+    folders = gemini_folders("4fde1e98-be8c", {"HOME": "/home/pat", "GEMINI_CLI_HOME": "/home/pat"})
 
-    assert list(map(str, places)) == [
+    assert list(map(str, folders)) == [
         "/home/pat/.gemini/tmp/*/chats/session-*-4fde1e98.jsonl",
         "/home/pat/.gemini/tmp/*/chats/session-*-4fde1e98.json",
     ]

@@ -38,7 +38,7 @@ def test_session_mark_wins_over_presence_mark() -> None:
 
 @given(st.dictionaries(st.text(), st.text(min_size=1)))
 def test_names_that_only_look_like_marks_are_ignored(entries: dict[str, str]) -> None:
-    beside = {f"{name}_TOKEN": value for name, value in entries.items()} | {"CLAUDE_API_KEY": "k"}
+    others = {f"{name}_TOKEN": value for name, value in entries.items()} | {"CLAUDE_API_KEY": "k"}
 
-    assert harness_of(beside) is None
-    assert session_of(beside) is None
+    assert harness_of(others) is None
+    assert session_of(others) is None

@@ -39,8 +39,8 @@ def written(draw: st.DrawFn, value: object, *, is_relaxed: bool) -> str:
     """Write a document in any valid form."""
 
     def gap() -> str:
-        said = draw(blanks)
-        return said + draw(comments) + draw(blanks) if is_relaxed else said
+        text = draw(blanks)
+        return text + draw(comments) + draw(blanks) if is_relaxed else text
 
     def write(value: object) -> str:
         if not isinstance(value, dict | list) or (isinstance(value, dict | list) and draw(st.booleans())):

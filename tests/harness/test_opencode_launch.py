@@ -118,7 +118,7 @@ NEW = ("1.17.18", "1.18.33", "2.0.0-beta", "")
 
 @pytest.mark.parametrize("version", OLD + NEW)
 def test_old_version_is_reported_with_the_oldest_supported_one(version: str) -> None:
-    said = too_old(version)
+    sentence = too_old(version)
 
-    assert bool(said) is (version in OLD)
-    assert ("1.17.18 or newer" in said) is (version in OLD)
+    assert bool(sentence) is (version in OLD)
+    assert ("1.17.18 or newer" in sentence) is (version in OLD)

@@ -52,7 +52,7 @@ def test_each_kind_of_message_is_read(given: bytes, shown: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "places"),
+    ("environment", "expected"),
     [
         ({"HOME": "/h"}, ["/h/.local/share/opencode/opencode.db", "/h/.local/share/opencode/opencode-*.db"]),
         ({"HOME": "/h", "XDG_DATA_HOME": "/d"}, ["/d/opencode/opencode.db", "/d/opencode/opencode-*.db"]),
@@ -61,5 +61,5 @@ def test_each_kind_of_message_is_read(given: bytes, shown: list[str]) -> None:
         ({}, []),
     ],
 )
-def test_databases_are_searched_in_the_data_folder(environment: dict[str, str], places: list[str]) -> None:
-    assert list(map(str, opencode_folders("s", environment))) == places
+def test_databases_are_searched_in_the_data_folder(environment: dict[str, str], expected: list[str]) -> None:
+    assert list(map(str, opencode_folders("s", environment))) == expected

@@ -40,7 +40,7 @@ def test_profile_applies_to_the_program_of_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"", "is empty"),
         (b"#" * (LIMIT_BYTES + 1), "larger than"),
@@ -56,8 +56,8 @@ def test_profile_applies_to_the_program_of_its_name() -> None:
         (b"prompts = [" + b"'x'," * 21 + b"]", "at most 20 prompts"),
     ],
 )
-def test_mistake_is_explained(content: bytes, said: str) -> None:
-    with pytest.raises(BadRequest, match=said):
+def test_mistake_is_explained(content: bytes, expected: str) -> None:
+    with pytest.raises(BadRequest, match=expected):
         parse_user_profile("mine", content)
 
 

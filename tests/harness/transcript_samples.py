@@ -51,7 +51,7 @@ def _line(entry: TranscriptEntry) -> str:
 
 def install_samples(home: Path) -> None:
     """Put every sample where its harness stores it below a home."""
-    places = {
+    paths = {
         "claude": home / ".claude/projects/-home-pat-demo" / f"{SESSIONS['claude']}.jsonl",
         "codex": home
         / ".codex/sessions/2026/11/15"
@@ -60,7 +60,7 @@ def install_samples(home: Path) -> None:
         / ".gemini/tmp/demo/chats"
         / f"session-2026-11-15T11-44-{SESSIONS['gemini'][:8]}.jsonl",
     }
-    for harness, path in places.items():
+    for harness, path in paths.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"".join(sample_lines(harness)))
     folder = home / ".local/share/opencode"

@@ -126,19 +126,19 @@ class FakeCodex:
             self._writers.remove(writer)
         writer.transport.abort()
 
-    def _hear(self, said: Fields, writer: asyncio.StreamWriter) -> None:
-        self.said.append(said)
+    def _hear(self, request: Fields, writer: asyncio.StreamWriter) -> None:
+        self.said.append(request)
         self._news.set()
-        if "id" not in said or "method" not in said or said["method"] in self.silent:
+        if "id" not in request or "method" not in request or request["method"] in self.silent:
             return
-        refusal = self.refusals.get(said["method"])
-        params = said["params"]
-        if refusal is None and said["method"] in ("turn/start", "turn/steer"):
-            answer: Fields = {"result": self._take(said["method"], params)}
+        refusal = self.refusals.get(request["method"])
+        params = request["params"]
+        if refusal is None and request["method"] in ("turn/start", "turn/steer"):
+            answer: Fields = {"result": self._take(request["method"], params)}
         else:
-            answer = {"error": refusal} if refusal else {"result": self._answer(said["method"], params)}
-        writer.write(frame(json.dumps({"id": said["id"], **answer}).encode()))
-        if refusal is None and said["method"] == "turn/start":
+            answer = {"error": refusal} if refusal else {"result": self._answer(request["method"], params)}
+        writer.write(frame(json.dumps({"id": request["id"], **answer}).encode()))
+        if refusal is None and request["method"] == "turn/start":
             self.on_turn(params)
 
     def _take(self, method: str, params: Fields) -> Fields:

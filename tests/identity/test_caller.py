@@ -401,9 +401,9 @@ def test_operator_program_that_holds_agents_has_worker_rights(street: _Street) -
 def test_mark_below_a_holder_selects_only_agents_below_it(street: _Street) -> None:
     street.run(f"{street.probe} & {street.probe}; true")
     left, visit = street.visit(), street.visit()
-    beside, holder, outside = left.chain[0], visit.chain[1], read_process(os.getpid())
+    left_process, holder, outside = left.chain[0], visit.chain[1], read_process(os.getpid())
     assert outside is not None
-    inner, nova = _agent("inner", beside), _agent("nova", outside)
+    inner, nova = _agent("inner", left_process), _agent("nova", outside)
     unseated = Agent(name="kira", base="kira", harness="claude", session="s")
     identifier = _held(holder, inner, nova, unseated, role="observer")
 

@@ -20,15 +20,15 @@ def test_missing_file_has_no_cursor(path: Path) -> None:
     assert Cursor(path).read() is None
 
 
-@given(places=st.lists(st.integers(min_value=0, max_value=2**63 - 1), min_size=1, max_size=5))
-def test_last_stored_cursor_is_read(places: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(seqs=st.lists(st.integers(min_value=0, max_value=2**63 - 1), min_size=1, max_size=5))
+def test_last_stored_cursor_is_read(seqs: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("home") / "consumers" / "luna" / "ci"
     cursor = Cursor(path)
-    cursor.begin(places[0])
-    for place in places[1:]:
-        cursor.keep(place)
+    cursor.begin(seqs[0])
+    for seq in seqs[1:]:
+        cursor.keep(seq)
 
-    assert Cursor(path).read() == places[-1]
+    assert Cursor(path).read() == seqs[-1]
     cursor.close()
 
 

@@ -38,35 +38,35 @@ async def test_name_can_be_closed_repeatedly(link: Link) -> None:
 
 
 async def test_close_calls_every_callback_once_and_the_last_one_first(link: Link) -> None:
-    told: list[str] = []
-    link.on_close(lambda: told.append("first"))
-    link.on_close(lambda: told.append("second"))
+    calls: list[str] = []
+    link.on_close(lambda: calls.append("first"))
+    link.on_close(lambda: calls.append("second"))
 
     link.close()
     link.close()
 
-    assert told == ["second", "first"]
+    assert calls == ["second", "first"]
     assert link.is_closed
     assert link.outbox.is_closed
 
 
 async def test_failing_callback_does_not_prevent_the_others(link: Link) -> None:
-    told: list[str] = []
-    link.on_close(lambda: told.append("reached"))
-    link.on_close(lambda: told.remove("missing"))
+    calls: list[str] = []
+    link.on_close(lambda: calls.append("reached"))
+    link.on_close(lambda: calls.remove("missing"))
 
     with pytest.raises(ValueError, match="not in list"):
         link.close()
 
-    assert told == ["reached"]
+    assert calls == ["reached"]
 
 
 async def test_closed_link_calls_back_at_once_and_opens_nothing(link: Link) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     link.close()
 
-    link.on_close(lambda: told.append("at once"))
+    link.on_close(lambda: calls.append("at once"))
 
-    assert told == ["at once"]
+    assert calls == ["at once"]
     with pytest.raises(BadRequest, match="closed"):
         link.open_name("alice", Standing.GUEST)

@@ -75,13 +75,13 @@ async def test_agent_may_know_shown_and_offered_messages(
 
 
 async def test_room_is_notified_when_an_agent_stops_waiting(book: MemberPresenceBook) -> None:
-    told: list[str] = []
-    book.changed = told.append
+    calls: list[str] = []
+    book.changed = calls.append
 
     with book.waiting(ROOM, "luna"):
-        assert told == []
+        assert calls == []
 
-    assert told == [ROOM]
+    assert calls == [ROOM]
 
 
 async def test_joining_counts_as_having_waited_and_leaving_clears_it(

@@ -47,7 +47,7 @@ class PresenceStage:
         self.watch = FakeWatch()
         self.timers: list[FakeTimer] = []
         self.gone: list[tuple[str, Seat | None, str]] = []
-        self.presence = Presence(self.watch, lambda *told: self.gone.append(told), self._call_later)
+        self.presence = Presence(self.watch, lambda *change: self.gone.append(change), self._call_later)
 
     def _call_later(self, delay_s: float, callback: Callable[[], None]) -> FakeTimer:
         self.timers.append(FakeTimer(delay_s, callback))

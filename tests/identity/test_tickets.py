@@ -26,11 +26,11 @@ def tickets(clock: FakeClock) -> Tickets:
 
 
 def test_token_returns_its_ticket_once(tickets: Tickets) -> None:
-    word = tickets.mint(TICKET)
+    token = tickets.mint(TICKET)
 
-    assert tickets.take(word, CHAIN) is TICKET
+    assert tickets.take(token, CHAIN) is TICKET
     with pytest.raises(NotFound, match="pal run"):
-        tickets.take(word, CHAIN)
+        tickets.take(token, CHAIN)
 
 
 def test_ticket_older_than_a_minute_is_invalid(tickets: Tickets, clock: FakeClock) -> None:
@@ -45,11 +45,11 @@ def test_ticket_older_than_a_minute_is_invalid(tickets: Tickets, clock: FakeCloc
 
 
 def test_returned_ticket_can_be_used_again(tickets: Tickets) -> None:
-    word = tickets.mint(TICKET)
+    token = tickets.mint(TICKET)
 
-    tickets.give_back(word, tickets.take(word, CHAIN))
+    tickets.give_back(token, tickets.take(token, CHAIN))
 
-    assert tickets.take(word, CHAIN) is TICKET
+    assert tickets.take(token, CHAIN) is TICKET
 
 
 def test_oldest_ticket_is_dropped_at_the_limit(tickets: Tickets) -> None:
@@ -74,8 +74,8 @@ def test_tokens_cannot_be_guessed() -> None:
 def test_only_the_requesting_process_and_its_descendants_can_use_a_ticket(
     tickets: Tickets, other: list[Process]
 ) -> None:
-    word = tickets.mint(TICKET)
+    token = tickets.mint(TICKET)
 
     with pytest.raises(NotFound):
-        tickets.take(word, other)
-    assert tickets.take(word, [ASKER]) is TICKET
+        tickets.take(token, other)
+    assert tickets.take(token, [ASKER]) is TICKET

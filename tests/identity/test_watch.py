@@ -48,14 +48,14 @@ Start = Callable[[], subprocess.Popen[bytes]]
 
 async def test_end_of_a_process_is_reported_once(watch: ProcessWatch, children: Start) -> None:
     child, later = children(), children()
-    told: asyncio.Queue[str] = asyncio.Queue()
-    watch.add(_seat(child), lambda: told.put_nowait("first"))
-    watch.add(_seat(later), lambda: told.put_nowait("later"))
+    calls: asyncio.Queue[str] = asyncio.Queue()
+    watch.add(_seat(child), lambda: calls.put_nowait("first"))
+    watch.add(_seat(later), lambda: calls.put_nowait("later"))
 
     child.kill()
-    first = await asyncio.wait_for(told.get(), LIMIT_S)
+    first = await asyncio.wait_for(calls.get(), LIMIT_S)
     later.kill()
-    second = await asyncio.wait_for(told.get(), LIMIT_S)
+    second = await asyncio.wait_for(calls.get(), LIMIT_S)
 
     assert (first, second) == ("first", "later")
 
@@ -90,9 +90,9 @@ async def test_ended_seat_is_reported_in_the_next_loop_iteration(
 
 async def test_removed_seat_is_not_reported(watch: ProcessWatch, children: Start) -> None:
     removed, kept = children(), children()
-    told: list[str] = []
+    calls: list[str] = []
     done = asyncio.Event()
-    watch.add(_seat(removed), lambda: told.append("removed"))
+    watch.add(_seat(removed), lambda: calls.append("removed"))
     watch.add(_seat(kept), done.set)
 
     watch.remove(_seat(removed))
@@ -102,20 +102,20 @@ async def test_removed_seat_is_not_reported(watch: ProcessWatch, children: Start
     kept.kill()
     await asyncio.wait_for(done.wait(), LIMIT_S)
 
-    assert told == []
+    assert calls == []
 
 
 async def test_second_callback_replaces_the_first(watch: ProcessWatch, children: Start) -> None:
     child = children()
-    told: list[str] = []
+    calls: list[str] = []
     done = asyncio.Event()
-    watch.add(_seat(child), lambda: told.append("first"))
+    watch.add(_seat(child), lambda: calls.append("first"))
 
     watch.add(_seat(child), done.set)
     child.kill()
     await asyncio.wait_for(done.wait(), LIMIT_S)
 
-    assert told == []
+    assert calls == []
 
 
 async def test_ended_seat_removed_before_the_next_iteration_is_not_reported(
@@ -123,15 +123,15 @@ async def test_ended_seat_removed_before_the_next_iteration_is_not_reported(
 ) -> None:
     ended = Seat(pid=os.getpid(), start=1, boot=boot_id())
     other = Seat(pid=os.getpid(), start=2, boot=boot_id())
-    told: list[str] = []
+    calls: list[str] = []
     done = asyncio.Event()
-    watch.add(ended, lambda: told.append("ended"))
+    watch.add(ended, lambda: calls.append("ended"))
 
     watch.remove(ended)
     watch.add(other, done.set)
     await asyncio.wait_for(done.wait(), LIMIT_S)
 
-    assert told == []
+    assert calls == []
 
 
 async def test_close_releases_every_descriptor(children: Start) -> None:

@@ -55,9 +55,9 @@ def test_folder_without_a_marker_is_its_own_workspace(home: Path) -> None:
     folder = home / "work" / "deep" / "er"
     folder.mkdir(parents=True)
 
-    place = find_workspace(str(folder), [str(home)])
+    workspace = find_workspace(str(folder), [str(home)])
 
-    assert place.chain == (str(folder), str(home / "work" / "deep"), str(home / "work"))
+    assert workspace.chain == (str(folder), str(home / "work" / "deep"), str(home / "work"))
 
 
 def test_file_is_replaced_by_its_folder(home: Path) -> None:
@@ -118,19 +118,19 @@ def test_linked_worktree_belongs_to_the_main_checkout(home: Path) -> None:
     _git(main, "worktree", "add", "-q", str(home / "elsewhere" / "tree"))
     (home / "elsewhere" / "tree" / "src").mkdir()
 
-    place = find_workspace(str(home / "elsewhere" / "tree" / "src"), [str(home)])
+    workspace = find_workspace(str(home / "elsewhere" / "tree" / "src"), [str(home)])
 
-    assert place.path == find_workspace(str(main), [str(home)]).path == str(main)
-    assert str(home / "elsewhere") in place.above
+    assert workspace.path == find_workspace(str(main), [str(home)]).path == str(main)
+    assert str(home / "elsewhere") in workspace.above
 
 
 def test_worktree_inside_the_main_checkout_belongs_to_it_too(home: Path) -> None:
     main = _repository(home / "main")
     _git(main, "worktree", "add", "-q", str(main / "trees" / "one"))
 
-    place = find_workspace(str(main / "trees" / "one"), [str(home)])
+    workspace = find_workspace(str(main / "trees" / "one"), [str(home)])
 
-    assert place == Workspace(str(main), (), (str(main / "trees" / "one"),))
+    assert workspace == Workspace(str(main), (), (str(main / "trees" / "one"),))
 
 
 def test_exact_folder_is_a_workspace_inside_its_checkout(home: Path) -> None:
@@ -141,12 +141,12 @@ def test_exact_folder_is_a_workspace_inside_its_checkout(home: Path) -> None:
     (home / "short").symlink_to(inner)
     services, src = str(main / "services"), str(home / "src")
 
-    places = [
+    workspaces = [
         find_workspace(str(path), [str(home)], is_exact=True)
         for path in (inner, inner / "a.py", home / "short")
     ]
 
-    assert places == [Workspace(str(inner), (services, str(main), src))] * 3
+    assert workspaces == [Workspace(str(inner), (services, str(main), src))] * 3
     assert find_workspace(str(inner), [str(home)]) == Workspace(str(main), (src,), (str(inner), services))
     assert find_workspace(str(main), [str(home)], is_exact=True) == Workspace(str(main), (src,))
 
@@ -351,16 +351,16 @@ async def test_home_of_the_caller_is_refused_too_but_not_its_parent(home: Path) 
     (own / "project").mkdir(parents=True)
     (own / "package.json").touch()
     (home / "link").symlink_to(own)
-    places = Workspaces([str(home)])
+    workspaces = Workspaces([str(home)])
 
-    inside = await places.find(str(own / "project"), home=str(home / "link"))
-    above = await places.find(str(home / "work"), home=str(own))
+    inside = await workspaces.find(str(own / "project"), home=str(home / "link"))
+    above = await workspaces.find(str(home / "work"), home=str(own))
 
     assert inside == Workspace(str(own / "project"))
     assert above == Workspace(str(home / "work"))
-    assert await places.find(str(own), home="own") == Workspace(str(own), (str(home / "work"),))
+    assert await workspaces.find(str(own), home="own") == Workspace(str(own), (str(home / "work"),))
     with pytest.raises(NotAPlace, match="a home folder"):
-        await places.find(str(own), home=str(home / "link"))
+        await workspaces.find(str(own), home=str(home / "link"))
 
 
 async def test_error_is_passed_from_the_thread_unchanged(home: Path) -> None:
@@ -415,6 +415,6 @@ async def test_cancelled_request_releases_its_thread(home: Path) -> None:
 
 
 def test_folders_around_a_workspace_start_with_the_deepest() -> None:
-    place = Workspace(path="/a/b", above=("/a",), inside=("/a/b/c/d", "/a/b/c"))
+    workspace = Workspace(path="/a/b", above=("/a",), inside=("/a/b/c/d", "/a/b/c"))
 
-    assert place.around == ("/a/b/c/d", "/a/b/c", "/a/b", "/a")
+    assert workspace.around == ("/a/b/c/d", "/a/b/c", "/a/b", "/a")

@@ -42,9 +42,9 @@ async def test_seq_without_an_event_is_empty(log: Log) -> None:
 async def test_seqs_increase_strictly(log: Log) -> None:
     events = [await put(log) for _ in range(10)]
 
-    places = [event.seq for event in events]
-    assert places == sorted(set(places))
-    assert places[0] > 0
+    seqs = [event.seq for event in events]
+    assert seqs == sorted(set(seqs))
+    assert seqs[0] > 0
 
 
 async def test_empty_log_has_no_last_seq(log: Log) -> None:

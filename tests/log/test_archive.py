@@ -39,9 +39,9 @@ async def everything(log: SqliteLog) -> list[Event]:
 
 def in_log(directory: Path) -> list[int]:
     connection = sqlite3.connect(directory / FILE_NAME)
-    places = [seq for (seq,) in connection.execute("SELECT seq FROM events ORDER BY seq")]
+    seqs = [seq for (seq,) in connection.execute("SELECT seq FROM events ORDER BY seq")]
     connection.close()
-    return places
+    return seqs
 
 
 def check_file(directory: Path, *, with_texts: bool = True) -> None:

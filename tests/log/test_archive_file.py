@@ -61,13 +61,13 @@ def test_file_contains_one_event_per_line(tmp_path: Path) -> None:
 def test_every_seq_is_found_and_no_other(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int], sizes: list[int]
 ) -> None:
-    places = [sum(steps[: index + 1]) for index in range(len(steps))]
-    events = {seq: event(seq, "x" * sizes[index % len(sizes)]) for index, seq in enumerate(places)}
+    seqs = [sum(steps[: index + 1]) for index in range(len(steps))]
+    events = {seq: event(seq, "x" * sizes[index % len(sizes)]) for index, seq in enumerate(seqs)}
     file = written(tmp_path_factory.mktemp("archive"), *events.values())
 
-    for seq in range(places[-1] + 2):
+    for seq in range(seqs[-1] + 2):
         assert file.find(seq) == events.get(seq)
-        assert list(file.events(after=seq)) == [events[one] for one in places if one > seq]
+        assert list(file.events(after=seq)) == [events[one] for one in seqs if one > seq]
 
 
 def test_no_events_create_no_file(tmp_path: Path) -> None:

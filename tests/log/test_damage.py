@@ -31,10 +31,10 @@ async def test_lost_write_ahead_log_is_detected_and_no_seq_is_reused(tmp_path: P
 
     log = await open_log(tmp_path)
     event = await put(log, "four")
-    said = await log.check_storage()
+    reports = await log.check_storage()
 
     assert log.lost == "events #2 to #3 are missing: the write-ahead log was lost or damaged"
-    assert list(said) == [log.lost]
+    assert list(reports) == [log.lost]
     assert event.seq == 4
     await log.close()
 
@@ -44,14 +44,14 @@ async def test_loss_is_reported_until_it_is_cleared(tmp_path: Path) -> None:
     await log.close()
     connection = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
 
-    said = note_lost(connection, 1, 0)
+    reports = note_lost(connection, 1, 0)
     again = note_lost(connection, 5, 3)
     found = find_damage(tmp_path / FILE_NAME)
     forgotten = forget_lost(connection)
 
     assert forgotten == 3
-    assert said == "event #1 is missing: the write-ahead log was lost or damaged"
-    assert found == [said, again]
+    assert reports == "event #1 is missing: the write-ahead log was lost or damaged"
+    assert found == [reports, again]
     assert find_damage(tmp_path / FILE_NAME) == []
     connection.close()
 

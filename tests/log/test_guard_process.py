@@ -28,7 +28,7 @@ def path(sqlite_log: SqliteLog, tmp_path: Path) -> Path:
     return next(tmp_path.rglob(FILE_NAME))
 
 
-def places(path: Path, clause: str, limit_s: float = LIMIT_S) -> list[int]:
+def found_seqs(path: Path, clause: str, limit_s: float = LIMIT_S) -> list[int]:
     found = GuardProcess(path, limit_s).seqs(clause, after=0, before=10**9, is_newest_first=False)
     return [seq for some in found for seq in some]
 
@@ -36,14 +36,14 @@ def places(path: Path, clause: str, limit_s: float = LIMIT_S) -> list[int]:
 async def test_seqs_are_returned_in_order(sqlite_log: SqliteLog, path: Path) -> None:
     events = [await put(sqlite_log, text) for text in ("apple", "pear", "apple")]
 
-    found = places(path, "text = 'apple'")
+    found = found_seqs(path, "text = 'apple'")
 
     assert found == [events[0].seq, events[2].seq]
 
 
 async def test_invalid_condition_is_refused(path: Path) -> None:
     with pytest.raises(BadQuery, match="no such column"):
-        places(path, "nonsense = 1")
+        found_seqs(path, "nonsense = 1")
 
 
 async def test_condition_that_is_slow_between_two_clock_checks_is_cut(
@@ -54,7 +54,7 @@ async def test_condition_that_is_slow_between_two_clock_checks_is_cut(
 
     endless = "(SELECT count(*) FROM events_v a, events_v b, events_v c, events_v d, events_v e) > 0"
     with pytest.raises(TooSlow):
-        places(path, endless, limit_s=0.05)
+        found_seqs(path, endless, limit_s=0.05)
 
 
 async def test_single_endless_step_ends_with_its_process(
@@ -64,7 +64,7 @@ async def test_single_endless_step_ends_with_its_process(
     await put(sqlite_log, "hello")
 
     with pytest.raises(TooSlow, match="was stopped"):
-        places(path, ENDLESS, limit_s=0.05)
+        found_seqs(path, ENDLESS, limit_s=0.05)
 
 
 async def test_stop_ends_the_running_query_and_all_later_ones(sqlite_log: SqliteLog, path: Path) -> None:
@@ -125,11 +125,11 @@ async def test_process_answers_line_by_line(
         "before": 10**9,
         "is_newest_first": False,
     }
-    said = io.BytesIO()
+    output = io.BytesIO()
 
-    answer(io.BytesIO(msgspec.json.encode(asked)), said)
+    answer(io.BytesIO(msgspec.json.encode(asked)), output)
 
-    lines = said.getvalue().decode().splitlines()
+    lines = output.getvalue().decode().splitlines()
     assert len(lines) == len(words)
     assert all(word in line for word, line in zip(words, lines, strict=True))
 
@@ -159,11 +159,11 @@ async def test_process_says_that_the_condition_needs_too_much_memory(
         "before": 9,
         "is_newest_first": False,
     }
-    said = OnceOutOfMemory()
+    output = OnceOutOfMemory()
 
-    answer(io.BytesIO(msgspec.json.encode(asked)), said)
+    answer(io.BytesIO(msgspec.json.encode(asked)), output)
 
-    (line,) = said.getvalue().decode().splitlines()
+    (line,) = output.getvalue().decode().splitlines()
     assert "needs more than 1 GB of memory" in msgspec.json.decode(line)["bad"]
 
 
@@ -193,7 +193,7 @@ def test_abnormal_end_of_the_process_is_reported_as_what_it_is(
     run_instead(monkeypatch, tmp_path, script)
 
     with pytest.raises(kind, match=words) as caught:
-        places(tmp_path, "1", limit_s=2.0)
+        found_seqs(tmp_path, "1", limit_s=2.0)
 
     assert type(caught.value) is kind
 

@@ -32,19 +32,19 @@ async def test_memory_begins_where_the_log_ended() -> None:
 
 async def test_subscriber_removed_during_a_publication_is_called_one_last_time() -> None:
     newest = Newest(0)
-    told: list[str] = []
+    calls: list[str] = []
 
     def first(events: object) -> None:
-        told.append("first")
+        calls.append("first")
         stop()
 
     newest.handlers.add(first, ANY_EVENT)
-    stop = newest.handlers.add(lambda events: told.append("second"), ANY_EVENT)
+    stop = newest.handlers.add(lambda events: calls.append("second"), ANY_EVENT)
 
     newest.add([event_from(draft(), 1, "BOXE")])
     newest.add([event_from(draft(), 2, "BOXE")])
 
-    assert told == ["first", "second", "first"]
+    assert calls == ["first", "second", "first"]
 
 
 def test_event_is_published_with_its_seq() -> None:

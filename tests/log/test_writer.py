@@ -423,8 +423,8 @@ async def test_rows_are_read_after_the_writer_has_closed_its_connection(at_once:
 
 
 async def test_pending_events_are_published_before_those_of_an_immediate_commit(at_once: SqliteLog) -> None:
-    places: list[int] = []
-    at_once.subscribe(lambda events: places.extend(event.seq for event in events))
+    seqs: list[int] = []
+    at_once.subscribe(lambda events: seqs.extend(event.seq for event in events))
     gate = Gate()
     with at_once._writer._in_use:
         behind_the_gate = asyncio.ensure_future(at_once.commit(None, gate))
@@ -435,7 +435,7 @@ async def test_pending_events_are_published_before_those_of_an_immediate_commit(
 
     await asyncio.gather(behind_the_gate, first, put(at_once, "second"))
 
-    assert places == [1, 2]
+    assert seqs == [1, 2]
 
 
 async def test_refusal_of_an_immediate_commit_affects_only_its_caller(at_once: SqliteLog) -> None:

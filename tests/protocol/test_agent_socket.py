@@ -44,10 +44,10 @@ REQUESTS = st.builds(
 def read_one(pieces: list[bytes]) -> tuple[bytes, bytes] | None:
     """Read one request as a connection does; return it with the bytes that follow it."""
     reader = RequestReader()
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         if (found := reader.feed(piece)) is not None:
             line, rest = found
-            return line, rest + b"".join(pieces[place + 1 :])
+            return line, rest + b"".join(pieces[index + 1 :])
     return None
 
 
@@ -63,11 +63,11 @@ def test_request_round_trips(request_: AgentRequest) -> None:
     st.sampled_from([b"", b"\n"]),
 )
 def test_request_ends_with_its_object_however_it_is_split(
-    request_: AgentRequest, behind: bytes, places: list[int], end: bytes
+    request_: AgentRequest, behind: bytes, cuts: list[int], end: bytes
 ) -> None:
     line = request_to_json(request_).strip()
 
-    assert read_one(cut(line + end + behind, places)) == (line, end + behind)
+    assert read_one(cut(line + end + behind, cuts)) == (line, end + behind)
 
 
 @given(TEXTS)
@@ -78,10 +78,10 @@ def test_braces_quotes_and_backslashes_in_a_text_end_nothing(text: str) -> None:
 
 
 @given(st.binary(max_size=60), st.lists(st.integers(0, 1000), max_size=6))
-def test_any_bytes_end_with_their_line_at_the_latest(data: bytes, places: list[int]) -> None:
+def test_any_bytes_end_with_their_line_at_the_latest(data: bytes, cuts: list[int]) -> None:
     line = b"x" + data.replace(b"\n", b" ")
 
-    found = read_one(cut(line + b"\nrest", places))
+    found = read_one(cut(line + b"\nrest", cuts))
 
     assert found is not None
     assert found[0] + found[1] == line + b"\nrest"

@@ -131,8 +131,8 @@ def test_unreadable_message_is_refused(payload: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply_to", "place"),
+    ("reply_to", "seq"),
     [("42", 42), ("42:BOXE", None), ("", None), (42, None), ("9" * 16, None), ("-1", None), (None, None)],
 )
-def test_reply_names_the_seq_of_a_local_message(reply_to: object, place: int | None) -> None:
-    assert answered_seq(event(reply_to=reply_to)) == place
+def test_reply_names_the_seq_of_a_local_message(reply_to: object, seq: int | None) -> None:
+    assert answered_seq(event(reply_to=reply_to)) == seq

@@ -333,8 +333,8 @@ def test_encoded_bytes_that_contain_a_secret_are_removed_completely(before: byte
 
     redacted = redact_event(given_event)
 
-    said = f"[redacted: {len(content)} bytes]"
-    assert redacted.payload == {"files": [{"path": "a.bin", "base64": said}, {"base64": said}]}
+    expected = f"[redacted: {len(content)} bytes]"
+    assert redacted.payload == {"files": [{"path": "a.bin", "base64": expected}, {"base64": expected}]}
     assert redact_event(redacted) == redacted
 
 

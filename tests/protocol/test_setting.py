@@ -66,8 +66,8 @@ def test_value_is_read_back_and_every_other_line_is_unchanged(
     parts: list[str], key: str, value: str | int
 ) -> None:
     before = "".join(parts)
-    place = next((at for at, part in enumerate(parts) if key in tomllib.loads(part)), len(parts))
-    above, below = "".join(parts[:place]), "".join(parts[place + 1 :])
+    index = next((at for at, part in enumerate(parts) if key in tomllib.loads(part)), len(parts))
+    above, below = "".join(parts[:index]), "".join(parts[index + 1 :])
 
     after = with_setting(before, key, value)
 

@@ -25,9 +25,9 @@ FRAMES = st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_si
 )
 
 
-def cut(data: bytes, places: list[int]) -> list[bytes]:
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     """Split bytes at the given offsets."""
-    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [data[start:end] for start, end in pairwise(edges)]
 
 
@@ -37,26 +37,26 @@ def read_all(pieces: list[bytes], first: bytes = b"") -> list[Frame]:
 
 
 @given(FRAMES, st.lists(st.integers(0, 1000), max_size=8))
-def test_frames_round_trip_wherever_they_are_split(frames: list[Frame], places: list[int]) -> None:
+def test_frames_round_trip_wherever_they_are_split(frames: list[Frame], cuts: list[int]) -> None:
     data = b"".join(frame(kind, payload) for kind, payload in frames)
 
-    assert read_all(cut(data, places)) == frames
+    assert read_all(cut(data, cuts)) == frames
 
 
 @given(FRAMES, st.integers(0, 1000))
-def test_bytes_read_after_the_request_are_not_lost(frames: list[Frame], place: int) -> None:
+def test_bytes_read_after_the_request_are_not_lost(frames: list[Frame], cut_at: int) -> None:
     data = b"".join(frame(kind, payload) for kind, payload in frames)
-    first, rest = cut(data, [place])
+    first, rest = cut(data, [cut_at])
 
     assert read_all([rest], first) == frames
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-@pytest.mark.parametrize("place", range(4))
-def test_line_end_of_the_request_is_skipped_whenever_it_arrives(end: bytes, place: int) -> None:
+@pytest.mark.parametrize("cut_at", range(4))
+def test_line_end_of_the_request_is_skipped_whenever_it_arrives(end: bytes, cut_at: int) -> None:
     data = end + frame(DATA, b"hello")
 
-    assert read_all(cut(data, [place])) == [(DATA, b"hello")]
+    assert read_all(cut(data, [cut_at])) == [(DATA, b"hello")]
 
 
 @pytest.mark.parametrize(

@@ -83,15 +83,15 @@ async def test_text_to_send_is_listed_and_sent_when_the_subscription_fires(
     watched: Watched, shell: Shell
 ) -> None:
     vega = await watched.bus.join("vega")
-    said = await shell.run("sub", "--from", "vega", "--send", "@nova look at it")
+    result = await shell.run("sub", "--from", "vega", "--send", "@nova look at it")
     again = await shell.run("sub", "--from", "vega", "--send", "@nova look at it")
     await shell.run("sub", "--from", "vega", "--send", "look yourself")
 
     await watched.bus.send(vega, "done", "@luna")
     notices = await watched.texts("luna")
 
-    assert said.endswith(": --from vega --send '@nova look at it'\n")
-    assert again == f"already {said}"
+    assert result.endswith(": --from vega --send '@nova look at it'\n")
+    assert again == f"already {result}"
     (sent,) = [event for event in await watched.events("message") if event.sender == "luna"]
     assert watched.bus.texts("nova") == ["@nova look at it"]
     assert sorted(text.partition("done")[2] for text in notices) == [
@@ -160,10 +160,10 @@ async def test_preset_is_a_filter_and_is_listed_as_typed(
 async def test_subscription_for_another_agent_names_it(watched: Watched, shell: Shell) -> None:
     person = Shell(watched, HUMAN)
 
-    said = await person.run("sub", "--idle", "nova", "--for", "luna")
+    result = await person.run("sub", "--idle", "nova", "--for", "luna")
 
-    assert said.startswith("subscribed for luna as ")
-    assert said.endswith(": --idle nova\n")
+    assert result.startswith("subscribed for luna as ")
+    assert result.endswith(": --idle nova\n")
     assert (await shell.run("sub", "--idle", "nova", "--once")).startswith("subscribed as ")
 
 

@@ -124,9 +124,9 @@ def test_index_is_empty_after_all_subscriptions_are_dropped(wanted: list[Filter]
 
 
 def message(**payload: object) -> Event:
-    told = {"thread": "pr-7", "intent": "request", "delivered_to": ["nova"], "state": "idle"}
+    fields = {"thread": "pr-7", "intent": "request", "delivered_to": ["nova"], "state": "idle"}
     return Event(
-        seq=5000, id="id", type="message", sender="kira", to=(), ts=0, device="TEST", payload=told | payload
+        seq=5000, id="id", type="message", sender="kira", to=(), ts=0, device="TEST", payload=fields | payload
     )
 
 

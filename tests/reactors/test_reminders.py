@@ -175,8 +175,8 @@ async def test_refused_reminder_does_not_stop_others(reminded: RemindedBus) -> N
 
     await reminded.idle(nova, one.seq, two.seq)
 
-    (told,) = await reminded.told(1)
-    assert told.to == ("nova",)
+    (notice,) = await reminded.told(1)
+    assert notice.to == ("nova",)
 
 
 async def test_reminders_are_at_least_a_minute_apart(reminded: RemindedBus) -> None:

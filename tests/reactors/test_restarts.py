@@ -63,10 +63,10 @@ def owed(events: list[Event]) -> dict[tuple[str, int], bool]:
         if event.payload.get("intent") == "request" and isinstance(names, list):
             is_open |= {(name, event.seq): False for name in names}
             due |= {(name, event.seq): True for name in names if name in left}
-        if (place := event.payload.get("reply_to")) is not None:
-            is_open.pop((event.sender, int(str(place))), None)
-            if (event.sender, int(str(place))) in due:
-                due[event.sender, int(str(place))] = False
+        if (sent_seq := event.payload.get("reply_to")) is not None:
+            is_open.pop((event.sender, int(str(sent_seq))), None)
+            if (event.sender, int(str(sent_seq))) in due:
+                due[event.sender, int(str(sent_seq))] = False
         if event.type == "delivery":
             seqs = event.payload["messages"]
             assert isinstance(seqs, list)
@@ -93,17 +93,17 @@ def test_notices_are_sent_exactly_once_despite_restarts(day: list[tuple[str, str
             await watched.settled()
 
             events = await watched.events()
-            told = [event for event in events if event.sender == "[pal-events]"]
-            fired = [event.payload["watch"] for event in told if "watch" in event.payload]
+            notices = [event for event in events if event.sender == "[pal-events]"]
+            fired = [event.payload["watch"] for event in notices if "watch" in event.payload]
             due = owed(events)
             for (agent, request), must in due.items():
                 assert int(must) <= fired.count({"agent": agent, "request": request}) <= 1
             assert all((watch["agent"], watch["request"]) in due for watch in fired)  # type: ignore[index]  # as written
-            hits = [event.payload["event"] for event in told if event.payload.get("sub") == states.id]
+            hits = [event.payload["event"] for event in notices if event.payload.get("sub") == states.id]
             found = [e.seq for e in events if e.type in ("status", "agent.bye") and e.sender == "nova"]
             assert sorted(map(str, hits)) == sorted(map(str, found))
             idle = [e.seq for e in events if e.sender == "nova" and e.payload.get("state") == "idle"]
-            hits = [event.payload["event"] for event in told if event.payload.get("sub") == once.id]
+            hits = [event.payload["event"] for event in notices if event.payload.get("sub") == once.id]
             assert hits == idle[:1]
             removed = [event for event in events if event.type == "sub.removed"]
             assert len(removed) == len(hits)

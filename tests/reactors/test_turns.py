@@ -709,7 +709,7 @@ async def test_queue_and_open_turns_survive_a_restart_with_the_file(tmp_path: Pa
         turning.passes(30)
         job = await turning.turn()
         queued = await turning.send("queued")
-        told = await turning.notices("nova")
+        notices = await turning.notices("nova")
 
     async with turning_bus(open_sqlite, tmp_path, later_s=3600) as turning:
         states = [turning.bus.state(event, "luna") for event in (held, open_, queued)]
@@ -721,7 +721,7 @@ async def test_queue_and_open_turns_survive_a_restart_with_the_file(tmp_path: Pa
         events = await turning.bus.log.read(Query(types=("auto-turn-error",), last=1))
         assert isinstance(events[0].body, AutoTurnError)
         assert events[0].body.turn == job.turn
-        assert await turning.notices("nova") == told, "the notice is not repeated"
+        assert await turning.notices("nova") == notices, "the notice is not repeated"
 
 
 async def test_notice_that_was_not_written_follows_after_a_restart(
@@ -749,11 +749,11 @@ async def test_notice_that_was_not_written_follows_after_a_restart(
     assert await turning.notices("nova") == []
     turning.restart()
 
-    (told,) = await turning.notified("nova", 1)
-    assert "the automatic turn failed 3 times" in told
+    (notice,) = await turning.notified("nova", 1)
+    assert "the automatic turn failed 3 times" in notice
     turning.restart()
     await turning.nothing_is_due()
-    assert await turning.notices("nova") == [told]
+    assert await turning.notices("nova") == [notice]
 
 
 async def test_rebuilt_rows_are_the_same(turning: Turning) -> None:

@@ -25,10 +25,10 @@ async def test_sender_is_notified_once_when_the_reader_of_a_request_is_idle(watc
     await watched.status(nova, "idle")
     await watched.leave(nova)
 
-    (told,) = await watched.told("luna")
-    assert told.payload["text"] == f"@luna nova is now idle (request #{request.seq})"
-    assert (told.sender, told.payload["sender_kind"]) == ("[pal-events]", "system")
-    assert told.payload["watch"] == {"agent": "nova", "request": request.seq}
+    (notice,) = await watched.told("luna")
+    assert notice.payload["text"] == f"@luna nova is now idle (request #{request.seq})"
+    assert (notice.sender, notice.payload["sender_kind"]) == ("[pal-events]", "system")
+    assert notice.payload["watch"] == {"agent": "nova", "request": request.seq}
     assert list(read_watches(watched.bus.log.rows)) == []
 
 
@@ -137,10 +137,12 @@ async def test_notice_names_the_subscription_and_the_event(watched: Watched) -> 
     await watched.status(nova, "active")
     idle = await watched.status(nova, "idle", file="src/x.py")
 
-    (told,) = await watched.told("luna")
-    assert told.payload["text"] == f"[sub {made.id}] #{idle.seq} status nova: idle (in src/x.py) — look at it"
-    assert (told.payload["sub"], told.payload["event"]) == (made.id, idle.seq)
-    assert watched.bus.texts("luna") == [told.payload["text"]]
+    (notice,) = await watched.told("luna")
+    assert (
+        notice.payload["text"] == f"[sub {made.id}] #{idle.seq} status nova: idle (in src/x.py) — look at it"
+    )
+    assert (notice.payload["sub"], notice.payload["event"]) == (made.id, idle.seq)
+    assert watched.bus.texts("luna") == [notice.payload["text"]]
 
 
 async def test_events_before_a_subscription_are_not_reported(watched: Watched) -> None:
@@ -152,7 +154,7 @@ async def test_events_before_a_subscription_are_not_reported(watched: Watched) -
     watched.start()
     blocked = await watched.status(nova, "blocked")
 
-    assert [told.payload["event"] for told in await watched.told("luna")] == [blocked.seq]
+    assert [notice.payload["event"] for notice in await watched.told("luna")] == [blocked.seq]
 
 
 async def test_event_right_after_a_first_subscription_is_reported(watched: Watched) -> None:
@@ -167,7 +169,7 @@ async def test_event_right_after_a_first_subscription_is_reported(watched: Watch
     message = await watched.bus.send(HUMAN, "hello", "@luna")
     await watched.status(luna, "active")
 
-    assert message.seq in [told.payload.get("event") for told in await watched.told("luna")]
+    assert message.seq in [notice.payload.get("event") for notice in await watched.told("luna")]
 
 
 async def test_own_events_are_reported_only_if_the_filter_names_the_owner(watched: Watched) -> None:
@@ -178,8 +180,8 @@ async def test_own_events_are_reported_only_if_the_filter_names_the_owner(watche
     mine = await watched.status(luna, "blocked")
     other = await watched.status(nova, "blocked")
 
-    assert [told.payload["event"] for told in await watched.told("luna")] == [other.seq]
-    assert [told.payload["event"] for told in await watched.told("nova")] == [other.seq]
+    assert [notice.payload["event"] for notice in await watched.told("luna")] == [other.seq]
+    assert [notice.payload["event"] for notice in await watched.told("nova")] == [other.seq]
     assert mine.seq < other.seq
 
 
@@ -196,7 +198,7 @@ async def test_two_broad_subscriptions_do_not_trigger_each_other(watched: Watche
 
     assert seen is not None
     for name in ("luna", "nova"):
-        assert [told.payload["event"] for told in await watched.told(name)] == [message.seq, seen.seq]
+        assert [notice.payload["event"] for notice in await watched.told(name)] == [message.seq, seen.seq]
 
 
 async def test_malformed_foreign_event_is_reported(watched: Watched) -> None:
@@ -205,7 +207,7 @@ async def test_malformed_foreign_event_is_reported(watched: Watched) -> None:
 
     odd = await watched.put("delivery", messages="all", state="seen")
 
-    assert [told.payload["event"] for told in await watched.told("luna")] == [odd.seq]
+    assert [notice.payload["event"] for notice in await watched.told("luna")] == [odd.seq]
 
 
 async def test_once_subscription_reports_the_first_event_and_ends(watched: Watched) -> None:
@@ -214,7 +216,7 @@ async def test_once_subscription_reports_the_first_event_and_ends(watched: Watch
 
     first, _ = await asyncio.gather(watched.status(nova, "idle"), watched.status(nova, "idle"))
 
-    assert [told.payload["event"] for told in await watched.told("luna")] == [first.seq]
+    assert [notice.payload["event"] for notice in await watched.told("luna")] == [first.seq]
     assert read_subscription(watched.bus.log.rows, made.id) is None
     (removed,) = await watched.events("sub.removed")
     assert removed.payload == {"id": made.id, "reason": "once"}
@@ -244,7 +246,7 @@ async def test_removed_subscription_reports_nothing(watched: Watched) -> None:
     await watched.status(nova, "idle")
     await watched.leave(nova)
 
-    assert [told.payload["sub"] for told in await watched.told("luna")] == [kept.id]
+    assert [notice.payload["sub"] for notice in await watched.told("luna")] == [kept.id]
 
 
 async def test_notices_wait_for_an_absent_owner(watched: Watched) -> None:
@@ -268,10 +270,10 @@ async def test_two_editors_of_one_file_collide_once_and_both_are_named(watched: 
     second = await watched.status(luna, "active", file="src/x.py")
     await watched.status(nova, "active", file="src/x.py")
 
-    (told,) = await watched.told("luna")
-    assert told.payload["text"] == f"[sub {made.id}] #{second.seq} collision: nova and luna edited src/x.py"
-    assert told.payload["agents"] == ["luna", "nova"]
-    assert told.payload["file"] == "src/x.py"
+    (notice,) = await watched.told("luna")
+    assert notice.payload["text"] == f"[sub {made.id}] #{second.seq} collision: nova and luna edited src/x.py"
+    assert notice.payload["agents"] == ["luna", "nova"]
+    assert notice.payload["file"] == "src/x.py"
     assert await watched.texts("kira") == []
 
 
@@ -288,13 +290,13 @@ async def test_members_that_edit_one_file_are_both_notified(watched: Watched) ->
     last = await watched.status(luna, "active", file="/shop/cart.py")
     await watched.status(nova, "active", file="/shop/cart.py")
 
-    (told,) = await watched.told("luna")
-    assert told.payload["text"] == (
+    (notification,) = await watched.told("luna")
+    assert notification.payload["text"] == (
         f"@luna you and nova, kira edited /shop/cart.py within 30 seconds (#{last.seq}): "
         "agree who continues, and check that no change was lost"
     )
-    assert (told.payload["event"], told.payload["file"]) == (last.seq, "/shop/cart.py")
-    assert told.payload["agents"] == ["luna", "nova", "kira"]
+    assert (notification.payload["event"], notification.payload["file"]) == (last.seq, "/shop/cart.py")
+    assert notification.payload["agents"] == ["luna", "nova", "kira"]
     (with_kira, with_luna) = await watched.told("nova")
     assert (with_kira.payload["agents"], with_luna.payload["agents"]) == (["nova", "kira"], ["luna", "nova"])
     assert {notice.payload["sub"] for notice in await watched.told("kira")} == {made.id}
@@ -314,7 +316,7 @@ async def test_edits_before_a_common_room_are_not_reported_after_a_restart(watch
     await watched.status(nova, "active", file="other.py")
     later = await watched.status(luna, "active", file="other.py")
 
-    assert [told.payload["event"] for told in await watched.told("luna")] == [later.seq]
+    assert [notice.payload["event"] for notice in await watched.told("luna")] == [later.seq]
 
 
 async def test_refused_notice_to_a_member_is_logged_with_its_event(
@@ -343,7 +345,7 @@ async def test_notices_wait_while_the_disk_is_full(watched: Watched) -> None:
 
     second = await watched.status(nova, "blocked")
 
-    assert [told.payload["event"] for told in await watched.told("luna")] == [first.seq, second.seq]
+    assert [notice.payload["event"] for notice in await watched.told("luna")] == [first.seq, second.seq]
 
 
 async def test_notices_are_tried_again_without_an_event(
@@ -376,7 +378,7 @@ async def test_refused_notice_is_logged_and_skipped(
 
     second = await watched.status(nova, "blocked")
 
-    assert [told.payload["event"] for told in await watched.told("luna")] == [second.seq]
+    assert [notice.payload["event"] for notice in await watched.told("luna")] == [second.seq]
     assert [made.id in record.getMessage() for record in caplog.records] == [True]
 
 
@@ -408,7 +410,9 @@ async def test_large_burst_is_reported_in_order(watched: Watched) -> None:
 
     ticks = await asyncio.gather(*(watched.put("tick", n=n) for n in range(600)))
 
-    assert [told.payload["event"] for told in await watched.told("luna")] == sorted(one.seq for one in ticks)
+    assert [notice.payload["event"] for notice in await watched.told("luna")] == sorted(
+        one.seq for one in ticks
+    )
 
 
 async def test_close_twice_or_before_the_start_is_harmless(watched: Watched) -> None:

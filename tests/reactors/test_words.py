@@ -18,7 +18,7 @@ def event(type: str, to: tuple[str, ...] = (), **payload: object) -> Event:
 
 
 @pytest.mark.parametrize(
-    ("happened", "said"),
+    ("happened", "expected"),
     [
         (event("status", state="idle"), "status nova: idle"),
         (event("status", state="idle", file="src/x.py"), "status nova: idle (in src/x.py)"),
@@ -42,8 +42,8 @@ def event(type: str, to: tuple[str, ...] = (), **payload: object) -> Event:
         (event("build.done", ok=True), 'build.done nova: {"ok":true}'),
     ],
 )
-def test_notice_describes_the_event_on_one_line(happened: Event, said: str) -> None:
-    assert hit_text(SUB, happened) == f"[sub a1b2c3] #57 {said}"
+def test_notice_describes_the_event_on_one_line(happened: Event, expected: str) -> None:
+    assert hit_text(SUB, happened) == f"[sub a1b2c3] #57 {expected}"
 
 
 def test_text_of_the_owner_is_appended() -> None:
@@ -68,7 +68,7 @@ def test_long_text_is_cut() -> None:
 @given(st.sampled_from(["message", "status", "delivery", "odd\x1btype"]), st.text(st.characters()))
 def test_notice_of_any_event_is_valid_text(type: str, text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
-    said = hit_text(SUB, event(type, (text,), text=text, state=text, file=text, messages=[text]))
+    notice = hit_text(SUB, event(type, (text,), text=text, state=text, file=text, messages=[text]))
 
-    check_text(said)
-    assert "\n" not in said
+    check_text(notice)
+    assert "\n" not in notice

@@ -247,13 +247,13 @@ async def test_spans_wait_for_a_collector_that_does_not_answer(
             stage.set(otel_endpoint="http://127.0.0.1:1")
         await stage.export.send()
         await stage.export.send()
-        told = [record for record in caplog.records if record.name == "palaver.otel"]
+        records = [record for record in caplog.records if record.name == "palaver.otel"]
         collector.status, collector.is_silent = 200, False
         stage.set(otel_endpoint=url)
 
         await stage.export.send()
 
-        assert len(told) == 1
+        assert len(records) == 1
         assert len(collector.spans_named("create")) == 1
         assert stage.export.trouble == ""
 

@@ -11,10 +11,10 @@ from tests.source.agents import Pair, hear, hear_texts, meet, say, state_of
 def test_step_1_send_prints_the_seq_and_the_recipients(bus: Home) -> None:
     luna, _ = meet(bus, "luna", "nova")
 
-    said = luna.ok("send", "@nova", "--", "hello").out
+    output = luna.ok("send", "@nova", "--", "hello").out
 
     (event,) = bus.events("--type", "message")
-    assert said == f"sent #{event['seq']} to nova\n"
+    assert output == f"sent #{event['seq']} to nova\n"
 
 
 def test_step_2_mentions_are_resolved_to_agent_names(bus: Home) -> None:

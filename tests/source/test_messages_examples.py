@@ -102,13 +102,13 @@ def test_ack_of_an_ack_is_refused(bus: Home) -> None:
 
 def test_ack_of_an_inform_is_refused(bus: Home) -> None:
     luna, nova = meet(bus, "luna", "nova")
-    told = say(luna, "@nova", "--intent", "inform", "--", "by the way")["seq"]
+    seq = say(luna, "@nova", "--intent", "inform", "--", "by the way")["seq"]
 
-    refused = nova.pal("send", "@luna", "--intent", "ack", "--reply-to", str(told), "--json", "--", "ok")
+    refused = nova.pal("send", "@luna", "--intent", "ack", "--reply-to", str(seq), "--json", "--", "ok")
 
     assert why_refused(refused) == (
         "bad_request",
-        f"#{told} is an inform, which needs no ack; nothing was sent",
+        f"#{seq} is an inform, which needs no ack; nothing was sent",
     )
     assert hear_texts(luna) == []
 

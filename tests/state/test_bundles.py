@@ -72,13 +72,13 @@ def test_invalid_bundle_id_cannot_be_read() -> None:
 
 
 @given(st.lists(st.integers(1, 10**8 - 1), unique=True).map(sorted), st.integers(1, 20))
-def test_newest_bundles_are_listed_with_the_newest_last(places: list[int], limit: int) -> None:
-    rows = grown(*map(event, places))
+def test_newest_bundles_are_listed_with_the_newest_last(seqs: list[int], limit: int) -> None:
+    rows = grown(*map(event, seqs))
 
     found = read_newest_bundles(rows, limit)
 
     assert [(bundle_id, row.seq) for bundle_id, row in found] == [
-        (f"bundle:{key(place)}", place) for place in places[-limit:]
+        (f"bundle:{key(seq)}", seq) for seq in seqs[-limit:]
     ]
 
 

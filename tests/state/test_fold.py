@@ -226,8 +226,8 @@ def test_fold_never_raises_and_is_repeatable_for_any_event(
 ) -> None:
     rows = MemoryRows()
 
-    for place, (type_, payload) in enumerate(found, 1):
-        made = event(type_, payload, seq=place, sender=NAMES[place % 3], delivered_to=NAMES[: place % 3])
+    for index, (type_, payload) in enumerate(found, 1):
+        made = event(type_, payload, seq=index, sender=NAMES[index % 3], delivered_to=NAMES[: index % 3])
         changes = apply(rows, made)
         assert apply(rows, made) == changes
         rows.change(changes)
@@ -629,13 +629,13 @@ async def _try(bus: Bus, asking: Caller, request: Request) -> None:
 def _check_lines(bus: Bus, lines: dict[tuple[int, str], str]) -> None:
     """Check that each ledger entry stays, rises, or is queued again."""
     for key, _ in bus.log.rows.scan(LEDGER, "", limit=10_000):
-        place, _, agent = key.partition("/")
-        line = read_line(bus.log.rows, int(place), agent)
+        seq, _, agent = key.partition("/")
+        line = read_line(bus.log.rows, int(seq), agent)
         assert line is not None
-        old = lines.get((int(place), agent), "queued")
+        old = lines.get((int(seq), agent), "queued")
         is_back = line.state == "queued" and old in ("submitted", "held")
         assert line.state == old or is_back or can_rise(old, line.state) or _by_two_steps(old, line.state)
-        lines[int(place), agent] = line.state
+        lines[int(seq), agent] = line.state
 
 
 def _by_two_steps(old: str, new: str) -> bool:
@@ -645,7 +645,7 @@ def _by_two_steps(old: str, new: str) -> bool:
 
 def test_sub_agent_is_found_by_its_key_and_its_number_is_not_reused() -> None:
     rows = MemoryRows()
-    for place, number in enumerate((2, 1)):
+    for index, number in enumerate((2, 1)):
         agent = {
             "name": f"luna_x_{number}",
             "base": f"luna_x_{number}",
@@ -653,7 +653,7 @@ def test_sub_agent_is_found_by_its_key_and_its_number_is_not_reused() -> None:
             "session": f"a{number}",
             "harness": "claude",
         }
-        rows.change(apply(rows, event("agent.hello", {"agent": agent}, seq=place + 1)))
+        rows.change(apply(rows, event("agent.hello", {"agent": agent}, seq=index + 1)))
 
     assert read_subagent(rows, "luna", "a1") == "luna_x_1"
     assert read_subagent(rows, "luna", "a3") is None

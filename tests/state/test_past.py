@@ -23,8 +23,8 @@ Facts = Sequence[tuple[str, dict[str, object]]]
 def events_of(found: Facts) -> list[Event]:
     """Return events with gaps in their seqs."""
     return [
-        event(type_, payload, seq=place * 2, sender=NAMES[place % 3], delivered_to=NAMES[: place % 3])
-        for place, (type_, payload) in enumerate(found, 1)
+        event(type_, payload, seq=index * 2, sender=NAMES[index % 3], delivered_to=NAMES[: index % 3])
+        for index, (type_, payload) in enumerate(found, 1)
     ]
 
 

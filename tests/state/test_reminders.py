@@ -35,7 +35,7 @@ def asked(seq: int, *names: str, kind: str = "instance") -> Event:
     return event(seq, "message", text="?", sender_kind=kind, expects_reply=True, delivered_to=list(names))
 
 
-def said(seq: int, sender: str, **payload: object) -> Event:
+def message_event(seq: int, sender: str, **payload: object) -> Event:
     return event(seq, "message", sender, text="!", delivered_to=[], **payload)
 
 
@@ -46,8 +46,8 @@ def reminded(seq: int, count: int, agent: str = "nova", request: int = 1) -> Eve
     )
 
 
-def reported(seq: int, state: str, *places: int, agent: str = "nova", **more: object) -> Event:
-    return event(seq, "delivery", agent, agent=agent, messages=list(places), state=state, **more)
+def reported(seq: int, state: str, *seqs: int, agent: str = "nova", **more: object) -> Event:
+    return event(seq, "delivery", agent, agent=agent, messages=list(seqs), state=state, **more)
 
 
 def idle(seq: int, agent: str = "nova", state: str = "idle") -> Event:
@@ -72,7 +72,7 @@ def test_replies_are_owed_until_they_are_sent() -> None:
 
     assert not has_reminders(folded())
     assert has_reminders(folded(request))
-    assert not has_reminders(folded(request, said(2, "nova", reply_to="1")))
+    assert not has_reminders(folded(request, message_event(2, "nova", reply_to="1")))
 
 
 def test_all_recipients_owe_a_reply_except_the_sender_and_a_person() -> None:
@@ -124,7 +124,7 @@ def test_recipient_that_goes_idle_is_due_at_once_without_a_delay() -> None:
 def test_reply_also_answers_the_reminder_whether_it_was_seen_or_not(seen: tuple[Event, ...]) -> None:
     asking = (asked(1, "nova"), reported(2, "seen", 1), idle(3), reminded(4, 1))
 
-    rows = folded(*asking, *seen, said(6, "nova", reply_to="1"))
+    rows = folded(*asking, *seen, message_event(6, "nova", reply_to="1"))
 
     waiting = find_mail(rows, "nova", 4)
     assert (waiting is None) == bool(seen)
@@ -168,7 +168,7 @@ def test_notice_to_the_sender_ends_the_reminders() -> None:
 
 
 def test_reminder_of_an_answered_request_changes_nothing() -> None:
-    rows = folded(asked(1, "nova"), said(2, "nova", reply_to="1"), reminded(3, 1))
+    rows = folded(asked(1, "nova"), message_event(2, "nova", reply_to="1"), reminded(3, 1))
 
     assert read_reminder(rows, "nova", 1) is None
 
@@ -180,7 +180,7 @@ def test_recipient_that_stops_is_due_whatever_it_has_seen() -> None:
 
 
 def test_reply_ends_the_reminders_of_its_author() -> None:
-    rows = folded(asked(1, "nova", "kira"), said(2, "nova", reply_to="1"))
+    rows = folded(asked(1, "nova", "kira"), message_event(2, "nova", reply_to="1"))
 
     assert read_reminder(rows, "nova", 1) is None
     assert read_reminder(rows, "kira", 1) is not None
@@ -235,7 +235,7 @@ steps = st.lists(
 def _events(chosen: Iterable[tuple[str, object]]) -> list[Event]:
     made: list[Event] = []
     for seq, (word, what) in enumerate(chosen, 1):
-        place = what if isinstance(what, int) else 1
+        number = what if isinstance(what, int) else 1
         match word:
             case "ask":
                 assert isinstance(what, set)
@@ -245,11 +245,11 @@ def _events(chosen: Iterable[tuple[str, object]]) -> list[Event]:
             case "bye":
                 made.append(bye(seq))
             case "reply":
-                made.append(said(seq, "nova", reply_to=str(place)))
+                made.append(message_event(seq, "nova", reply_to=str(number)))
             case "nag":
-                made.append(reminded(seq, place % 4, request=place))
+                made.append(reminded(seq, number % 4, request=number))
             case _:
-                made.append(reported(seq, word, place))
+                made.append(reported(seq, word, number))
     return made
 
 

@@ -36,20 +36,20 @@ def asked(seq: int, *names: str, kind: str = "instance") -> Event:
     return event(seq, "message", text="?", sender_kind=kind, intent="request", delivered_to=list(names))
 
 
-def said(seq: int, sender: str = "luna", **payload: object) -> Event:
+def message_event(seq: int, sender: str = "luna", **payload: object) -> Event:
     return event(seq, "message", sender, text="!", delivered_to=[], **payload)
 
 
-def told(seq: int, **payload: object) -> Event:
-    return said(seq, "[pal-events]", sender_kind="system", **payload)
+def notice_event(seq: int, **payload: object) -> Event:
+    return message_event(seq, "[pal-events]", sender_kind="system", **payload)
 
 
-def seen(seq: int, agent: str, *places: int) -> Event:
-    return event(seq, "delivery", agent, agent=agent, messages=list(places), state="seen")
+def seen(seq: int, agent: str, *seqs: int) -> Event:
+    return event(seq, "delivery", agent, agent=agent, messages=list(seqs), state="seen")
 
 
-def reported(seq: int, agent: str, state: str, *places: int, **more: object) -> Event:
-    return event(seq, "delivery", "[pal]", agent=agent, messages=list(places), state=state, **more)
+def reported(seq: int, agent: str, state: str, *seqs: int, **more: object) -> Event:
+    return event(seq, "delivery", "[pal]", agent=agent, messages=list(seqs), state=state, **more)
 
 
 def folded(events: Iterable[Event]) -> MemoryRows:
@@ -66,7 +66,7 @@ def open_watches(rows: MemoryRows) -> list[tuple[str, int]]:
 
 
 def test_request_is_watched_except_for_its_sender_and_the_human() -> None:
-    rows = folded([asked(5, "kira", "nova", "luna", "human"), said(6, intent="inform")])
+    rows = folded([asked(5, "kira", "nova", "luna", "human"), message_event(6, intent="inform")])
 
     assert open_watches(rows) == [("kira", 5), ("nova", 5)]
     assert read_watch(rows, "nova", 5) == Watch(agent="nova", request=5, sender="luna", ts=5)
@@ -128,8 +128,8 @@ def test_all_requests_are_due_when_an_agent_stops() -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        said(9, "nova", reply_to="5"),
-        told(9, watch={"agent": "nova", "request": 5}),
+        message_event(9, "nova", reply_to="5"),
+        notice_event(9, watch={"agent": "nova", "request": 5}),
         event(9, "sub.removed", id="w5-nova", reason="removed"),
     ],
     ids=["a reply", "the notice", "a removal"],
@@ -176,7 +176,9 @@ def test_release_that_changes_nothing_ends_no_watch() -> None:
 
 
 def test_only_the_bus_reports_that_a_watch_has_fired() -> None:
-    rows = folded([asked(5, "nova"), said(6, watch={"agent": "nova", "request": 5}, sender_kind="instance")])
+    rows = folded(
+        [asked(5, "nova"), message_event(6, watch={"agent": "nova", "request": 5}, sender_kind="instance")]
+    )
 
     assert open_watches(rows) == [("nova", 5)]
 
@@ -206,7 +208,12 @@ def test_first_hit_uses_up_a_once_subscription(once: bool, spent: int) -> None:
     added = event(5, "sub.added", id="a1b2c3", owner="luna", filter={}, once=once)
 
     rows = folded(
-        [added, told(6, sub="a1b2c3", event=4), told(7, sub="a1b2c3", event=5), told(8, sub="zzzzzz")]
+        [
+            added,
+            notice_event(6, sub="a1b2c3", event=4),
+            notice_event(7, sub="a1b2c3", event=5),
+            notice_event(8, sub="zzzzzz"),
+        ]
     )
 
     made = read_subscription(rows, "a1b2c3")
@@ -223,7 +230,7 @@ def test_unreadable_event_is_skipped_and_counted() -> None:
         [
             event(5, "sub.added", id=7, owner="luna", filter={}),
             event(6, "sub.removed"),
-            told(7, watch={"agent": "nova"}),
+            notice_event(7, watch={"agent": "nova"}),
             event(8, "status", "nova"),
         ]
     )
@@ -252,16 +259,16 @@ days = st.lists(
 )
 
 
-def happened(seq: int, verb: str, agent: str, place: int) -> Event:
+def happened(seq: int, verb: str, agent: str, sent_seq: int) -> Event:
     made = {
         "ask": asked(seq, agent),
-        "see": seen(seq, agent, place),
+        "see": seen(seq, agent, sent_seq),
         "idle": event(seq, "status", agent, state="idle"),
         "active": event(seq, "status", agent, state="active"),
         "bye": event(seq, "agent.bye", agent),
-        "reply": said(seq, agent, reply_to=str(place)),
-        "notice": told(seq, watch={"agent": agent, "request": place}),
-        "remove": event(seq, "sub.removed", id=f"w{place}-{agent}"),
+        "reply": message_event(seq, agent, reply_to=str(sent_seq)),
+        "notice": notice_event(seq, watch={"agent": agent, "request": sent_seq}),
+        "remove": event(seq, "sub.removed", id=f"w{sent_seq}-{agent}"),
     }
     return made[verb]
 
@@ -270,8 +277,8 @@ def happened(seq: int, verb: str, agent: str, place: int) -> Event:
 def test_watch_is_due_exactly_when_its_events_say_so(day: list[tuple[str, str, int]]) -> None:
     watches: dict[tuple[str, int], str] = {}
     left: set[str] = set()
-    for seq, (verb, agent, place) in enumerate(day, 1):
-        key = (agent, place)
+    for seq, (verb, agent, index) in enumerate(day, 1):
+        key = (agent, index)
         left |= {agent} if verb == "bye" else set()
         if verb == "ask":
             watches[agent, seq] = "due" if agent in left else "open"
@@ -314,11 +321,11 @@ def test_request_to_an_agent_that_has_left_is_due_at_once() -> None:
 
 
 def test_request_stays_open_after_a_notice_until_it_is_answered() -> None:
-    notice = told(8, watch={"agent": "nova", "request": 5})
+    notice = notice_event(8, watch={"agent": "nova", "request": 5})
     events = [asked(5, "nova"), asked(6, "nova"), event(7, "agent.bye", "nova", reason="left"), notice]
 
     rows = folded(events)
-    answered = folded([*events, said(9, "nova", answers=5)])
+    answered = folded([*events, message_event(9, "nova", answers=5)])
 
     assert open_watches(rows) == [("nova", 6)]
     assert [watch.request for watch in read_open_requests(rows, "nova", "luna")] == [6, 5]
@@ -327,7 +334,11 @@ def test_request_stays_open_after_a_notice_until_it_is_answered() -> None:
 
 def test_notice_of_an_ended_watch_leaves_no_open_request() -> None:
     rows = folded(
-        [asked(5, "nova"), said(6, "nova", reply_to="5"), told(7, watch={"agent": "nova", "request": 5})]
+        [
+            asked(5, "nova"),
+            message_event(6, "nova", reply_to="5"),
+            notice_event(7, watch={"agent": "nova", "request": 5}),
+        ]
     )
 
     assert read_open_requests(rows, "nova", "luna") == []
@@ -350,7 +361,7 @@ def test_seen_requests_are_those_without_an_answer() -> None:
             asked(5, "nova"),
             asked(6, "nova"),
             seen(7, "nova", 4, 5),
-            said(8, "nova", reply_to="4"),
+            message_event(8, "nova", reply_to="4"),
         ]
     )
 

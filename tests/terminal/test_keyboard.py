@@ -9,8 +9,8 @@ from palaver.terminal.keyboard import DRAFT_LIMIT, PIECE_LIMIT, Keyboard
 
 def typed(*pieces: bytes) -> Keyboard:
     keyboard = Keyboard()
-    for moment, piece in enumerate(pieces, 1):
-        keyboard.press(piece, moment)
+    for now_ms, piece in enumerate(pieces, 1):
+        keyboard.press(piece, now_ms)
     return keyboard
 
 

@@ -383,15 +383,15 @@ def test_harness_is_starting_until_paste_mode_is_on() -> None:
 
 
 @pytest.mark.parametrize("harness", ["claude", "codex"])
-@pytest.mark.parametrize(("said", "state"), [("idle", AgentState.IDLE), ("working", AgentState.ACTIVE)])
+@pytest.mark.parametrize(("sequence", "state"), [("idle", AgentState.IDLE), ("working", AgentState.ACTIVE)])
 def test_harness_that_reports_a_status_has_started_without_a_composer(
-    harness: str, said: str, state: AgentState
+    harness: str, sequence: str, state: AgentState
 ) -> None:
     screen = Screen(80, 24, profile_of(harness), started_ms=0)
     screen.feed(b"welcome \x1b]7501;state=unheard\x1b\\", 0)
     before = screen.look(100)
 
-    screen.feed(b"\x1b]7501;state=%s:app=%s\x1b\\" % (said.encode(), harness.encode()), 200)
+    screen.feed(b"\x1b]7501;state=%s:app=%s\x1b\\" % (sequence.encode(), harness.encode()), 200)
 
     look = screen.look(300)
     assert before.state is AgentState.STARTING
@@ -519,13 +519,13 @@ def test_text_before_the_cursor_includes_wrapped_rows() -> None:
 
 def test_screen_reports_when_to_look_again() -> None:
     screen = generic(started_ms=0)
-    moments = [screen.next_change_ms(0)]
+    changes_ms = [screen.next_change_ms(0)]
     screen.feed(b"x", 1_000)
-    moments.append(screen.next_change_ms(1_000))
+    changes_ms.append(screen.next_change_ms(1_000))
     screen.human_keys(b"x", 2_000)
-    moments += [screen.next_change_ms(2_000), screen.next_change_ms(2_600), screen.next_change_ms(50_000)]
+    changes_ms += [screen.next_change_ms(2_000), screen.next_change_ms(2_600), screen.next_change_ms(50_000)]
 
-    assert moments == [1_000, 2_000, 2_500, 3_000, None]
+    assert changes_ms == [1_000, 2_000, 2_500, 3_000, None]
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: str(profile.name))

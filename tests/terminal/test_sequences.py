@@ -87,8 +87,8 @@ terminal_bytes = st.lists(
 
 @given(terminal_bytes, st.lists(st.integers(0, 200), max_size=6))
 def test_chunk_boundaries_make_no_difference(data: bytes, cuts: list[int]) -> None:
-    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    pieces = [data[start:end] for start, end in pairwise(places)]
+    cuts_at = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[start:end] for start, end in pairwise(cuts_at)]
 
     assert split(*pieces) == split(data)
 

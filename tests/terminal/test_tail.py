@@ -26,15 +26,15 @@ def test_complete_sequences_leave_nothing(parts: list[bytes]) -> None:
 
 
 @given(st.lists(WHOLE, max_size=4), WHOLE, st.integers(1, 8))
-def test_cut_sequence_is_returned_from_its_beginning(parts: list[bytes], last: bytes, place: int) -> None:
-    begun = last[:place]
+def test_cut_sequence_is_returned_from_its_beginning(parts: list[bytes], last: bytes, seq: int) -> None:
+    begun = last[:seq]
     if begun == last or last == b"hello" or last == b"\r\n":
         return
 
     left = unfinished(b"".join(parts) + begun)
 
     assert left == b"" or begun.endswith(left)
-    assert (begun + last[place:]).endswith(left + last[place:])
+    assert (begun + last[seq:]).endswith(left + last[seq:])
 
 
 @pytest.mark.parametrize(

@@ -366,17 +366,17 @@ def test_idle_message_is_not_typed_into_a_program_that_became_busy(
 def test_ignored_interrupt_is_repeated_three_times_before_the_text() -> None:
     hand = Hand(GENERIC, urgent())
     busy = replace(BLIND, state=AgentState.ACTIVE)
-    moments: list[tuple[int, bytes]] = []
+    written: list[tuple[int, bytes]] = []
 
     for _ in range(200):
         step = hand.ask(busy, after_ms=100)
         if isinstance(step, Write):
-            moments.append((hand.now_ms, step.data))
+            written.append((hand.now_ms, step.data))
         if hand.typing.has_typed:
             break
 
-    start = moments[0][0]
-    assert [(moment - start, data) for moment, data in moments] == [
+    start = written[0][0]
+    assert [(time_ms - start, data) for time_ms, data in written] == [
         (0, b"\x03"),
         (5_000, b"\x03"),
         (10_000, b"\x03"),

@@ -194,10 +194,10 @@ async def test_archive_reports_that_no_events_are_left(stage: Stage) -> None:
     await stage.run("archive", "--before", "3")
 
     answer = await stage.run("archive", "--before", "3", "--json")
-    said = await stage.run("archive", "--before", "3")
+    result = await stage.run("archive", "--before", "3")
 
     assert json.loads(answer.out) == {"archived": 0, "last": 2, "file": None, "unredacted": []}
-    assert said.out == "archived 0 events: the log has none before #3\n"
+    assert result.out == "archived 0 events: the log has none before #3\n"
 
 
 async def test_recent_events_before_a_seq_are_archived_too(stage: Stage) -> None:

@@ -77,17 +77,17 @@ async def test_bundle_contains_files_as_the_client_reads_them(stage: Stage) -> N
 
 
 async def test_bundle_contains_everything_from_the_command_line(stage: Stage) -> None:
-    place = (await stage.event()).seq
+    seq = (await stage.event()).seq
     parent = await created(stage, "first")
 
     answer = await stage.run(
-        *("create", "Review", "--description", "look", "--extends", parent, "--events", f"{place},#{place}"),
+        *("create", "Review", "--description", "look", "--extends", parent, "--events", f"{seq},#{seq}"),
         *("--transcript", "nova:1-2:full", "--transcript", "2", "--transcript-file", "talk.jsonl", "--json"),
     )
 
     found = json.loads(answer.out)
     assert (found["title"], found["description"], found["extends"]) == ("Review", "look", parent)
-    assert found["events"] == [[place, place], [place, place]]
+    assert found["events"] == [[seq, seq], [seq, seq]]
     assert found["transcripts"] == [
         {"agent": "nova", "first": 1, "last": 2, "level": "full"},
         {"agent": "luna", "first": 2, "last": 2, "level": "normal"},

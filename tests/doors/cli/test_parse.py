@@ -258,9 +258,9 @@ def test_exclusive_options_are_refused_together() -> None:
 def test_agent_of_another_machine_is_registered_without_other_options(option: str) -> None:
     value = "operator" if option == "--role" else "7"
 
-    said = refusal("join", "--remote", "luna:BOXE", option, value)
+    text = refusal("join", "--remote", "luna:BOXE", option, value)
 
-    assert said == f"--remote and {option} cannot be used together; choose one"
+    assert text == f"--remote and {option} cannot be used together; choose one"
 
 
 def test_too_few_and_too_many_arguments_are_refused_with_the_usage() -> None:

@@ -130,14 +130,14 @@ def test_only_messages_in_a_request_are_proven(
     hooks: Sequence[tuple[HookStep, bool]], given_at: set[int]
 ) -> None:
     context_evidence, model = ContextEvidence(), Model()
-    for place, (step, is_asked) in enumerate(hooks):
-        if step is HookStep.PROMPT and place and hooks[place - 1][0] is HookStep.PROMPT:
-            model.pending.discard(place - 1)
+    for index, (step, is_asked) in enumerate(hooks):
+        if step is HookStep.PROMPT and index and hooks[index - 1][0] is HookStep.PROMPT:
+            model.pending.discard(index - 1)
         proven = context_evidence.hear(news(step))
         assert proven <= model.asked
-        if place in given_at and step is not HookStep.CALL:
-            context_evidence.give(step, [place])
-            model.pending.add(place)
+        if index in given_at and step is not HookStep.CALL:
+            context_evidence.give(step, [index])
+            model.pending.add(index)
             if step is HookStep.TURN_END:
                 model.ask()  # the turn continues
         if is_asked:

@@ -100,9 +100,9 @@ async def test_failed_turn_is_not_extended_and_proves_nothing(hooks: Hooks) -> N
     assert "with the prompt" in await hook(hooks, nova, "BeforeAgent", prompt="go")
     waiting = await hooks.bus.send(luna, "at the end", "@nova")
 
-    said = await hook(hooks, nova, "AfterAgent", **FAILED)
+    reply = await hook(hooks, nova, "AfterAgent", **FAILED)
 
-    assert said == ""
+    assert reply == ""
     assert state(hooks.bus, waiting) == "queued"
     assert hooks.bus.agent("nova").state == "idle"
     assert state(hooks.bus, given) == "queued"

@@ -44,14 +44,14 @@ async def test_start_text_promises_a_wake_up_only_with_a_waking_lane(hooks: Hook
     assert news is not None
 
     alone = await hooks.hook(nova, "SessionStart", source="startup")
-    beside = await hooks.handler.answer(nova, "claude", replace(news, is_woken=True))
-    await hooks.settle(beside)
+    other = await hooks.handler.answer(nova, "claude", replace(news, is_woken=True))
+    await hooks.settle(other)
     hooks.bus.open_lane("nova", LaneKind.TERMINAL)
     held = await hooks.hook(nova, "SessionStart", source="startup")
 
     assert "pal recv --wait" in alone
     assert "a message wakes you" not in alone
-    assert text_of(beside).endswith("and a message wakes you.")
+    assert text_of(other).endswith("and a message wakes you.")
     assert held.endswith("and a message wakes you.")
 
 

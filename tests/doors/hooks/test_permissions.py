@@ -62,18 +62,18 @@ async def test_hook_of_an_agent_with_too_many_requests_does_not_wait(parts: Part
 
 
 @pytest.mark.parametrize(
-    ("is_allowed", "said"),
+    ("is_allowed", "expected"),
     [(True, {"behavior": "allow"}), (False, {"behavior": "deny", "message": "a person denied it"})],
 )
 async def test_decision_of_a_person_is_returned_by_the_hook(
-    parts: Parts, is_allowed: bool, said: dict[str, str]
+    parts: Parts, is_allowed: bool, expected: dict[str, str]
 ) -> None:
     permissions, asked, pending = await waiting(parts)
     pending.decided.set_result(is_allowed)
 
     found = await permissions.decision(asked, pending)
 
-    assert found == {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": said}}
+    assert found == {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": expected}}
 
 
 async def test_request_decided_elsewhere_returns_nothing(parts: Parts) -> None:

@@ -69,8 +69,8 @@ class Visit:
         return self
 
     def _parts(self, pieces: tuple[bytes, ...], *, is_cut: bool) -> Iterator[Message]:
-        for place, piece in enumerate(pieces):
-            more = is_cut or place + 1 < len(pieces)
+        for index, piece in enumerate(pieces):
+            more = is_cut or index + 1 < len(pieces)
             yield {"type": "http.request", "body": piece, "more_body": more}
         while True:
             yield {"type": "http.disconnect"}

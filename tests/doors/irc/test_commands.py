@@ -156,8 +156,8 @@ async def test_other_ends_of_sasl_have_their_numerics(irc: IrcStage) -> None:
         "AUTHENTICATE",
     )
 
-    said = [code for code in commands(lines) if code != "AUTHENTICATE"]
-    assert said == ["904", "CAP", "908", "904", "906", "905", "904", "461"]
+    codes = [code for code in commands(lines) if code != "AUTHENTICATE"]
+    assert codes == ["904", "CAP", "908", "904", "906", "905", "904", "461"]
 
 
 async def test_sasl_response_may_come_in_parts(irc: IrcStage) -> None:
@@ -470,8 +470,8 @@ async def test_other_batches_are_refused(irc: IrcStage) -> None:
         "BATCH",
     )
 
-    said = [line.params[1] for line in lines]
-    assert said == ["UNKNOWN_TYPE", "UNKNOWN_BATCH", "MULTILINE_INVALID", "MULTILINE_INVALID", "BATCH"]
+    codes = [line.params[1] for line in lines]
+    assert codes == ["UNKNOWN_TYPE", "UNKNOWN_BATCH", "MULTILINE_INVALID", "MULTILINE_INVALID", "BATCH"]
 
 
 # --------------------
@@ -532,8 +532,8 @@ async def test_topics_are_read_and_modes_can_only_be_read(irc: IrcStage) -> None
         "MODE human",
     )
 
-    said = ["332", "333", "331", "442", "403", "403", "324", "329", "368", "482", "403", "221", "501"]
-    assert commands(lines) == [*said, "401", "401"]
+    expected = ["332", "333", "331", "442", "403", "403", "324", "329", "368", "482", "403", "221", "501"]
+    assert commands(lines) == [*expected, "401", "401"]
     assert lines[6].params == ("bob", "#general", "+n")
 
 
@@ -560,9 +560,9 @@ async def test_topic_is_set_shown_and_kept_with_who_and_when(irc: IrcStage) -> N
         line = (await client.until("TOPIC"))[-1]
         assert (line.source, line.params) == ("bob!bob@palaver", ("#Ops", "deploy at five"))
     assert listed[1].params == ("bob", "#Ops", "3", "deploy at five")
-    said = [("332", "bob", "#Ops", "deploy at five"), ("333", "bob", "#Ops", "bob", str(set_ms // 1000))]
-    assert shown(listed[3:]) == said
-    assert shown(again[1:3]) == said
+    expected = [("332", "bob", "#Ops", "deploy at five"), ("333", "bob", "#Ops", "bob", str(set_ms // 1000))]
+    assert shown(listed[3:]) == expected
+    assert shown(again[1:3]) == expected
     (payload,) = await irc.payloads("setting.changed")
     assert payload == {"key": "topic", "value": "deploy at five", "old": "", "channel": "#ops"}
 
@@ -693,8 +693,8 @@ async def test_whox_returns_the_fields_in_their_order(irc: IrcStage) -> None:
 
     assert lines[0].params == ("bob", "42", "luna", "H+", "luna")
     assert (await bob.ask("WHO luna :%tn, :x"))[0].params == ("bob", "0", "luna")
-    said = ("7", "*", "bob", "255.255.255.255", "palaver", "pal", "bob", "H", "0", "0", "0", "n/a")
-    assert lines[2].params == ("bob", *said, "bob of the test")
+    expected = ("7", "*", "bob", "255.255.255.255", "palaver", "pal", "bob", "H", "0", "0", "0", "n/a")
+    assert lines[2].params == ("bob", *expected, "bob of the test")
     assert commands(lines[4:]) == ["315"]
 
 
@@ -762,11 +762,11 @@ async def test_server_describes_itself(irc: IrcStage) -> None:
 
     lines = await bob.ask("VERSION", "TIME", "INFO", "HELP", "HELP login", "HELP \x1b", "LUSERS")
 
-    said = {line.command: line.params for line in lines}
-    assert said["351"][1] == "palaver-1.2.3"
-    assert said["391"][2].endswith("UTC")
-    assert said["524"][1] == "␛"
-    assert {"005", "371", "374", "704", "705", "706", "251", "255"} <= said.keys()
+    replies = {line.command: line.params for line in lines}
+    assert replies["351"][1] == "palaver-1.2.3"
+    assert replies["391"][2].endswith("UTC")
+    assert replies["524"][1] == "␛"
+    assert {"005", "371", "374", "704", "705", "706", "251", "255"} <= replies.keys()
 
 
 async def test_names_without_a_channel_and_of_bad_ones(irc: IrcStage) -> None:

@@ -361,11 +361,11 @@ async def test_joins_leaves_and_deliveries_are_notices(stage: Stage) -> None:
     await stage.broker.submit(luna, Acknowledge(messages=(event.seq,), lane="recv", grade=Grade.ACKED))
     await stage.broker.submit(luna, Leave())
 
-    told = [(line.params[0], line.params[1]) for line in client.of("NOTICE")]
-    assert ("#general", "luna joined (claude)") in told
-    assert ("#agent-luna", f"#{event.seq} for luna: seen (recv acked)") in told
-    assert not any(target == "#general" and "seen" in text for target, text in told)
-    assert ("#general", "luna left: left") in told
+    notices = [(line.params[0], line.params[1]) for line in client.of("NOTICE")]
+    assert ("#general", "luna joined (claude)") in notices
+    assert ("#agent-luna", f"#{event.seq} for luna: seen (recv acked)") in notices
+    assert not any(target == "#general" and "seen" in text for target, text in notices)
+    assert ("#general", "luna left: left") in notices
 
 
 async def test_programs_get_hellos_and_byes_and_no_notices(stage: Stage) -> None:

@@ -125,13 +125,13 @@ async def test_default_wait_is_below_a_minute(rooms: FakeRooms) -> None:
 async def test_wait_is_announced_before_it_starts(
     rooms: FakeRooms, asked_ms: int | None, wait_ms: int
 ) -> None:
-    told: list[ToolWait] = []
+    reported: list[ToolWait] = []
     rooms.answer = RuntimeError("it never came so far")
 
-    await call(rooms, "wait_for_events", room_id="r", max_wait_ms=asked_ms, on_wait=told.append)
+    await call(rooms, "wait_for_events", room_id="r", max_wait_ms=asked_ms, on_wait=reported.append)
 
-    assert [wait.rest_ms(START_MS) for wait in told] == [wait_ms]
-    assert told[0].seq == rooms.asked[0][2]["since_event_seq"] == LAST
+    assert [wait.rest_ms(START_MS) for wait in reported] == [wait_ms]
+    assert reported[0].seq == rooms.asked[0][2]["since_event_seq"] == LAST
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ async def test_repeated_wait_continues_for_the_rest_of_its_time(
     rooms: FakeRooms, spent_ms: int, rest_ms: int
 ) -> None:
     waited = ToolWait(until_ms=START_MS + 90_000 - spent_ms, seq=5)
-    told: list[ToolWait] = []
+    reported: list[ToolWait] = []
 
     for tool in ("wait_for_turn", "wait_for_events"):
-        await call(rooms, tool, room_id="r", max_wait_ms=90_000, waited=waited, on_wait=told.append)
+        await call(rooms, tool, room_id="r", max_wait_ms=90_000, waited=waited, on_wait=reported.append)
 
     (_, _, turn), (_, _, events) = rooms.asked
     assert turn == events == {"room_id": "r", "max_wait_ms": rest_ms, "since_event_seq": 5}
-    assert told == [waited, waited]
+    assert reported == [waited, waited]
 
 
 @pytest.mark.parametrize(("path", "absolute"), [("a/../b", "/w/b"), (".", "/w"), ("/x/./y", "/x/y")])

@@ -305,8 +305,8 @@ def test_rest_of_a_frame_may_come_later(stage: Stage) -> None:
     raw = Raw(stage)
     whole = Frame(Opcode.TEXT, b'{"type":"ping"}').serialize(mask=True)
 
-    for place in range(len(whole)):
-        raw.socket.sendall(whole[place : place + 1])
+    for index in range(len(whole)):
+        raw.socket.sendall(whole[index : index + 1])
 
     assert raw.reply()["error"] == "Must authenticate first"
     raw.close()

@@ -78,10 +78,10 @@ async def test_question_for_a_person_is_never_answered(tmp_path: Path, method: s
         await ear.client.open()
 
         server.ask(0, method, threadId="one", command="rm -r /")
-        said = await ear.news.get()
+        news = await ear.news.get()
         await ear.client.ask(*wire.list_loaded())  # a reply would have arrived before this request
 
-        assert said.is_question
+        assert news.is_question
         assert server.answers == []
 
 

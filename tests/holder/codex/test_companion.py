@@ -74,10 +74,10 @@ async def test_companion_reports_status_and_leaves_tool_use_to_the_hooks(stage: 
         found.server.set_status("one", "active", "waitingOnApproval")
 
         await stage.daemon.heard("status", state="blocked")
-        said = [one for one in stage.daemon.said if one["op"] == "status"]
-        assert [one["state"] for one in said][-3:] == ["active", "active", "blocked"]
-        assert [one["file"] for one in said if "file" in one] == ["/a.py"]
-        assert [one for one in said if "command" in one] == []
+        statuses = [one for one in stage.daemon.said if one["op"] == "status"]
+        assert [one["state"] for one in statuses][-3:] == ["active", "active", "blocked"]
+        assert [one["file"] for one in statuses if "file" in one] == ["/a.py"]
+        assert [one for one in statuses if "command" in one] == []
 
 
 async def test_decision_of_a_person_reaches_its_session(stage: Stage) -> None:
@@ -98,8 +98,8 @@ async def test_request_that_only_a_holder_can_serve_is_refused(stage: Stage) -> 
     async with companion(stage):
         stage.daemon.push("control", ask=5, verb="peek")
 
-        told = await stage.daemon.heard("tell", ask=5)
-        assert told["error"] == "bad_request"
+        report = await stage.daemon.heard("tell", ask=5)
+        assert report["error"] == "bad_request"
 
 
 async def test_companion_ends_with_the_server(stage: Stage) -> None:
@@ -153,7 +153,7 @@ async def test_companion_retries_five_times_and_then_gives_up(
 
 
 @pytest.mark.parametrize(
-    ("said", "environment"),
+    ("output", "environment"),
     [
         (b"", {}),
         (b"[]", {}),
@@ -163,10 +163,10 @@ async def test_companion_retries_five_times_and_then_gives_up(
     ],
 )
 def test_without_a_session_or_its_server_nothing_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes, environment: dict[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: bytes, environment: dict[str, str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["companion", "--home", str(tmp_path)])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(output)))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     monkeypatch.delenv("PALAVER_SEAT", raising=False)
     for name, value in environment.items():

@@ -28,10 +28,10 @@ async def test_permission_request_is_reported_in_full(stage: Stage) -> None:
     async with near(stage) as holder:
         await asking(stage, holder, cwd="/src", reason="to see", availableDecisions=["accept", "cancel"])
 
-        told = stage.daemon.last("permission")
+        report = stage.daemon.last("permission")
 
-        assert (told["session"], told["tool"]) == ("one", "Bash")
-        assert told["input"] == {"command": "rm -r x", "cwd": "/src", "reason": "to see"}
+        assert (report["session"], report["tool"]) == ("one", "Bash")
+        assert report["input"] == {"command": "rm -r x", "cwd": "/src", "reason": "to see"}
         assert holder.server.answers == []
 
 
@@ -45,8 +45,8 @@ async def test_first_decision_is_passed_on_and_reported_as_taken(stage: Stage) -
 
         assert await answered(holder) == [(3, {"decision": "accept"})]
         holder.server.tell("serverRequest/resolved", threadId="one", requestId=3)
-        told = await stage.daemon.heard("permission", request="3", outcome="taken")
-        assert "tool" not in told
+        report = await stage.daemon.heard("permission", request="3", outcome="taken")
+        assert "tool" not in report
 
 
 async def test_older_answer_to_a_subscription_does_not_remove_a_request(stage: Stage) -> None:
@@ -97,9 +97,9 @@ async def test_changed_request_accepts_no_earlier_decision(stage: Stage) -> None
 
         holder.server.ask(3, COMMAND, threadId="one", command="rm -r /")
         await stage.daemon.heard("permission", request="3", outcome="gone")
-        told = stage.daemon.last("permission")
+        report = stage.daemon.last("permission")
 
-        assert told["input"] == {"command": "rm -r /"}
+        assert report["input"] == {"command": "rm -r /"}
         assert await answered(holder) == []
 
 
@@ -120,8 +120,8 @@ async def test_restarted_daemon_receives_the_request_again(stage: Stage) -> None
         await stage.daemon.close()
         await stage.daemon.open()
 
-        told = await stage.daemon.heard("permission", count=2, request="3")
-        assert told["input"] == {"command": "rm -r x"}
+        report = await stage.daemon.heard("permission", count=2, request="3")
+        assert report["input"] == {"command": "rm -r x"}
         assert holder.server.answers == []
 
 

@@ -16,7 +16,7 @@ JSON = st.recursive(
 )
 
 
-def said(method: str, **params: object) -> CodexMessage:
+def codex_message(method: str, **params: object) -> CodexMessage:
     return CodexMessage(id=7, method=method, params={"threadId": "one", **params})
 
 
@@ -24,7 +24,7 @@ def test_command_is_shown_with_its_folder_and_reason() -> None:
     command = "/bin/bash -lc 'rm x'"
     params = {"command": command, "cwd": "/src", "reason": "to see", "itemId": "i", "turnId": "t"}
 
-    found = question_of(said(COMMAND, **params, environmentId=None), {})
+    found = question_of(codex_message(COMMAND, **params, environmentId=None), {})
 
     assert (found.id, found.session, found.tool, found.text) == (7, "one", "Bash", "rm x")
     assert found.given == {"command": command, "cwd": "/src", "reason": "to see"}
@@ -33,18 +33,18 @@ def test_command_is_shown_with_its_folder_and_reason() -> None:
 def test_program_that_is_not_a_shell_stays_in_the_shown_command() -> None:
     command = "/tmp/evil -c 'ls -l'"
 
-    found = question_of(said(COMMAND, command=command), {})
+    found = question_of(codex_message(COMMAND, command=command), {})
 
     assert (found.text, found.given["command"]) == (command, command)
 
 
 @given(st.text(min_size=1))
 def test_shown_command_is_unchanged(command: str) -> None:
-    assert question_of(said(COMMAND, command=command), {}).given["command"] == command
+    assert question_of(codex_message(COMMAND, command=command), {}).given["command"] == command
 
 
 def test_file_change_is_shown_with_every_line() -> None:
-    found = question_of(said(FILES, reason="more room", itemId="i"), CHANGE)
+    found = question_of(codex_message(FILES, reason="more room", itemId="i"), CHANGE)
 
     assert (found.tool, found.text) == ("apply_patch", "/a.py, /b.py")
     assert found.given["changes"] == CHANGE["changes"]
@@ -67,7 +67,7 @@ def test_file_change_is_shown_with_every_line() -> None:
 def test_question_that_is_not_shown_in_full_is_left_to_the_terminal(
     method: str, params: dict[str, object], text: str
 ) -> None:
-    found = question_of(said(method, **params), {})
+    found = question_of(codex_message(method, **params), {})
 
     assert not found.is_answerable
     assert found.text == text

@@ -117,9 +117,9 @@ def test_server_ends_with_its_screen_however_that_ends(beginner: Beginner, name:
 def test_failed_server_falls_back_to_typed_messages(beginner: Beginner) -> None:
     screen = beginner.start(str(beginner.place("broken")))
 
-    _, said = screen.communicate(timeout=LIMIT_S)
+    _, errors = screen.communicate(timeout=LIMIT_S)
 
-    assert b"messages are typed: I cannot start" in said
+    assert b"messages are typed: I cannot start" in errors
     shown = beginner.shown()
     assert shown["words"][0] == "--no-daemon"
     assert "-c" in shown["words"]
@@ -140,9 +140,9 @@ def test_instructions_of_the_user_come_first(beginner: Beginner) -> None:
 
     beginner.start("", "exec", "go").wait(timeout=LIMIT_S)
 
-    (told,) = [word for word in beginner.shown()["words"] if word.startswith("developer_instructions")]
-    assert told.startswith('developer_instructions="Be kind\\n\\nYou are')
-    assert "pal recv --wait" in told  # `exec` prints its reply and exits: no message can wake it
+    (notice,) = [word for word in beginner.shown()["words"] if word.startswith("developer_instructions")]
+    assert notice.startswith('developer_instructions="Be kind\\n\\nYou are')
+    assert "pal recv --wait" in notice  # `exec` prints its reply and exits: no message can wake it
 
 
 def test_program_that_cannot_run_is_reported(beginner: Beginner) -> None:
@@ -150,9 +150,9 @@ def test_program_that_cannot_run_is_reported(beginner: Beginner) -> None:
 
     screen = beginner.start("", "exec", "go")
 
-    _, said = screen.communicate(timeout=LIMIT_S)
+    _, errors = screen.communicate(timeout=LIMIT_S)
     assert screen.returncode == 126
-    assert b"cannot be run" in said
+    assert b"cannot be run" in errors
 
 
 def test_folders_of_ended_servers_are_removed(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ async def test_activity_of_a_subagent_is_reported_under_its_name(stage: Stage) -
         item = {"id": "a", "type": "commandExecution", "command": "make"}
         holder.server.tell("item/started", threadId="sub", item=item)
 
-        told = await stage.daemon.heard("status", name="luna_explorer_1", tool="Bash")
-        assert (told["state"], told["command"]) == ("active", "make")
+        report = await stage.daemon.heard("status", name="luna_explorer_1", tool="Bash")
+        assert (report["state"], report["command"]) == ("active", "make")
         assert holder.codex.status is not None
         assert holder.codex.status.state == "idle"
 
@@ -236,8 +236,8 @@ async def test_permission_request_of_a_subagent_has_its_name(stage: Stage) -> No
         holder.server.set_status("sub", "active", "waitingOnApproval")
         holder.server.ask(3, "item/commandExecution/requestApproval", threadId="sub", command="ls")
 
-        told = await stage.daemon.heard("permission")
-        assert (told["name"], told["session"]) == ("luna_explorer_1", "sub")
+        report = await stage.daemon.heard("permission")
+        assert (report["name"], report["session"]) == ("luna_explorer_1", "sub")
 
 
 async def test_subagent_without_a_name_has_no_lane(stage: Stage) -> None:

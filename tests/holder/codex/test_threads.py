@@ -516,10 +516,12 @@ def test_version_of_a_thread_changes_with_its_state_only() -> None:
 
 
 @given(st.lists(st.tuples(METHODS, PARAMS, st.none() | st.integers()), max_size=12))
-def test_any_sequence_of_notifications_is_safe(said: list[tuple[str, dict[str, Any], int | None]]) -> None:
+def test_any_sequence_of_notifications_is_safe(
+    notifications: list[tuple[str, dict[str, Any], int | None]],
+) -> None:
     found = threads("two", "one")
 
-    for method, params, number in said:
+    for method, params, number in notifications:
         found.hear(CodexMessage(id=number, method=method, params=params))
 
     assert found.word.state in AgentState

@@ -14,11 +14,11 @@ from palaver.harness.codex import threads as wire
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
-        said = wire.message_from_json(data)
+        message = wire.message_from_json(data)
     except BadRequest:
         return
 
-    assert isinstance(said, wire.CodexMessage)
+    assert isinstance(message, wire.CodexMessage)
 
 
 def test_every_written_message_names_a_method() -> None:

@@ -19,11 +19,11 @@ CUTS = st.lists(st.integers(min_value=1, max_value=17), min_size=1, max_size=30)
 
 
 def _pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    pieces, place, number = [], 0, 0
-    while place < len(data):
+    pieces, offset, number = [], 0, 0
+    while offset < len(data):
         size = cuts[number % len(cuts)]
-        pieces.append(data[place : place + size])
-        place, number = place + size, number + 1
+        pieces.append(data[offset : offset + size])
+        offset, number = offset + size, number + 1
     return pieces
 
 

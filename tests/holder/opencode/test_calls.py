@@ -86,11 +86,11 @@ JSON = st.none() | st.text(max_size=4) | st.integers() | st.dictionaries(st.text
 
 
 @given(st.lists(st.tuples(st.sampled_from(["pending", "running", "completed"]), JSON)))
-def test_known_input_is_the_only_one_ever_reported(said: list[tuple[str, object]]) -> None:
+def test_known_input_is_the_only_one_ever_reported(reports: list[tuple[str, object]]) -> None:
     calls = Calls()
 
-    for status, value in said:
+    for status, value in reports:
         calls.take({"messageID": "msg_1", "callID": "call_1", "state": {"status": status, "input": value}})
 
     found = calls.input_of(NAME)
-    assert found is None or all(status == "pending" or value == found for status, value in said)
+    assert found is None or all(status == "pending" or value == found for status, value in reports)

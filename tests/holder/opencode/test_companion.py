@@ -79,11 +79,11 @@ async def test_agent_of_a_root_session_joins_the_bus(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [(["run", "go"], "Nothing wakes you"), (["serve"], "a message wakes you"), ([], "a message wakes you")],
 )
 async def test_agent_of_a_single_run_learns_that_nothing_wakes_it(
-    stage: Stage, arguments: list[str], told: str
+    stage: Stage, arguments: list[str], expected: str
 ) -> None:
     async with plugin(stage) as opencode:
         opencode.say(arguments=arguments)
@@ -91,7 +91,7 @@ async def test_agent_of_a_single_run_learns_that_nothing_wakes_it(
 
         opencode.say(begun="ses_1")
 
-        assert told in await opencode.told("ses_1")
+        assert expected in await opencode.told("ses_1")
 
 
 async def test_subagent_does_not_join_by_itself(stage: Stage) -> None:

@@ -105,8 +105,8 @@ class Stage:
 
     def offer(self, *texts: str) -> None:
         messages = [
-            {"seq": place, "id": f"01{place}", "from": "luna", "text": text}
-            for place, text in enumerate(texts, 1)
+            {"seq": index, "id": f"01{index}", "from": "luna", "text": text}
+            for index, text in enumerate(texts, 1)
         ]
         self.lanes.lane.take(
             ReplyLine(push="offer", lane=1, offer=9, messages=msgspec.Raw(json.dumps(messages).encode()))
@@ -261,8 +261,8 @@ async def test_earlier_request_of_a_subagent_is_reported_in_full(stage: Stage, s
 
     await stage.until(lambda: any(isinstance(one, PermissionOp) for one in stage.bus.told))
 
-    (told,) = [one for one in stage.bus.told if isinstance(one, PermissionOp)]
-    assert (told.session, told.input["input"]) == ("ses_2", {"command": "rm -r x", "workdir": "/y"})
+    (notice,) = [one for one in stage.bus.told if isinstance(one, PermissionOp)]
+    assert (notice.session, notice.input["input"]) == ("ses_2", {"command": "rm -r x", "workdir": "/y"})
 
 
 async def test_permission_request_closes_the_lane_and_is_never_answered(

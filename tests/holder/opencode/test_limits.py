@@ -57,9 +57,11 @@ def test_error_is_classified_as_a_usage_limit(data: dict[str, object], limit: Us
 
 def test_retry_after_may_be_a_date() -> None:
     headers = {"retry-after": "Sun, 15 Nov 2026 15:00:00 GMT"}
-    moment = int(datetime(2026, 11, 15, 15, tzinfo=UTC).timestamp() * 1000)
+    resets_ms = int(datetime(2026, 11, 15, 15, tzinfo=UTC).timestamp() * 1000)
 
-    assert limit_in_error({"data": {"message": QUOTA, "responseHeaders": headers}}, NOW) == UsageLimit(moment)
+    assert limit_in_error({"data": {"message": QUOTA, "responseHeaders": headers}}, NOW) == UsageLimit(
+        resets_ms
+    )
 
 
 @given(st.integers(min_value=0, max_value=10 * 365 * 86_400))

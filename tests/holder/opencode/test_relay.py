@@ -19,9 +19,9 @@ class Plugin:
         self.relay = Relay(lambda line: self.lines.append(json.loads(line)))
 
     def say(self, **fields: object) -> None:
-        told = parse_plugin_line(json.dumps(fields).encode())
-        assert told is not None
-        self.relay.hear(told)
+        parsed = parse_plugin_line(json.dumps(fields).encode())
+        assert parsed is not None
+        self.relay.hear(parsed)
 
 
 async def test_request_goes_to_the_plugin_and_its_reply_returns() -> None:

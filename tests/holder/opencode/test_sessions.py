@@ -59,9 +59,9 @@ def asked(session: str, name: str = "per_1") -> OpenCodeEvent:
     return OpenCodeEvent("permission.asked", {**about, "metadata": {"filepath": "/x/f.txt"}})
 
 
-def heard(*said: OpenCodeEvent) -> Sessions:
+def heard(*events: OpenCodeEvent) -> Sessions:
     sessions = Sessions()
-    for one in said:
+    for one in events:
         sessions.hear(one)
     return sessions
 
@@ -163,10 +163,10 @@ def test_permission_request_is_shown_only_with_the_input_of_its_tool() -> None:
 
 def test_request_without_a_call_needs_its_own_details() -> None:
     about = {"sessionID": "a", "permission": "doom_loop", "patterns": ["bash"]}
-    told = {**about, "id": "per_2", "metadata": {"tool": "bash", "input": {"command": "ls"}}}
+    request = {**about, "id": "per_2", "metadata": {"tool": "bash", "input": {"command": "ls"}}}
 
     sessions = heard(created("a"), OpenCodeEvent("permission.asked", {**about, "id": "per_1"}))
-    sessions.hear(OpenCodeEvent("permission.asked", told))
+    sessions.hear(OpenCodeEvent("permission.asked", request))
 
     assert list(sessions.permissions()) == ["per_2"]
 
@@ -189,8 +189,8 @@ def test_subagent_is_alive_while_its_session_is_busy() -> None:
 def test_fixed_session_stays_the_session_of_the_agent() -> None:
     sessions = Sessions(only="a")
 
-    for said in (created("a"), created("b"), user("b", "msg_1"), status("b", "busy")):
-        sessions.hear(said)
+    for event in (created("a"), created("b"), user("b", "msg_1"), status("b", "busy")):
+        sessions.hear(event)
     sessions.choose("b")
 
     assert sessions.current == "a"
@@ -278,8 +278,8 @@ def test_missed_messages_are_processed_like_events() -> None:
         },
     ]
 
-    for said in events_in_messages(found):
-        sessions.hear(said)
+    for event in events_in_messages(found):
+        sessions.hear(event)
 
     assert sessions.take_seen() == {"k"}
 

@@ -28,16 +28,16 @@ class Server:
         yield b""
 
 
-def said(kind: str, **about: object) -> OpenCodeEvent:
+def opencode_event(kind: str, **about: object) -> OpenCodeEvent:
     return OpenCodeEvent(kind, {"sessionID": "a", **about})
 
 
-TEXT = said(
+TEXT = opencode_event(
     "message.part.updated", part={"type": "text", "messageID": "msg_1", "metadata": {"palaver": "key"}}
 )
-ANSWER = said("message.updated", info={"id": "msg_2", "role": "assistant", "parentID": "msg_1"})
-WORD = said("message.part.updated", part={"type": "step-start", "messageID": "msg_2"})
-FAILED = said("session.error", error={"name": "APIError", "data": {"message": "no"}})
+ANSWER = opencode_event("message.updated", info={"id": "msg_2", "role": "assistant", "parentID": "msg_1"})
+WORD = opencode_event("message.part.updated", part={"type": "step-start", "messageID": "msg_2"})
+FAILED = opencode_event("session.error", error={"name": "APIError", "data": {"message": "no"}})
 
 
 class Stage:
@@ -73,9 +73,9 @@ async def test_text_is_seen_once_the_model_has_begun_its_reply() -> None:
 
 async def test_aborted_turn_leaves_the_text_unconfirmed_until_later_proof() -> None:
     stage = Stage()
-    putting = await stage.put(TEXT, said("session.status", status={"type": "busy"}), FAILED)
+    putting = await stage.put(TEXT, opencode_event("session.status", status={"type": "busy"}), FAILED)
 
-    stage.hear(said("session.idle"))
+    stage.hear(opencode_event("session.idle"))
     done = await putting
 
     assert done.answer is TextOutcome.UNCONFIRMED
@@ -119,6 +119,6 @@ async def test_text_in_a_deleted_session_is_unconfirmed() -> None:
     stage = Stage()
     putting = await stage.put(TEXT)
 
-    stage.hear(said("session.deleted"))
+    stage.hear(opencode_event("session.deleted"))
 
     assert await putting == Done(TextOutcome.UNCONFIRMED, "its session was deleted")
