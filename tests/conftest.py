@@ -65,9 +65,11 @@ def _no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     yield
     tempfile.tempdir = None
     end_servers()
-    left = [f"{pid}: {command}" for place in folders for pid, command in processes_of(place).items()]
-    for place in folders:
-        end_processes_of(place)
+    left = [
+        f"{pid}: {command}" for home_folder in folders for pid, command in processes_of(home_folder).items()
+    ]
+    for home_folder in folders:
+        end_processes_of(home_folder)
     shutil.rmtree(folder, ignore_errors=True)
     assert left == [], "processes of tests still run: end them in the test or its fixture"
 

@@ -94,11 +94,11 @@ def test_invalid_settings_are_not_saved(
 
     status = edit_settings(tmp_path, editor(tmp_path, f'echo "{line}" >"$2"'))
 
-    said = capsys.readouterr().err.splitlines()
+    errors = capsys.readouterr().err.splitlines()
     (kept,) = tmp_path.glob("config.*.toml")
     assert status == 1
-    assert named in said[0]
-    assert said[-3:] == [
+    assert named in errors[0]
+    assert errors[-3:] == [
         "pal: the bus cannot start with these settings",
         "pal: nothing was saved",
         f"pal: {file} is unchanged; your text is in {kept}",

@@ -203,8 +203,8 @@ def test_printed_plan_can_be_json(tmp_path: Path, capsys: pytest.CaptureFixture[
     run("install", "skill", str(tmp_path), "--json", home=tmp_path)
     statuses.append(run("install", "skill", str(tmp_path), "--print", "--json", home=tmp_path))
 
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert statuses == [0, 0]
     assert not is_there
-    assert said[0] == {"path": str(path), "result": "would be installed", "text": skill_text()}
-    assert [one["result"] for one in said[1:]] == ["installed", "is up to date"]
+    assert rows[0] == {"path": str(path), "result": "would be installed", "text": skill_text()}
+    assert [one["result"] for one in rows[1:]] == ["installed", "is up to date"]

@@ -165,14 +165,14 @@ def test_interrupted_removal_of_folders_is_completed(
     kept = tmp_path / ".palaver/install/folders.json"
     kept.write_text("[")
     damaged = run("uninstall", "claude", "--yes")
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     kept.write_text(json.dumps([str(tmp_path / "ours"), str(tmp_path / "ours/inner")]))
     (tmp_path / "ours/inner").mkdir(parents=True)
 
     status = run("uninstall", "all", "--yes")
 
     assert (damaged, status) == (1, 0)
-    assert f"{kept}: it is damaged" in said
+    assert f"{kept}: it is damaged" in errors
     assert tree(tmp_path) == {}
     assert not kept.exists()
 
@@ -217,10 +217,10 @@ def test_print_shows_every_change_and_makes_none(
 
     status = run("uninstall", "all", "--print", "--json")
 
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert status == 0
     assert tree(tmp_path) == before
-    names = {os.path.relpath(one["path"], tmp_path) for one in said}
+    names = {os.path.relpath(one["path"], tmp_path) for one in rows}
     assert names == {name for name in MINE if "skills" not in name and "fish" not in name} | {
         ".agents/skills/palaver/SKILL.md",
         ".claude/skills/palaver/SKILL.md",

@@ -196,10 +196,10 @@ def test_file_created_by_the_installation_is_reported_as_removed(
     run("uninstall", "codex", "--print")
     run("uninstall", "codex", "--yes")
 
-    said = capsys.readouterr().out
-    assert "hooks.json would be removed; it did not exist before\n" in said
-    assert "hooks.json removed; it did not exist before\n" in said
-    assert "config.toml restored\n" in said
+    output = capsys.readouterr().out
+    assert "hooks.json would be removed; it did not exist before\n" in output
+    assert "hooks.json removed; it did not exist before\n" in output
+    assert "config.toml restored\n" in output
     assert not (tmp_path / ".codex/hooks.json").exists()
 
 
@@ -211,9 +211,9 @@ def test_uninstalling_again_reports_no_error(run: Run, what: str, capsys: pytest
 
     status = run("uninstall", what, "--yes")
 
-    said = capsys.readouterr()
-    assert (status, said.err) == (0, "")
-    assert "is not there" in said.out or "nothing to restore" in said.out
+    printed = capsys.readouterr()
+    assert (status, printed.err) == (0, "")
+    assert "is not there" in printed.out or "nothing to restore" in printed.out
 
 
 def test_link_to_settings_stays_a_link(tmp_path: Path, run: Run) -> None:

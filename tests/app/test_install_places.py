@@ -120,16 +120,16 @@ def test_record_of_an_earlier_version_applies_to_the_folder_of_its_files(
 def test_settings_under_two_file_names_are_both_restored(tmp_path: Path, run: Run) -> None:
     before = write(tmp_path, "opencode", USUAL["opencode"])
     run("install", "opencode", "--yes")
-    beside = tmp_path / ".config/opencode/opencode.jsonc"
-    beside.write_text("{}\n")
+    other = tmp_path / ".config/opencode/opencode.jsonc"
+    other.write_text("{}\n")
     run("install", "opencode", "--yes")
-    is_changed = beside.read_text() != "{}\n"
+    is_changed = other.read_text() != "{}\n"
 
     run("uninstall", "opencode", "--yes")
 
     assert is_changed
     assert read(before) == before
-    assert beside.read_text() == "{}\n"
+    assert other.read_text() == "{}\n"
 
 
 # Changed files
@@ -175,9 +175,9 @@ def test_deleted_or_emptied_settings_are_forgotten(
 
     status = run("uninstall", harness, "--yes")
 
-    said = "it is already removed" if content is None else "it contains no entries of Palaver"
+    expected = "it is already removed" if content is None else "it contains no entries of Palaver"
     assert status == 0
-    assert f"{path} {said}" in capsys.readouterr().out.replace("it was edited since; ", "")
+    assert f"{path} {expected}" in capsys.readouterr().out.replace("it was edited since; ", "")
     assert (path.read_text() if path.exists() else None) == content
     assert kept(tmp_path) == []
 
@@ -264,13 +264,13 @@ class WatchedStderr(StringIO):
 def test_installation_waits_for_another_one(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, statuses = WatchedStderr(), list[int]()
-    monkeypatch.setattr(sys, "stderr", said)
+    stderr, statuses = WatchedStderr(), list[int]()
+    monkeypatch.setattr(sys, "stderr", stderr)
     thread = threading.Thread(target=lambda: statuses.append(run("install", "codex", "--yes")))
 
     with locked(tmp_path / ".palaver", lambda: None):
         thread.start()
-        has_waited = said.has_waited.wait(LIMIT_S)
+        has_waited = stderr.has_waited.wait(LIMIT_S)
         is_written = (tmp_path / ".codex").exists()
     thread.join(LIMIT_S)
 

@@ -18,14 +18,14 @@ def _prepare(harness: str, folder: Path, *args: str, session: str = "", **more: 
 def test_opencode_gets_a_port_and_a_password_known_to_its_holder(tmp_path: Path) -> None:
     made = _prepare("opencode", tmp_path, "--agent", "plan")
 
-    place = read_endpoint(Path(made.native))
-    assert place is not None
-    assert made.argv == ("opencode", "--port", str(place.port), "--agent", "plan")
-    assert made.environment["OPENCODE_SERVER_PASSWORD"] == place.password
-    assert len(place.password) == 32
-    assert (place.user, place.began.agent) == ("opencode", "plan")
-    told = json.loads(made.environment["OPENCODE_CONFIG_CONTENT"])["instructions"]
-    assert told == [str(instructions_path(Path(made.native)))]
+    endpoint = read_endpoint(Path(made.native))
+    assert endpoint is not None
+    assert made.argv == ("opencode", "--port", str(endpoint.port), "--agent", "plan")
+    assert made.environment["OPENCODE_SERVER_PASSWORD"] == endpoint.password
+    assert len(endpoint.password) == 32
+    assert (endpoint.user, endpoint.began.agent) == ("opencode", "plan")
+    instructions = json.loads(made.environment["OPENCODE_CONFIG_CONTENT"])["instructions"]
+    assert instructions == [str(instructions_path(Path(made.native)))]
     assert not (tmp_path / "account").exists()
 
 
@@ -91,9 +91,9 @@ def test_gemini_gets_a_policy_next_to_those_of_the_user(tmp_path: Path) -> None:
     assert '"pal send"' in Path(ours).read_text()
 
 
-@pytest.mark.parametrize("place", ["account", "."])
-def test_gemini_gets_no_policy_if_its_settings_name_policies(tmp_path: Path, place: str) -> None:
-    settings = tmp_path / place / ".gemini" / "settings.json"
+@pytest.mark.parametrize("settings_path", ["account", "."])
+def test_gemini_gets_no_policy_if_its_settings_name_policies(tmp_path: Path, settings_path: str) -> None:
+    settings = tmp_path / settings_path / ".gemini" / "settings.json"
     settings.parent.mkdir(parents=True)
     settings.write_text('{"policyPaths": ["/mine"]}')
 

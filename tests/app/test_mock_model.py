@@ -60,12 +60,12 @@ def test_reply_waits_for_a_request_with_the_awaited_text() -> None:
     script = Script([ScriptedReply(text="now I know", awaits="the news"), ScriptedReply(text="after")])
     script.pastime = lambda number: ScriptedReply(text=f"waiting {number}")
 
-    said = [
+    replies = [
         script.take(Request(wire="chat", is_main=True, body={}, text=text)).text
         for text in ("nothing", "still nothing", "here is the news", "and so on")
     ]
 
-    assert said == ["waiting 1", "waiting 2", "now I know", "after"]
+    assert replies == ["waiting 1", "waiting 2", "now I know", "after"]
 
 
 def test_side_requests_use_no_reply_and_rules_have_precedence() -> None:
@@ -119,9 +119,9 @@ def test_gemini_gets_a_single_response_when_it_requests_one() -> None:
     script = Script()
     script.aside = ScriptedReply(text="all of it", calls=(CALL,))
     with mock_model(script) as model:
-        status, said = post(model, "/v1beta/models/m:generateContent", {"contents": []})
+        status, result = post(model, "/v1beta/models/m:generateContent", {"contents": []})
 
-    (candidate,) = json.loads(said)["candidates"]
+    (candidate,) = json.loads(result)["candidates"]
     assert (status, candidate["finishReason"]) == (200, "STOP")
     parts = candidate["content"]["parts"]
     assert "".join(part.get("text", "") for part in parts) == "all of it"

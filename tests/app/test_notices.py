@@ -53,7 +53,7 @@ def changes(
     return Changes(after=1, seq=2, agents=agents, attention=attention, settled=settled)
 
 
-def told(*records: Snapshot | Changes) -> list[str]:
+def notice_texts(*records: Snapshot | Changes) -> list[str]:
     """Return the sentences of all notices of some records."""
     rules = NoticeRules()
     return [notice.sentence for record in records for notice in rules.take(record)]
@@ -63,7 +63,7 @@ def told(*records: Snapshot | Changes) -> list[str]:
 
 
 def test_entries_of_the_first_snapshot_cause_no_notice() -> None:
-    assert told(snapshot(row("nova", "idle"), attention=(entry("request/4", "request"),))) == []
+    assert notice_texts(snapshot(row("nova", "idle"), attention=(entry("request/4", "request"),))) == []
 
 
 @pytest.mark.parametrize(
@@ -77,24 +77,24 @@ def test_entries_of_the_first_snapshot_cause_no_notice() -> None:
 def test_new_entry_causes_one_notice(key: str, kind: str, sentence: str) -> None:
     new = changes(attention=(entry(key, kind),))
 
-    assert told(snapshot(), new, new) == [sentence]
+    assert notice_texts(snapshot(), new, new) == [sentence]
 
 
 @pytest.mark.parametrize("kind", ["held", "unconfirmed", "dead", "stick", "stale"])
 def test_other_kinds_of_entries_cause_no_notice(kind: str) -> None:
-    assert told(snapshot(), changes(attention=(entry("x/1", kind),))) == []
+    assert notice_texts(snapshot(), changes(attention=(entry("x/1", kind),))) == []
 
 
 def test_entry_that_came_while_the_bus_was_away_causes_a_notice() -> None:
     before, new = entry("request/4", "request"), entry("request/5", "request", who="luna")
 
-    assert told(snapshot(attention=(before,)), snapshot(attention=(before, new))) == ["luna asks you"]
+    assert notice_texts(snapshot(attention=(before,)), snapshot(attention=(before, new))) == ["luna asks you"]
 
 
 def test_agent_that_is_blocked_again_causes_another_notice() -> None:
     first, second = entry("agent/nova", "blocked", since=1), entry("agent/nova", "blocked", since=9)
 
-    assert told(
+    assert notice_texts(
         snapshot(),
         changes(attention=(first,)),
         changes(settled=("agent/nova",)),
@@ -107,15 +107,15 @@ def test_permission_request_and_its_blocked_agent_are_one_event() -> None:
     together = changes(attention=(blocked, asked))
     answered = changes(attention=(blocked,), settled=("permission/a",))
 
-    assert told(snapshot(), together, answered) == ["nova asks for permission"]
-    assert told(snapshot(), changes(attention=(asked,)), answered) == ["nova asks for permission"]
+    assert notice_texts(snapshot(), together, answered) == ["nova asks for permission"]
+    assert notice_texts(snapshot(), changes(attention=(asked,)), answered) == ["nova asks for permission"]
 
 
 def test_agent_blocked_long_after_its_request_causes_a_notice() -> None:
     asked = changes(attention=(entry("permission/a", "permission", since=4),))
     later = changes(attention=(entry("agent/nova", "blocked", since=60_000),), settled=("permission/a",))
 
-    assert told(snapshot(), asked, later) == ["nova asks for permission", "nova is blocked"]
+    assert notice_texts(snapshot(), asked, later) == ["nova asks for permission", "nova is blocked"]
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def test_agent_blocked_long_after_its_request_causes_a_notice() -> None:
     ],
 )
 def test_end_of_work_causes_a_notice(before: str, after: str, sentences: list[str]) -> None:
-    assert told(snapshot(row("nova", before)), changes(row("nova", after, seq=2))) == sentences
+    assert notice_texts(snapshot(row("nova", before)), changes(row("nova", after, seq=2))) == sentences
 
 
 def test_agent_that_leaves_causes_one_notice() -> None:
     left = row("nova", "exited", seq=3, has_left=True)
 
-    assert told(snapshot(row("nova", "idle")), changes(row("nova", "exited", seq=2)), changes(left)) == [
-        "nova has exited"
-    ]
+    assert notice_texts(
+        snapshot(row("nova", "idle")), changes(row("nova", "exited", seq=2)), changes(left)
+    ) == ["nova has exited"]
 
 
 def test_subagents_persons_and_unknown_agents_cause_no_notice() -> None:
@@ -152,11 +152,11 @@ def test_subagents_persons_and_unknown_agents_cause_no_notice() -> None:
         row("new", "idle", seq=2),
     )
 
-    assert told(known, ended) == []
+    assert notice_texts(known, ended) == []
 
 
 def test_older_row_changes_nothing() -> None:
-    assert told(snapshot(row("nova", "active", seq=5)), changes(row("nova", "idle", seq=4))) == []
+    assert notice_texts(snapshot(row("nova", "active", seq=5)), changes(row("nova", "idle", seq=4))) == []
 
 
 # The form of a notice

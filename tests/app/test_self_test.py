@@ -36,17 +36,17 @@ def found(version: str = "1.0.0", *, now: Tried | None = None) -> Found:
 
 
 def test_tested_version_is_known() -> None:
-    said, advice = what_works(found(), [tried(busy="it slept")])
+    summary, advice = what_works(found(), [tried(busy="it slept")])
 
-    assert said == "tested on 2026-01-02: starts, tools, idle, seen, subagents, ends work, busy do not"
+    assert summary == "tested on 2026-01-02: starts, tools, idle, seen, subagents, ends work, busy do not"
     assert advice == ""
 
 
 @pytest.mark.parametrize("known", [[], [tried("2.0.0")], [tried(harness="codex")]])
 def test_untested_version_can_be_tested(known: list[Tried]) -> None:
-    said, advice = what_works(found(), known)
+    summary, advice = what_works(found(), known)
 
-    assert said.startswith("this version has not been tested; ")
+    assert summary.startswith("this version has not been tested; ")
     assert advice == "'pal doctor --self-test --harness claude' tests it"
 
 
@@ -66,9 +66,9 @@ def test_version_not_known_to_work_needs_attention() -> None:
 def test_version_that_pal_cannot_start_must_be_updated() -> None:
     old = Found(harness="opencode", path="/bin/opencode", version="1.17.0")
 
-    said, advice = what_works(old, [])
+    summary, advice = what_works(old, [])
 
-    assert "too old for 'pal opencode'" in said
+    assert "too old for 'pal opencode'" in summary
     assert "opencode-ai@latest" in advice
 
 
@@ -125,11 +125,11 @@ def test_page_shows_tested_and_untested_checks() -> None:
 def test_missing_feature_of_a_harness_is_not_a_failure() -> None:
     has_none = tried(subagents=NONE)
 
-    said, _ = what_works(found(), [has_none])
+    summary, _ = what_works(found(), [has_none])
     lines = found_lines(found(now=has_none), [has_none])
     checks = found_view(found(now=has_none), [])["self_test"]
 
-    assert said == "tested on 2026-01-02: starts, tools, idle, busy, seen, ends work"
+    assert summary == "tested on 2026-01-02: starts, tools, idle, busy, seen, ends work"
     assert (True, "  subagents: this harness does not have the feature") in lines
     assert all(is_well for is_well, _ in lines)
     assert isinstance(checks, dict)

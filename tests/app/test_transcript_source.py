@@ -38,23 +38,23 @@ def test_session_of_every_harness_is_found_and_read(home: Path, harness: str) ->
 
 def test_claude_subagent_is_found_below_the_session_of_its_parent(home: Path) -> None:
     (session,) = (home / ".claude" / "projects").glob("*/*.jsonl")
-    beside = session.with_suffix("") / "subagents" / "agent-a1b2.jsonl"
-    beside.parent.mkdir(parents=True)
-    beside.write_bytes(session.read_bytes())
+    child = session.with_suffix("") / "subagents" / "agent-a1b2.jsonl"
+    child.parent.mkdir(parents=True)
+    child.write_bytes(session.read_bytes())
 
     found = find_transcript(known("claude", "a1b2"), {"HOME": str(home)})
 
-    assert found.path == str(beside)
+    assert found.path == str(child)
     assert next(found.entries()).text == "list the files"
 
 
 def test_file_reported_by_a_hook_is_preferred(home: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told.jsonl"
-    told.write_text("")
+    reported = tmp_path / "told.jsonl"
+    reported.write_text("")
 
-    found = find_transcript(known("claude", path=str(told)), {"HOME": str(home)})
+    found = find_transcript(known("claude", path=str(reported)), {"HOME": str(home)})
 
-    assert found.path == str(told)
+    assert found.path == str(reported)
 
 
 def test_missing_file_of_a_hook_is_searched_for(home: Path) -> None:
@@ -64,10 +64,10 @@ def test_missing_file_of_a_hook_is_searched_for(home: Path) -> None:
 
 
 def test_file_is_enough_without_a_session(home: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told.jsonl"
-    told.write_text("")
+    reported = tmp_path / "told.jsonl"
+    reported.write_text("")
 
-    assert find_transcript(known("codex", "", path=str(told)), {}).path == str(told)
+    assert find_transcript(known("codex", "", path=str(reported)), {}).path == str(reported)
 
 
 def test_running_claude_reports_its_current_session(home: Path) -> None:

@@ -224,12 +224,12 @@ def test_agent_is_shown_in_a_new_window_of_a_desktop(name: str, person: Person, 
     (home.path.parent / "start.sh").write_text(
         f"pal run --window --name luna -- {lines()} >said.new 2>&1\nmv said.new said\nexec cat\n"
     )
-    said = home.path.parent / "said"
+    record = home.path.parent / "said"
 
     with display() as screen:
         person.run(f"DISPLAY={screen.name} {shlex.join(words)} sh start.sh >terminal.log 2>&1")
-        wait_until(said.exists)
-        assert said.read_text() == "luna\n"
+        wait_until(record.exists)
+        assert record.read_text() == "luna\n"
         wait_until(lambda: screen.window("luna"))
 
         def has_answered() -> bool:

@@ -93,7 +93,7 @@ def test_waiting_call_ends_with_its_token(open_bus: Home, nova: Shell) -> None:
         second.sendall(head(url, token, waiting) + waiting)
         wait_until(is_waiting)
         nova.ok("agent", "revoke", "scout")
-        said = read_all(second)
+        output = read_all(second)
 
-    assert b"who_are_you" in said
+    assert b"who_are_you" in output
     assert not is_waiting()

@@ -139,6 +139,6 @@ def test_passed_connection_of_an_agent_still_belongs_to_that_agent(bus: Home, mo
     )
     words = [sys.executable, str(program), str(bus.path / "daemon.sock")]
 
-    said = mole.run(f"{shlex.join(words)} </dev/null")
+    result = mole.run(f"{shlex.join(words)} </dev/null")
 
-    assert json.loads(said.out)["ok"]["name"] == "mole", said
+    assert json.loads(result.out)["ok"]["name"] == "mole", result

@@ -48,16 +48,16 @@ def test_agent_that_left_stays_a_script_after_a_restart(bus: Home) -> None:
         left.read_text()
         bus.shell().ok("join", "--as", "nova")  # the agent has another seat by now
         taken.write_text("\n")
-        said = asking.result(LIMIT_S).out
+        output = asking.result(LIMIT_S).out
 
-    assert json.loads(said.splitlines()[-1])["name"] == "script"
+    assert json.loads(output.splitlines()[-1])["name"] == "script"
 
 
 def test_leave_says_that_a_person_needs_a_new_shell(bus: Home) -> None:
     """Promise: `pal leave` says what it means for a person at that shell."""
-    said = run_script_as_person(bus, "pal join --name nova >/dev/null; pal leave")
+    result = run_script_as_person(bus, "pal join --name nova >/dev/null; pal leave")
     fresh = run_script_as_person(bus, _WHO)
 
-    assert said.out.splitlines()[0] == "nova has left"
-    assert "to act as a person, open a new shell" in said.out
+    assert result.out.splitlines()[0] == "nova has left"
+    assert "to act as a person, open a new shell" in result.out
     assert fresh.json["name"] == "human"

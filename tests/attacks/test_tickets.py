@@ -46,15 +46,15 @@ def nova(bus: Home) -> Shell:
 
 def test_no_process_shows_a_ticket_in_its_arguments(bus: Home, nova: Shell) -> None:
     """Promise: only a person can give a role above worker; no agent reads the right to it from /proc."""
-    program, told = bus.spare_path(), bus.spare_path()
+    program, reported = bus.spare_path(), bus.spare_path()
     program.write_text(_WATCH_ARGUMENTS)
-    words = [sys.executable, "-I", str(program), str(bus.path), str(told)]
+    words = [sys.executable, "-I", str(program), str(bus.path), str(reported)]
     watching = nova.begin_script(shlex.join(words))
     assert watching.line() == "ready"
 
     run = "for n in 1 2 3; do pal run --detach --name boss$n --role operator -- sleep 600; done"
     check_output(run_script_as_person(bus, run))
-    told.touch()
+    reported.touch()
 
     found = watching.end().out.split()
     assert "__run" in found  # the command line was visible

@@ -236,11 +236,11 @@ class Bridge:
     def until(self, event: str, **fields: object) -> JsonLine:
         """Wait for a status line, and return it."""
         while True:
-            said = self._said.get(timeout=LIMIT_S)
-            assert said is not None, (self.heard, self.errors())
-            self.heard.append(said)
-            if said["event"] == event and all(said[name] == value for name, value in fields.items()):
-                return said
+            line = self._said.get(timeout=LIMIT_S)
+            assert line is not None, (self.heard, self.errors())
+            self.heard.append(line)
+            if line["event"] == event and all(line[name] == value for name, value in fields.items()):
+                return line
 
     def errors(self) -> str:
         """Wait for the end, and return what it wrote to standard error."""

@@ -97,7 +97,7 @@ def test_garbage_changes_nothing(home: Home, garbage: bytes) -> None:
 
     texts = [event["payload"]["text"] for event in home.events("--type", "message")]
     assert texts == ["half a line", "b\ufffds", "it still sends"]
-    assert "lost" not in [said["event"] for said in bridge.heard]
+    assert "lost" not in [one["event"] for one in bridge.heard]
 
 
 def test_line_without_a_reply_is_sent_again_and_no_other(home: Home) -> None:

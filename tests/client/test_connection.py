@@ -89,8 +89,8 @@ async def test_concurrent_sends_get_seqs_in_the_order_of_the_calls(bus: Bus) -> 
     async with bus.connect("luna"), bus.connect("nova") as nova:
         receipts = await asyncio.gather(*(nova.send("@luna", str(number)) for number in range(1000)))
 
-        places = [receipt.seq for receipt in receipts]
-        assert places == sorted(set(places))
+        seqs = [receipt.seq for receipt in receipts]
+        assert seqs == sorted(set(seqs))
         assert [receipt.id for receipt in receipts] == sorted(receipt.id for receipt in receipts)
 
 

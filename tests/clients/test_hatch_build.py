@@ -70,8 +70,8 @@ def test_static_glibc_is_used_without_musl(
     is_made = build_hook.compile_client(NATIVE, client, "1.2.3", build_hook.STRICT)
 
     assert (is_made, build_of(client, daemon)) == (True, b"native, static glibc")
-    said = subprocess.run([client, "--version"], check=True, capture_output=True).stdout
-    assert said == b"pal 1.2.3\n"
+    output = subprocess.run([client, "--version"], check=True, capture_output=True).stdout
+    assert output == b"pal 1.2.3\n"
 
 
 def test_compiler_without_static_linking_is_used(

@@ -226,7 +226,7 @@ def test_hook_is_silent_whatever_its_home_is(pal: Pal, given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         b"",
         b"H",
@@ -240,12 +240,12 @@ def test_hook_is_silent_whatever_its_home_is(pal: Pal, given: str) -> None:
     ],
 )
 def test_hook_is_silent_when_the_daemon_is_incompatible_or_lost(
-    pal: Pal, daemon: Daemon, said: bytes
+    pal: Pal, daemon: Daemon, reply: bytes
 ) -> None:
     process = begin(pal, b"{}")
     peer = daemon.accept(MAGIC)
 
-    peer.wire.sendall(said)
+    peer.wire.sendall(reply)
     peer.close()
 
     assert process.communicate(timeout=LIMIT_S) == QUIET

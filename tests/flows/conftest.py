@@ -105,7 +105,7 @@ async def all_rooms(home: Path) -> AsyncIterator[dict[str, RoomDoor]]:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def workspace() -> Iterator[Path]:
     """Yield a folder for several agents; it is inside no other room."""
     directory = Path(tempfile.mkdtemp(prefix="work-")).resolve()
     yield directory

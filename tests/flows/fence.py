@@ -58,8 +58,8 @@ def read_fence(text: str) -> Fence:
 
 def _read_lines(inner: str) -> list[Read]:
     """Split at the heads. A head is at the start or after ` | `; any match there is a head."""
-    places = [0, *(found.end() for found in re.finditer(r" \| ", inner))]
-    heads = [found for found in (HEAD.match(inner, place) for place in places) if found]
+    positions = [0, *(found.end() for found in re.finditer(r" \| ", inner))]
+    heads = [found for found in (HEAD.match(inner, position) for position in positions) if found]
     assert heads
     assert heads[0].start() == 0
     ends = [found.start() - len(" | ") for found in heads[1:]] + [len(inner)]

@@ -88,8 +88,8 @@ def _notes(given: Answer) -> Words:
 
 
 def _history(given: Answer) -> Words:
-    place = str(given.get("after_event_seq", 0))
-    return ["events", "--room", given["room_id"], "--after", place, "--json"]
+    seq = str(given.get("after_event_seq", 0))
+    return ["events", "--room", given["room_id"], "--after", seq, "--json"]
 
 
 def _one(lines: list[Answer]) -> Answer:

@@ -58,20 +58,20 @@ class ToolAgent:
 
 @behaviour("mcp-only")
 async def test_agent_with_only_tools_recovers_from_refusals(
-    all_rooms: dict[str, RoomDoor], place: Path
+    all_rooms: dict[str, RoomDoor], workspace: Path
 ) -> None:
     mcp, http = all_rooms["mcp"], all_rooms["http"]
     assert isinstance(mcp, McpRooms)
     assert isinstance(http, HttpRooms)
     nova = await mcp.join("nova")
-    joined = await nova.ask("join_path", context_path=str(place))
+    joined = await nova.ask("join_path", context_path=str(workspace))
     turn = await nova.ask("wait_for_turn", room_id=joined["room_id"])
     await nova.ask("add_note", room_id=joined["room_id"], body="the CI image has no libpq")
 
     for seat in (await mcp.join("luna"), await http.join("mira")):
         agent = ToolAgent(seat.model)
         await agent.begin()
-        await recover(agent, nova, seat, place, turn)
+        await recover(agent, nova, seat, workspace, turn)
 
         assert agent.refusals == [
             "room_not_found",
@@ -84,9 +84,9 @@ async def test_agent_with_only_tools_recovers_from_refusals(
         await nova.ask("add_note", room_id=joined["room_id"], body="the CI image has no libpq")
 
 
-async def recover(agent: ToolAgent, nova: McpSeat, seat: McpSeat, place: Path, turn: Answer) -> None:
+async def recover(agent: ToolAgent, nova: McpSeat, seat: McpSeat, workspace: Path, turn: Answer) -> None:
     """Join, wait, write and resolve a note; each first attempt is refused."""
-    agent.known["context_path"] = str(place)
+    agent.known["context_path"] = str(workspace)
 
     # It guesses the name of the room. The refusal says how to join one.
     guess = {"room_id": "no-such-room", "body": "hello"}

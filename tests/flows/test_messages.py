@@ -107,11 +107,11 @@ async def test_ack_needs_a_message_to_acknowledge(door: Door) -> None:
 @behaviour("ack-of-inform-refused")
 async def test_inform_and_ack_cannot_be_acknowledged(door: Door) -> None:
     luna, nova = await door.join("luna"), await door.join("nova")
-    told = await luna.send(["@nova"], "by the way", intent="inform")
+    informed = await luna.send(["@nova"], "by the way", intent="inform")
     asked = await luna.send(["@nova"], "can you?", intent="request")
     ack = await nova.send(["@luna"], "yes", intent="ack", reply_to=str(asked.seq))
 
-    await refusal("bad_request", nova.send(["@luna"], "ok", intent="ack", reply_to=str(told.seq)))
+    await refusal("bad_request", nova.send(["@luna"], "ok", intent="ack", reply_to=str(informed.seq)))
     await refusal("bad_request", luna.send(["@nova"], "ok", intent="ack", reply_to=str(ack.seq)))
 
     assert [letter.text for letter in await luna.take()] == ["yes"]

@@ -13,18 +13,18 @@ from tests.limits import LIMIT_S
 Doors = dict[str, RoomDoor]
 
 
-async def mixed(all_rooms: Doors, place: Path) -> tuple[str, dict[str, RoomSeat]]:
+async def mixed(all_rooms: Doors, workspace: Path) -> tuple[str, dict[str, RoomSeat]]:
     """Join one agent per door, all in one room; each is named after its door."""
     seats = {name: await door.join(f"from_{name}") for name, door in all_rooms.items()}
     for seat in seats.values():
-        joined = await seat.ask("join_path", context_path=str(place))
+        joined = await seat.ask("join_path", context_path=str(workspace))
     assert names_of(joined) == [seat.name for seat in seats.values()]
     return joined["room_id"], seats
 
 
 @behaviour("mixed-turn")
-async def test_stick_goes_round_through_every_door(all_rooms: Doors, place: Path) -> None:
-    room, seats = await mixed(all_rooms, place)
+async def test_stick_goes_round_through_every_door(all_rooms: Doors, workspace: Path) -> None:
+    room, seats = await mixed(all_rooms, workspace)
     order = [seats[name] for name in ("mcp", "cli", "http", "sdk")]
     turn = await order[0].ask("wait_for_turn", room_id=room)
 
@@ -48,8 +48,10 @@ async def test_stick_goes_round_through_every_door(all_rooms: Doors, place: Path
 
 
 @behaviour("mixed-talk")
-async def test_message_through_one_door_is_received_through_the_others(all_rooms: Doors, place: Path) -> None:
-    room, seats = await mixed(all_rooms, place)
+async def test_message_through_one_door_is_received_through_the_others(
+    all_rooms: Doors, workspace: Path
+) -> None:
+    room, seats = await mixed(all_rooms, workspace)
 
     for name, seat in seats.items():
         await say(seat, room, f"by {name}")
@@ -63,11 +65,11 @@ async def test_message_through_one_door_is_received_through_the_others(all_rooms
 
 
 @behaviour("mixed-self")
-async def test_message_to_self_at_one_door_is_read_at_another(all_rooms: Doors, place: Path) -> None:
+async def test_message_to_self_at_one_door_is_read_at_another(all_rooms: Doors, workspace: Path) -> None:
     door = all_rooms["http"]
     assert isinstance(door, HttpRooms)
     luna = await door.join("luna")
-    joined = await luna.ask("join_path", context_path=str(place))
+    joined = await luna.ask("join_path", context_path=str(workspace))
 
     at = await say(luna, joined["room_id"], "remember", "luna")
 

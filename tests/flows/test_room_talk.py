@@ -19,16 +19,18 @@ async def say(seat: RoomSeat, room: str, body: str, *to: str, **more: str) -> in
     """Send a message in a room and return its seq."""
     whom = {"to_agent_id": to[0] if len(to) == 1 else list(to)} if to else {}
     sent = await seat.ask("send_message", room_id=room, body=body, **whom, **more)
-    place: int = sent["event_seq"]
-    return place
+    seq: int = sent["event_seq"]
+    return seq
 
 
 # Messages
 
 
 @behaviour("room-message-member")
-async def test_message_to_a_member_is_delivered_and_shown_in_the_room(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
+async def test_message_to_a_member_is_delivered_and_shown_in_the_room(
+    rooms: RoomDoor, workspace: Path
+) -> None:
+    room, (luna, nova, kira) = await seated(rooms, workspace, "luna", "nova", "kira")
 
     at = await say(luna, room, "the bug is in token.ts", "nova")
 
@@ -41,8 +43,8 @@ async def test_message_to_a_member_is_delivered_and_shown_in_the_room(rooms: Roo
 
 
 @behaviour("room-message-several")
-async def test_message_to_several_members_is_delivered_once_to_each(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
+async def test_message_to_several_members_is_delivered_once_to_each(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova, kira) = await seated(rooms, workspace, "luna", "nova", "kira")
 
     await say(luna, room, "both of you", "nova", "@kira", "NOVA")
 
@@ -51,9 +53,9 @@ async def test_message_to_several_members_is_delivered_once_to_each(rooms: RoomD
 
 @behaviour("room-message-all")
 async def test_message_to_the_room_reaches_all_members_except_its_sender(
-    rooms: RoomDoor, place: Path
+    rooms: RoomDoor, workspace: Path
 ) -> None:
-    room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
+    room, (luna, nova, kira) = await seated(rooms, workspace, "luna", "nova", "kira")
     outsider = await rooms.join("zora")
 
     await say(luna, room, "the schema is final")
@@ -63,8 +65,8 @@ async def test_message_to_the_room_reaches_all_members_except_its_sender(
 
 
 @behaviour("room-message-self")
-async def test_message_to_self_is_delivered(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_message_to_self_is_delivered(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
 
     await say(luna, room, "remember", "luna")
 
@@ -72,13 +74,13 @@ async def test_message_to_self_is_delivered(rooms: RoomDoor, place: Path) -> Non
 
 
 @behaviour("room-message-harness")
-async def test_harness_name_means_the_only_member_that_runs_it(rooms: RoomDoor, place: Path) -> None:
+async def test_harness_name_means_the_only_member_that_runs_it(rooms: RoomDoor, workspace: Path) -> None:
     luna = await rooms.join("luna")
     nova, kira = await rooms.join("nova", "claude"), await rooms.join("kira", "claude")
-    joined = await luna.ask("join_path", context_path=str(place))
-    await nova.ask("join_path", context_path=str(place))
+    joined = await luna.ask("join_path", context_path=str(workspace))
+    await nova.ask("join_path", context_path=str(workspace))
     await say(luna, joined["room_id"], "you alone", "claude")
-    await kira.ask("join_path", context_path=str(place))
+    await kira.ask("join_path", context_path=str(workspace))
 
     refused = await refusal("ambiguous_recipient", say(luna, joined["room_id"], "which?", "claude"))
 
@@ -88,9 +90,9 @@ async def test_harness_name_means_the_only_member_that_runs_it(rooms: RoomDoor, 
 
 @behaviour("room-message-interrupt")
 async def test_interrupt_is_one_in_the_ledger_and_does_not_move_the_stick(
-    rooms: RoomDoor, place: Path
+    rooms: RoomDoor, workspace: Path
 ) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     turn = await claim(luna, room)
 
     await say(nova, room, "stop", "luna", delivery_hint="interrupt")
@@ -102,8 +104,8 @@ async def test_interrupt_is_one_in_the_ledger_and_does_not_move_the_stick(
 
 
 @behaviour("room-message-unknown")
-async def test_message_to_a_stranger_is_refused_and_not_delivered(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_message_to_a_stranger_is_refused_and_not_delivered(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     await rooms.join("kira")
 
     await refusal("unknown_member", say(luna, room, "hello", "kira"))
@@ -114,8 +116,8 @@ async def test_message_to_a_stranger_is_refused_and_not_delivered(rooms: RoomDoo
 
 
 @behaviour("room-message-size")
-async def test_body_is_kept_complete_or_refused(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_body_is_kept_complete_or_refused(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     longest = "ö" * 2048
 
     await refusal("message_too_large", say(luna, room, longest + "x", "nova"))
@@ -126,8 +128,8 @@ async def test_body_is_kept_complete_or_refused(rooms: RoomDoor, place: Path) ->
 
 
 @behaviour("room-message-outsider")
-async def test_stranger_cannot_send_to_a_room(rooms: RoomDoor, place: Path) -> None:
-    room, (luna,) = await seated(rooms, place, "luna")
+async def test_stranger_cannot_send_to_a_room(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna,) = await seated(rooms, workspace, "luna")
     kira = await rooms.join("kira")
 
     await refusal("unknown_member", say(kira, room, "let me in"))
@@ -139,8 +141,8 @@ async def test_stranger_cannot_send_to_a_room(rooms: RoomDoor, place: Path) -> N
 
 
 @behaviour("events-history")
-async def test_history_is_read_page_by_page(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_history_is_read_page_by_page(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     at = [await say(luna, room, f"{number}") for number in range(3)]
 
     whole = await nova.ask("get_room_events", room_id=room)
@@ -152,8 +154,8 @@ async def test_history_is_read_page_by_page(rooms: RoomDoor, place: Path) -> Non
 
 
 @behaviour("events-wait", needs="events")
-async def test_wait_ends_with_the_first_match_or_empty(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_wait_ends_with_the_first_match_or_empty(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     start = (await luna.ask("get_room_state", room_id=room))["cursor_event_seq"]
 
     empty = await nova.ask(
@@ -174,12 +176,12 @@ async def test_wait_ends_with_the_first_match_or_empty(rooms: RoomDoor, place: P
 
 @behaviour("events-self", needs="events")
 async def test_default_filter_returns_messages_to_the_agent_and_membership(
-    rooms: RoomDoor, place: Path
+    rooms: RoomDoor, workspace: Path
 ) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     start = (await luna.ask("get_room_state", room_id=room))["cursor_event_seq"]
     kira = await rooms.join("kira")
-    await kira.ask("join_path", context_path=str(place))
+    await kira.ask("join_path", context_path=str(workspace))
     await say(kira, room, "to luna", "luna")
     await say(kira, room, "to nova", "nova")
     await say(kira, room, "to all")
@@ -197,8 +199,8 @@ async def test_default_filter_returns_messages_to_the_agent_and_membership(
 
 
 @behaviour("events-filters", needs="events")
-async def test_events_are_filtered_by_type_sender_and_target(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
+async def test_events_are_filtered_by_type_sender_and_target(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova, kira) = await seated(rooms, workspace, "luna", "nova", "kira")
     for seat, body, to in ((luna, "l to n", "nova"), (nova, "n to l", "luna"), (luna, "l to k", "kira")):
         await say(seat, room, body, to)
 
@@ -215,8 +217,8 @@ async def test_events_are_filtered_by_type_sender_and_target(rooms: RoomDoor, pl
 
 
 @behaviour("events-acknowledge", needs="events")
-async def test_returned_cursor_marks_messages_as_read(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_returned_cursor_marks_messages_as_read(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     await say(luna, room, "read me", "nova")
     found = await nova.ask("wait_for_events", room_id=room, event_type="message_sent")
     before = [message["state"] for message in (await nova.ask("inbox"))["messages"]]
@@ -228,8 +230,8 @@ async def test_returned_cursor_marks_messages_as_read(rooms: RoomDoor, place: Pa
 
 
 @behaviour("events-change-nothing", needs="events")
-async def test_waiting_for_events_does_not_queue_for_the_stick(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_waiting_for_events_does_not_queue_for_the_stick(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     turn = await claim(luna, room)
     start = (await luna.ask("get_room_state", room_id=room))["cursor_event_seq"]
 
@@ -251,8 +253,8 @@ LIMIT_MS = int(LIMIT_S * 1000)
 
 
 @behaviour("notes")
-async def test_note_is_stored_and_announced(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_note_is_stored_and_announced(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     first, second = [await luna.ask("add_note", room_id=room, body=body) for body in ("one", "two")]
 
     page = await nova.ask("list_notes", room_id=room, limit=1)
@@ -267,8 +269,8 @@ async def test_note_is_stored_and_announced(rooms: RoomDoor, place: Path) -> Non
 
 
 @behaviour("note-size")
-async def test_note_is_kept_complete_or_refused(rooms: RoomDoor, place: Path) -> None:
-    room, (luna,) = await seated(rooms, place, "luna")
+async def test_note_is_kept_complete_or_refused(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna,) = await seated(rooms, workspace, "luna")
     longest = "x" * 16_384
 
     await refusal("body_too_large", luna.ask("add_note", room_id=room, body=longest + "x"))
@@ -279,8 +281,8 @@ async def test_note_is_kept_complete_or_refused(rooms: RoomDoor, place: Path) ->
 
 
 @behaviour("note-resolve")
-async def test_resolved_note_is_shown_only_on_request(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_resolved_note_is_shown_only_on_request(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     note = await luna.ask("add_note", room_id=room, body="done soon")
 
     resolved = await nova.ask("resolve_note", room_id=room, note_id=note["note_id"])

@@ -21,10 +21,10 @@ async def refusal(code: str, asking: object) -> Refused:
     return refused.value
 
 
-async def seated(rooms: RoomDoor, place: Path, *names: str) -> tuple[str, list[RoomSeat]]:
+async def seated(rooms: RoomDoor, workspace: Path, *names: str) -> tuple[str, list[RoomSeat]]:
     """Join agents and let each join the room of the folder; return the room and the agents."""
     seats = [await rooms.join(name) for name in names]
-    answers = [await seat.ask("join_path", context_path=str(place)) for seat in seats]
+    answers = [await seat.ask("join_path", context_path=str(workspace)) for seat in seats]
     return answers[0]["room_id"], seats
 
 
@@ -59,27 +59,27 @@ async def types_in(seat: RoomSeat, room: str) -> list[str]:
 
 
 @behaviour("room-join")
-async def test_agents_that_join_a_path_are_in_the_same_room(rooms: RoomDoor, place: Path) -> None:
+async def test_agents_that_join_a_path_are_in_the_same_room(rooms: RoomDoor, workspace: Path) -> None:
     luna, nova = await rooms.join("luna"), await rooms.join("nova")
-    (place / "a.txt").touch()
+    (workspace / "a.txt").touch()
 
-    first = await luna.ask("join_path", context_path=str(place))
-    second = await nova.ask("join_path", context_path=str(place / "a.txt"))
+    first = await luna.ask("join_path", context_path=str(workspace))
+    second = await nova.ask("join_path", context_path=str(workspace / "a.txt"))
 
     assert (first["agent_id"], names_of(first)) == ("luna", ["luna"])
     assert (second["agent_id"], names_of(second)) == ("nova", ["luna", "nova"])
     assert first["room_id"] == second["room_id"]
-    assert first["canonical_path"] == second["canonical_path"] == str(place)
+    assert first["canonical_path"] == second["canonical_path"] == str(workspace)
     assert first["policy"]["message_bytes"] == 4096
     assert first["room_state"] == "idle"
 
 
 @behaviour("room-join-again")
-async def test_joining_again_changes_nothing(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_joining_again_changes_nothing(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
 
     for _ in range(3):
-        again = await nova.ask("join_path", context_path=str(place))
+        again = await nova.ask("join_path", context_path=str(workspace))
 
     assert (again["room_id"], names_of(again)) == (room, ["luna", "nova"])
     assert await types_in(luna, room) == ["member_joined", "member_joined"]
@@ -87,11 +87,11 @@ async def test_joining_again_changes_nothing(rooms: RoomDoor, place: Path) -> No
 
 @behaviour("room-above")
 async def test_inner_path_belongs_to_the_outer_room_until_one_is_opened_there(
-    rooms: RoomDoor, place: Path
+    rooms: RoomDoor, workspace: Path
 ) -> None:
-    part = place / "part"
+    part = workspace / "part"
     part.mkdir()
-    room, (luna,) = await seated(rooms, place, "luna")
+    room, (luna,) = await seated(rooms, workspace, "luna")
 
     above = await luna.ask("join_path", context_path=str(part))
     inside = await luna.ask("join_path", context_path=str(part), force_new=True)
@@ -126,8 +126,10 @@ async def test_unknown_room_is_refused_by_every_tool(rooms: RoomDoor) -> None:
 
 
 @behaviour("room-leave")
-async def test_agent_that_leaves_is_not_a_member_and_the_history_stays(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_agent_that_leaves_is_not_a_member_and_the_history_stays(
+    rooms: RoomDoor, workspace: Path
+) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
 
     left = [await seat.ask("leave_room", room_id=room) for seat in (nova, luna)]
 
@@ -140,8 +142,8 @@ async def test_agent_that_leaves_is_not_a_member_and_the_history_stays(rooms: Ro
 
 
 @behaviour("room-kick")
-async def test_present_members_and_the_caller_cannot_be_removed(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, _) = await seated(rooms, place, "luna", "nova")
+async def test_present_members_and_the_caller_cannot_be_removed(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, _) = await seated(rooms, workspace, "luna", "nova")
 
     for name, code in (("luna", "cannot_kick_self"), ("zed", "unknown_target"), ("nova", "target_active")):
         await refusal(code, luna.ask("kick_member", room_id=room, target_agent_id=name))
@@ -154,8 +156,8 @@ async def test_present_members_and_the_caller_cannot_be_removed(rooms: RoomDoor,
 
 
 @behaviour("stick-one-owner")
-async def test_stick_has_one_owner(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_stick_has_one_owner(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
 
     first, second = await claim(luna, room), await claim(nova, room)
     again = await claim(luna, room)
@@ -166,8 +168,10 @@ async def test_stick_has_one_owner(rooms: RoomDoor, place: Path) -> None:
 
 
 @behaviour("stick-release")
-async def test_release_passes_the_stick_on_with_the_complete_handoff(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_release_passes_the_stick_on_with_the_complete_handoff(
+    rooms: RoomDoor, workspace: Path
+) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     turn = await claim(luna, room)
 
     released = await luna.ask("release_stick", **owner(room, turn, handoff=HANDOFF))
@@ -180,8 +184,8 @@ async def test_release_passes_the_stick_on_with_the_complete_handoff(rooms: Room
 
 
 @behaviour("stick-pass")
-async def test_pass_reserves_the_stick_for_one_member(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova, kira) = await seated(rooms, place, "luna", "nova", "kira")
+async def test_pass_reserves_the_stick_for_one_member(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova, kira) = await seated(rooms, workspace, "luna", "nova", "kira")
     turn = await claim(luna, room)
 
     passed = await luna.ask("pass_stick", **owner(room, turn, to_agent_id="kira", handoff=HANDOFF))
@@ -194,8 +198,8 @@ async def test_pass_reserves_the_stick_for_one_member(rooms: RoomDoor, place: Pa
 
 
 @behaviour("stick-wakes")
-async def test_waiting_agent_is_woken_by_its_turn(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_waiting_agent_is_woken_by_its_turn(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     turn = await claim(luna, room)
     waiting = asyncio.create_task(nova.ask("wait_for_turn", room_id=room))
     await until_waiting(luna, room, "nova")
@@ -208,8 +212,8 @@ async def test_waiting_agent_is_woken_by_its_turn(rooms: RoomDoor, place: Path) 
 
 
 @behaviour("stick-order-of-refusals")
-async def test_wrong_turn_is_refused_before_a_wrong_lease(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_wrong_turn_is_refused_before_a_wrong_lease(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     turn = await claim(luna, room)
 
     for seat, number, lease, code in (
@@ -225,8 +229,8 @@ async def test_wrong_turn_is_refused_before_a_wrong_lease(rooms: RoomDoor, place
 
 
 @behaviour("stick-hand-over")
-async def test_incomplete_handoff_is_refused_by_its_field(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, _) = await seated(rooms, place, "luna", "nova")
+async def test_incomplete_handoff_is_refused_by_its_field(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, _) = await seated(rooms, workspace, "luna", "nova")
     turn = await claim(luna, room)
 
     for handoff, field in (
@@ -243,8 +247,8 @@ async def test_incomplete_handoff_is_refused_by_its_field(rooms: RoomDoor, place
 
 
 @behaviour("stick-heartbeat")
-async def test_heartbeat_renews_the_lease_and_writes_nothing(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, _) = await seated(rooms, place, "luna", "nova")
+async def test_heartbeat_renews_the_lease_and_writes_nothing(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, _) = await seated(rooms, workspace, "luna", "nova")
     turn = await claim(luna, room)
     before = await types_in(luna, room)
 
@@ -256,8 +260,8 @@ async def test_heartbeat_renews_the_lease_and_writes_nothing(rooms: RoomDoor, pl
 
 
 @behaviour("stick-takeover")
-async def test_takeover_from_a_present_owner_is_refused(rooms: RoomDoor, place: Path) -> None:
-    room, (luna, nova) = await seated(rooms, place, "luna", "nova")
+async def test_takeover_from_a_present_owner_is_refused(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna, nova) = await seated(rooms, workspace, "luna", "nova")
     turn = await claim(luna, room)
 
     await refusal(
@@ -269,8 +273,8 @@ async def test_takeover_from_a_present_owner_is_refused(rooms: RoomDoor, place: 
 
 
 @behaviour("stick-members")
-async def test_stranger_gets_no_turn(rooms: RoomDoor, place: Path) -> None:
-    room, (luna,) = await seated(rooms, place, "luna")
+async def test_stranger_gets_no_turn(rooms: RoomDoor, workspace: Path) -> None:
+    room, (luna,) = await seated(rooms, workspace, "luna")
     kira = await rooms.join("kira")
     turn = await claim(luna, room)
 

@@ -108,25 +108,33 @@ class FakeDaemon:
                 self._writers.remove(writer)
             writer.transport.abort()
 
-    def _hear(self, said: Fields, writer: asyncio.StreamWriter) -> None:
-        self.said.append(said)
+    def _hear(self, request: Fields, writer: asyncio.StreamWriter) -> None:
+        self.said.append(request)
         self._news.set()
-        if said["op"] in self.silent:
+        if request["op"] in self.silent:
             return
-        refusal = self.refusals.get(said["op"])
-        answer = refusal if refusal is not None else {"ok": self._answer(said)}
-        writer.write(json.dumps({"req": said["req"], **answer}).encode() + b"\n")
+        refusal = self.refusals.get(request["op"])
+        answer = refusal if refusal is not None else {"ok": self._answer(request)}
+        writer.write(json.dumps({"req": request["req"], **answer}).encode() + b"\n")
 
-    def _answer(self, said: Fields) -> Fields:
-        if said["op"] == "accompany":
-            return {"name": self.name, "seat": "seat-mark", "harness": said["harness"]}
-        if said["op"] == "hold":
-            return {"name": self.name, "secret": said["secret"], "seat": "seat-mark", "harness": self.harness}
-        if said["op"] == "lane":
+    def _answer(self, request: Fields) -> Fields:
+        if request["op"] == "accompany":
+            return {"name": self.name, "seat": "seat-mark", "harness": request["harness"]}
+        if request["op"] == "hold":
+            return {
+                "name": self.name,
+                "secret": request["secret"],
+                "seat": "seat-mark",
+                "harness": self.harness,
+            }
+        if request["op"] == "lane":
             self._lanes += 1
-            return {"lane": self._lanes, **({"offer": said["carrying"][0]} if "carrying" in said else {})}
-        if said["op"] == "sub_begin":
-            return {"name": f"{said.get('name') or self.name}_{said.get('type') or 'sub'}_1"}
+            return {
+                "lane": self._lanes,
+                **({"offer": request["carrying"][0]} if "carrying" in request else {}),
+            }
+        if request["op"] == "sub_begin":
+            return {"name": f"{request.get('name') or self.name}_{request.get('type') or 'sub'}_1"}
         return {}
 
     def push(self, kind: str, **fields: object) -> None:
@@ -333,9 +341,9 @@ class Stage:
         for client in self._clients:
             client.close()
         (self.home / "down").touch()  # keeps the holders from starting a real daemon
-        for said in self.daemon.said:
-            if said["op"] == "hold":
-                for pid in (parent_of(said["pid"]), said["pid"]):
+        for request in self.daemon.said:
+            if request["op"] == "hold":
+                for pid in (parent_of(request["pid"]), request["pid"]):
                     if is_ours(pid):
                         with suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)

@@ -185,9 +185,9 @@ async def test_session_is_sent_at_once_and_with_every_connection(stage: Stage) -
         bus.drop()
         await listener.held()
 
-        told = [one for one in stage.daemon.said if one["op"] == "hold"]
-        assert [one.get("session") for one in told] == [None, "ses_1", "ses_1"]
-        assert (told[-1]["name"], told[-1].get("ticket")) == ("luna", None)
+        report = [one for one in stage.daemon.said if one["op"] == "hold"]
+        assert [one.get("session") for one in report] == [None, "ses_1", "ses_1"]
+        assert (report[-1]["name"], report[-1].get("ticket")) == ("luna", None)
 
 
 async def test_pushes_are_passed_to_the_listener(stage: Stage) -> None:

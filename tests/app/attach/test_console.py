@@ -217,9 +217,9 @@ def test_scrollback_moves_up_and_down_within_its_limit(console: Console) -> None
     past.show(["line"] * 18, is_complete=True)
 
     moves = [(b"\x1b[A", 6), (b"\x1b[5~", 11), (b"g", 12), (b"\x1b[6~", 7), (b"j", 6), (b"G", 0)]
-    for key, place in moves:
+    for key, position in moves:
         press(console, key)
-        assert (key, past.back) == (key, place)
+        assert (key, past.back) == (key, position)
 
     press(console, b"\x1b[6~")
     assert mode_of(console) is Mode.INPUT

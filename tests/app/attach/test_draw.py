@@ -48,8 +48,8 @@ def rows_of_cells(draw_one: st.DrawFn, width: int) -> Row:
 def pictures(width: int = COLS, height: int = ROWS) -> st.SearchStrategy[Picture]:
     blank = st.just((BLANK,) * width)
     rows = st.lists(st.one_of(blank, rows_of_cells(width)), min_size=height, max_size=height)
-    places = st.tuples(st.integers(0, height - 1), st.integers(0, width - 1))
-    return st.builds(Picture, rows.map(tuple), st.none() | places)
+    positions = st.tuples(st.integers(0, height - 1), st.integers(0, width - 1))
+    return st.builds(Picture, rows.map(tuple), st.none() | positions)
 
 
 def new_terminal(cols: int = COLS, rows: int = ROWS) -> Emulator:

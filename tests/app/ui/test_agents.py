@@ -227,11 +227,11 @@ async def test_group_report_is_a_line_for_a_person_who_types() -> None:
         await pilot.press("m", *"hi")
         stopping.set()
         await settle(pilot, lambda: "failed" in agents_screen(app).query_one(StatusLine).text)
-        said = agents_screen(app).query_one(StatusLine).text
+        status_text = agents_screen(app).query_one(StatusLine).text
         await pilot.press(*" all")
         text = agents_screen(app).query_one(MessageComposer).area.text
 
-    assert said == "error: stop: 2 agents: it failed for luna"
+    assert status_text == "error: stop: 2 agents: it failed for luna"
     assert text == "hi all"
 
 
@@ -483,9 +483,9 @@ async def test_attach_without_a_terminal_says_why() -> None:
     async with app.run_test(size=(140, 30)) as pilot:
         await shown_lines(app, pilot)
         await pilot.press("a")
-        said = agents_screen(app).query_one(StatusLine).text
+        status_text = agents_screen(app).query_one(StatusLine).text
 
-    assert said == "error: luna has no terminal that can be shown here"
+    assert status_text == "error: luna has no terminal that can be shown here"
     assert commands.ran == []
 
 
@@ -529,13 +529,13 @@ async def test_launch_shows_its_line_and_the_error_of_the_harness(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "expected"),
     [
         (Result(0, "luna\n", ""), "pal claude --detach: started luna"),
         (Result(1, "", "pal: claude ended at once\n"), "error: pal claude --detach: claude ended at once"),
     ],
 )
-async def test_launch_goes_on_when_its_form_is_closed(tmp_path: Path, result: Result, said: str) -> None:
+async def test_launch_goes_on_when_its_form_is_closed(tmp_path: Path, result: Result, expected: str) -> None:
     app, _, commands = app_with(agent("luna"))
     commands.result = result
     launching = commands.held = asyncio.Event()
@@ -552,7 +552,7 @@ async def test_launch_goes_on_when_its_form_is_closed(tmp_path: Path, result: Re
         await settle(pilot, lambda: isinstance(app.screen, AgentsScreen))
         await pilot.pause()
         launching.set()
-        await settle(pilot, lambda: agents_screen(app).query_one(StatusLine).text == said)
+        await settle(pilot, lambda: agents_screen(app).query_one(StatusLine).text == expected)
 
     assert commands.cancelled == []
 

@@ -122,12 +122,12 @@ async def test_question_about_an_ended_request_says_so_and_shows_the_refusal() -
         warned = app.screen.query_one(TextRows).text
         await pilot.press("y")
         await settle(pilot, lambda: "already answered" in status(app))
-        said = status(app)
+        status_text = status(app)
 
     assert warned.startswith(
         "This request has ended meanwhile: it was already answered: human denied it on the page.\n"
     )
-    assert said == "error: pal deny aa: request aa: it was already answered"
+    assert status_text == "error: pal deny aa: request aa: it was already answered"
 
 
 @pytest.mark.parametrize("key", ["n", "escape", "enter"])
@@ -152,9 +152,9 @@ async def test_request_that_has_ended_before_it_was_shown_is_reported() -> None:
         await settle(pilot, lambda: app.store.has_snapshot)
         await pilot.press("a")
         await settle(pilot, lambda: status(app).startswith("error"))
-        said = status(app)
+        status_text = status(app)
 
-    assert said == "error: the bus is not reachable"
+    assert status_text == "error: the bus is not reachable"
     assert commands.ran == []
 
 
@@ -423,9 +423,9 @@ async def test_nothing_can_be_done_in_the_past() -> None:
         app.store.at = 5
         await pilot.press("a", "r", "x")
         await pilot.pause()
-        said = status(app)
+        status_text = status(app)
 
-    assert "nothing can be changed" in said
+    assert "nothing can be changed" in status_text
     assert commands.ran == []
 
 

@@ -309,10 +309,10 @@ async def test_refused_message_keeps_its_text() -> None:
         await pilot.press("r", *"hello", "enter")
         await settle(pilot, lambda: bus.commands.ran)
         await settle(pilot, lambda: not app.screen.query_one(MessageComposer).is_sending)
-        text, said = app.screen.query_one(MessageComposer).area.text, status(app)
+        text, status_text = app.screen.query_one(MessageComposer).area.text, status(app)
 
     assert text == "hello"
-    assert "no such agent: nova" in said
+    assert "no such agent: nova" in status_text
 
 
 async def test_text_typed_while_a_message_is_sent_stays() -> None:
@@ -384,12 +384,12 @@ async def test_refusal_after_escape_leaves_the_keys_to_the_list() -> None:
         await pilot.press("escape")
         sending.set()
         await settle(pilot, lambda: not composer.is_sending)
-        has_focus, said = composer.area.has_focus, status(app)
+        has_focus, status_text = composer.area.has_focus, status(app)
         await pilot.press("r")
         kept = composer.area.text
 
     assert not has_focus
-    assert "no such agent: nova" in said
+    assert "no such agent: nova" in status_text
     assert kept == "one"
 
 
@@ -473,9 +473,9 @@ async def test_refusal_of_a_list_that_is_not_shown_is_not_said_later() -> None:
         await settle(pilot, lambda: app.store.seq == 11)
         await pilot.press("3")
         await settle(pilot, lambda: isinstance(app.screen, TalkScreen))
-        said = status(app)
+        status_text = status(app)
 
-    assert "not reachable" not in said
+    assert "not reachable" not in status_text
 
 
 async def test_search_that_is_cancelled_leaves_the_keys_to_the_shown_list() -> None:

@@ -162,9 +162,9 @@ async def test_command_that_needs_the_terminal_is_not_run_in_a_window() -> None:
         await pilot.press("colon", "u", "i", "enter")
         await pilot.pause()
         assert app.bus_screen is not None
-        said = app.bus_screen.query_one(StatusLine).text
+        status_text = app.bus_screen.query_one(StatusLine).text
 
-    assert said == "this is pal ui already"
+    assert status_text == "this is pal ui already"
     assert commands.ran == []
 
 
