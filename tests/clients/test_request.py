@@ -129,10 +129,10 @@ def test_terminal_is_reported_with_its_width(pal: Pal, daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("form", [["--home", "{}"], ["--home={}"]])
-@pytest.mark.parametrize("place", ["before", "after"])
-def test_home_may_be_named_anywhere(pal: Pal, daemon: Daemon, form: list[str], place: str) -> None:
+@pytest.mark.parametrize("folder", ["before", "after"])
+def test_home_may_be_named_anywhere(pal: Pal, daemon: Daemon, form: list[str], folder: str) -> None:
     named = [part.format(daemon.home) for part in form]
-    arguments = [*named, "list"] if place == "before" else ["list", *named]
+    arguments = [*named, "list"] if folder == "before" else ["list", *named]
 
     pal.start(*arguments, env={"PALAVER_HOME": "/nowhere"})
 

@@ -33,11 +33,11 @@ def test_frames_round_trip_however_the_stream_is_split(
     sent: list[tuple[bytes, bytes]], cuts: list[int]
 ) -> None:
     stream = b"".join(frame(kind, payload) for kind, payload in sent)
-    places = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
+    positions = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
     reader = ThinFrameReader()
 
     taken = []
-    for start, end in pairwise(places):
+    for start, end in pairwise(positions):
         reader.feed(stream[start:end])
         taken += take_all(reader)
 

@@ -44,9 +44,9 @@ class Reception:
 
     def serve(self, call: Callable[[str], Result]) -> tuple[dict[str, Any], Result]:
         """Let a caller connect, and forward it. Return the daemon's response and the caller's result."""
-        word = self._pool.submit(self._pass_on)
+        reply = self._pool.submit(self._pass_on)
         result = call(shlex.join([sys.executable, str(self.script), str(self.path)]))
-        return word.result(LIMIT_S), result
+        return reply.result(LIMIT_S), result
 
     def connected(self) -> tuple[socket.socket, socket.socket]:
         """Return a connection to the agent's socket: the holder's end and the caller's end."""
@@ -108,9 +108,9 @@ def open_files(home: Home) -> set[str]:
 def test_forwarded_message_is_from_the_connected_process(
     bus: Home, luna: FakeHolder, reception: Reception, nova: Shell
 ) -> None:
-    word, result = reception.serve(by(nova, type="send", body="hello", priority="normal"))
+    reply, result = reception.serve(by(nova, type="send", body="hello", priority="normal"))
 
-    assert word == {"ok": True, "replied": True}
+    assert reply == {"ok": True, "replied": True}
     (sent,) = bus.events("--type", "message")
     assert result.json == {"ok": True, "message_id": sent["id"], "seq": sent["seq"]}
     assert (sent["from"], sent["to"], sent["payload"]["text"]) == ("nova", ["luna"], "hello")
@@ -123,9 +123,9 @@ def test_forwarded_person_keeps_the_rights_of_a_person(
     def call(command: str) -> Result:
         return run_script_as_person(bus, f"""{command} '{{"body": "y", "raw": true, "type": "send"}}'""")
 
-    word, result = reception.serve(call)
+    reply, result = reception.serve(call)
 
-    assert (word["ok"], result.json["ok"]) == (True, True)
+    assert (reply["ok"], result.json["ok"]) == (True, True)
     assert luna.offered()["message"]["raw"] == "eQ=="
 
 
@@ -160,9 +160,9 @@ def test_forwarded_person_can_write_without_a_head_and_an_agent_cannot(
 def test_refusal_of_a_forwarded_request_reaches_its_caller(
     bus: Home, reception: Reception, nova: Shell, request_: dict[str, Any], code: str
 ) -> None:
-    word, result = reception.serve(by(nova, **request_))
+    reply, result = reception.serve(by(nova, **request_))
 
-    assert word["ok"] is True
+    assert reply["ok"] is True
     assert (result.json["ok"], result.json["code"]) == (False, code)
     assert bus.texts() == []
 
@@ -200,11 +200,11 @@ def test_daemon_reports_to_the_holder_which_caller_connected(
         "luna": lambda command: luna.run(f"""{command} '{{"type": "stop"}}'"""),
     }
 
-    word, _ = reception.serve(calls[who])
+    reply, _ = reception.serve(calls[who])
 
     kind, standing = ("human", "human") if who == "human" else ("instance", "worker")
     asked = {"request": {"type": "stop"}}
-    assert word == {"ok": True, "name": who, "standing": standing, "kind": kind, **asked}
+    assert reply == {"ok": True, "name": who, "standing": standing, "kind": kind, **asked}
 
 
 # Failures
@@ -338,9 +338,9 @@ def test_bytes_after_the_request_are_left_for_the_holder(
     with ours, theirs:
         theirs.sendall(b'{"type": "attach"}\nframes')
 
-        word = luna.pass_on(READ, ours.fileno())
+        reply = luna.pass_on(READ, ours.fileno())
 
-        assert (word["ok"], ours.recv(100)) == (True, b"\nframes")
+        assert (reply["ok"], ours.recv(100)) == (True, b"\nframes")
 
 
 def test_caller_that_never_ends_its_request_times_out(
@@ -350,6 +350,6 @@ def test_caller_that_never_ends_its_request_times_out(
     with ours, theirs:
         theirs.sendall(b'{"type": ')
 
-        word = luna.pass_on(READ, ours.fileno())
+        reply = luna.pass_on(READ, ours.fileno())
 
-    assert (word["code"], "no request came in time" in word["error"]) == ("bad_request", True)
+    assert (reply["code"], "no request came in time" in reply["error"]) == ("bad_request", True)

@@ -25,21 +25,21 @@ def test_message_over_the_rate_limit_is_held_until_a_person_releases_it(bus: Hom
         luna.ok("send", "@nova", "--", word)
 
     refused = luna.pal("send", "@nova", "--json", "--", "three")
-    place = refused.error["details"]["message"]
+    seq = refused.error["details"]["message"]
     waiting = nova.ok("recv", "--peek", "--json").lines
     unread = bus.ok("status", "nova", "--json").json["unread"]
-    receipt = bus.ok("receipts", str(place), "--json").json["receipts"][0]
-    told = check_output(run_as_person(bus, "recv", "--json")).json
-    released = check_output(run_as_person(bus, "release", str(place)))
+    receipt = bus.ok("receipts", str(seq), "--json").json["receipts"][0]
+    notice = check_output(run_as_person(bus, "recv", "--json")).json
+    released = check_output(run_as_person(bus, "release", str(seq)))
 
     assert (refused.status, refused.error["error"]) == (1, "rate_limited")
-    assert f"'pal release {place}'" in refused.error["message"]
+    assert f"'pal release {seq}'" in refused.error["message"]
     assert [line["text"] for line in waiting] == ["one", "two"]
     assert unread == 2
     assert (receipt["state"], receipt["reason"]) == ("held", refused.error["details"]["reason"])
-    assert told["from"] == "[pal-events]"
-    assert f"#{place} from luna to nova is held" in told["text"]
-    assert released.out == f"#{place} is queued now\n"
+    assert notice["from"] == "[pal-events]"
+    assert f"#{seq} from luna to nova is held" in notice["text"]
+    assert released.out == f"#{seq} is queued now\n"
     assert [line["text"] for line in nova.ok("recv", "--json").lines] == ["one", "two", "three"]
 
 
@@ -48,22 +48,22 @@ def test_held_messages_are_listed_with_the_command_to_release_them(bus: Home) ->
     for word in ("one", "two"):
         luna.ok("send", "@nova", "--", word)
     refused = [luna.pal("send", "@nova", "--json", "--", word).error for word in ("three", "four", "five")]
-    places = [refusal["details"]["message"] for refusal in refused]
+    seqs = [refusal["details"]["message"] for refusal in refused]
 
     lines = bus.ok("pending", "--json").lines
     page = bus.ok("pending").out
-    check_output(run_as_person(bus, "release", str(places[1])))
+    check_output(run_as_person(bus, "release", str(seqs[1])))
 
     assert [(line["held"], line["agent"], line["to"]) for line in lines] == [
-        (place, "luna", ["nova"]) for place in places
+        (seq, "luna", ["nova"]) for seq in seqs
     ]
     assert {line["text"] for line in lines} == {refused[0]["details"]["reason"]}
     assert {(line["id"], line["answerable"]) for line in lines} == {(None, False)}
-    for place in places:
-        assert f"#{place} held, luna → nova: " in page
-        assert f"    pal release {place} | pal show {place}\n" in page
+    for seq in seqs:
+        assert f"#{seq} held, luna → nova: " in page
+        assert f"    pal release {seq} | pal show {seq}\n" in page
     left = bus.ok("pending", "--json").lines
-    assert [line["held"] for line in left] == [places[0], places[2]]
+    assert [line["held"] for line in left] == [seqs[0], seqs[2]]
 
 
 def test_message_that_continues_without_a_person_is_not_pending(bus: Home) -> None:
@@ -77,12 +77,12 @@ def test_message_that_continues_without_a_person_is_not_pending(bus: Home) -> No
 
 def test_agents_that_reply_to_each_other_in_circles_are_held(bus: Home) -> None:
     pair = coder(bus, "luna"), coder(bus, "nova")
-    place = pair[0].ok("send", "@nova", "--json", "--", "0").json["seq"]
+    seq = pair[0].ok("send", "@nova", "--json", "--", "0").json["seq"]
     for hop in (1, 2):
-        sent = pair[hop % 2].ok("send", "--reply-to", str(place), "--json", "--", str(hop))
-        place = sent.json["seq"]
+        sent = pair[hop % 2].ok("send", "--reply-to", str(seq), "--json", "--", str(hop))
+        seq = sent.json["seq"]
 
-    refused = pair[1].pal("send", "--reply-to", str(place), "--json", "--", "3")
+    refused = pair[1].pal("send", "--reply-to", str(seq), "--json", "--", "3")
 
     assert refused.error["error"] == "rate_limited"
     assert "3 replies between agents" in refused.error["message"]
@@ -103,14 +103,14 @@ def test_only_a_person_releases_a_held_message(bus: Home) -> None:
     luna, _ = coder(bus, "luna"), coder(bus, "nova")
     for word in ("one", "two"):
         luna.ok("send", "@nova", "--", word)
-    place = str(luna.pal("send", "@nova", "--json", "--", "three").error["details"]["message"])
+    seq = str(luna.pal("send", "@nova", "--json", "--", "three").error["details"]["message"])
 
-    refused = [asking.pal("release", place, "--json") for asking in (luna, bus)]
-    wrong = run_as_person(bus, "redeliver", place)
-    released = check_output(run_as_person(bus, "release", place, "--json")).json
-    again = run_as_person(bus, "release", place)
+    refused = [asking.pal("release", seq, "--json") for asking in (luna, bus)]
+    wrong = run_as_person(bus, "redeliver", seq)
+    released = check_output(run_as_person(bus, "release", seq, "--json")).json
+    again = run_as_person(bus, "release", seq)
 
     assert [one.error["error"] for one in refused] == ["not_allowed"] * 2
-    assert f"#{place} has no unconfirmed delivery" in wrong.err
+    assert f"#{seq} has no unconfirmed delivery" in wrong.err
     assert released["receipts"][0]["reason"] == "released by human"
-    assert f"#{place} is not held" in again.err
+    assert f"#{seq} is not held" in again.err

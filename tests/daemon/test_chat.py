@@ -69,8 +69,8 @@ def test_line_goes_to_the_room_or_to_the_named_members(
     chat.shows("you → nova", "interrupt", "  stop, please")
 
     mail = nova.ok("recv", "--json").lines
-    said = sorted((one["text"], one["priority"], one["from"]) for one in mail)
-    assert said == [("hello everybody", "normal", "human"), ("stop, please", "interrupt", "human")]
+    sent = sorted((one["text"], one["priority"], one["from"]) for one in mail)
+    assert sent == [("hello everybody", "normal", "human"), ("stop, please", "interrupt", "human")]
     texts = [one["text"] for one in luna.ok("recv", "--json").lines]
     assert sorted(texts) == ["hello everybody", "look at this"]
     members = luna.state()["members"]

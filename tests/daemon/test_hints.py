@@ -33,18 +33,18 @@ def test_missing_harness_is_refused_with_the_command_that_installs_it(
 
 
 def test_message_without_a_reader_is_kept(bus: Home) -> None:
-    said = bus.ok("send", "@all", "--", "is anybody here?").out
+    output = bus.ok("send", "@all", "--", "is anybody here?").out
 
     seq = bus.events("--type", "message")[-1]["seq"]
-    assert said == f"stored as #{seq}; no other agent is present to read it\n"
+    assert output == f"stored as #{seq}; no other agent is present to read it\n"
 
 
 def test_mcp_server_at_a_terminal_says_what_it_is_for(bus: Home) -> None:
-    said = run_as_person(bus, "mcp")
+    result = run_as_person(bus, "mcp")
 
-    assert said.status == 1
-    assert "a harness runs 'pal mcp'" in said.out + said.err
-    assert "claude mcp add palaver -- pal mcp" in said.out + said.err
+    assert result.status == 1
+    assert "a harness runs 'pal mcp'" in result.out + result.err
+    assert "claude mcp add palaver -- pal mcp" in result.out + result.err
 
 
 def offered(home: Home, *words: str) -> dict[str, str]:

@@ -44,8 +44,8 @@ def hook(shell: Shell, event: str, **fields: Any) -> Result:
 
 
 def context(result: Result) -> str:
-    said: str = result.json["hookSpecificOutput"]["additionalContext"]
-    return said
+    output: str = result.json["hookSpecificOutput"]["additionalContext"]
+    return output
 
 
 def state(home: Home, name: str = "nova") -> tuple[str, str]:
@@ -53,26 +53,26 @@ def state(home: Home, name: str = "nova") -> tuple[str, str]:
     return agent["state"], agent["detail"] or ""
 
 
-def receipt(home: Home, place: int) -> tuple[str, str]:
-    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+def receipt(home: Home, seq: int) -> tuple[str, str]:
+    (line,) = home.ok("receipts", str(seq), "--json").json["receipts"]
     return line["state"], line.get("grade") or ""
 
 
 def send(shell: Shell, *words: str) -> int:
-    place: int = shell.ok("send", "--json", *words).json["seq"]
-    return place
+    seq: int = shell.ok("send", "--json", *words).json["seq"]
+    return seq
 
 
 def test_hook_carries_a_message_and_the_next_hook_proves_it(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--", "look here")
+    seq = send(luna, "@nova", "--", "look here")
 
-    assert context(hook(nova, "PostToolUse")) == f"<pal>[new message #{place}] luna → nova: look here</pal>"
-    assert receipt(bus, place) == ("submitted", "")
+    assert context(hook(nova, "PostToolUse")) == f"<pal>[new message #{seq}] luna → nova: look here</pal>"
+    assert receipt(bus, seq) == ("submitted", "")
     hook(nova, "PostToolBatch")
     hook(nova, "PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
 
-    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: receipt(bus, seq) == ("seen", "context"))
     wait_until(lambda: state(bus) == ("active", "Bash: ls"))
 
 
@@ -80,12 +80,12 @@ def test_request_that_a_hook_carried_can_be_answered_before_it_is_proven(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--intent", "request", "--", "can you?")
+    seq = send(luna, "@nova", "--intent", "request", "--", "can you?")
 
     assert nova.ok("send", "--json", "@luna", "--", "by the way").json.get("answers") is None
     assert "can you?" in context(hook(nova, "PostToolUse"))
 
-    assert nova.ok("send", "--json", "@luna", "--", "yes").json["answers"] == place
+    assert nova.ok("send", "--json", "@luna", "--", "yes").json["answers"] == seq
 
 
 def test_hook_of_another_agent_or_harness_or_with_bad_input_is_silent(
@@ -122,7 +122,7 @@ def test_session_inside_another_session_is_a_different_one(bus: Home, nova: Shel
 
 
 def test_hook_to_a_stopped_daemon_loses_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
-    place = send(luna, "@nova", "--", "look here")
+    seq = send(luna, "@nova", "--", "look here")
     os.kill(bus.pid, signal.SIGSTOP)
     try:
         result = hook(nova, "PostToolUse")
@@ -130,13 +130,13 @@ def test_hook_to_a_stopped_daemon_loses_nothing(bus: Home, nova: Shell, luna: Sh
         os.kill(bus.pid, signal.SIGCONT)
 
     assert result.out == ""
-    wait_until(lambda: receipt(bus, place)[0] == "queued")
+    wait_until(lambda: receipt(bus, seq)[0] == "queued")
     wait_until(lambda: hook(nova, "PostToolUse").out != "")
 
 
 def test_hook_continues_with_the_next_daemon_after_a_kill(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--", "look here")
+    seq = send(luna, "@nova", "--", "look here")
     assert hook(nova, "PostToolUse").out
 
     bus.kill()
@@ -144,33 +144,31 @@ def test_hook_continues_with_the_next_daemon_after_a_kill(bus: Home, nova: Shell
     bus.ok("up")
     hook(nova, "Stop")
 
-    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: receipt(bus, seq) == ("seen", "context"))
 
 
 def test_new_session_after_a_kill_leaves_earlier_messages_unconfirmed(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--", "look here")
+    seq = send(luna, "@nova", "--", "look here")
     assert hook(nova, "PostToolUse").out
 
     bus.kill()
     bus.ok("up")
     hook(nova, "SessionStart", source="startup")
 
-    wait_until(
-        lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed") is True
-    )
+    wait_until(lambda: bus.ok("receipts", str(seq), "--json").json["receipts"][0].get("unconfirmed") is True)
     wait_until(lambda: any("never confirmed" in text for text in bus.texts()))
 
 
 def test_many_hooks_at_once_deliver_each_message_once(bus: Home, nova: Shell, luna: Shell) -> None:
-    places = [send(luna, "@nova", "--", f"text {number}") for number in range(5)]
+    seqs = [send(luna, "@nova", "--", f"text {number}") for number in range(5)]
     script = "for i in 1 2 3 4 5 6 7 8; do echo '{}' | pal hook claude PostToolUse & done; wait"
 
     out = nova.begin_script(script).end().out
 
-    assert [out.count(f"#{place}] luna") for place in places] == [1] * 5
+    assert [out.count(f"#{seq}] luna") for seq in seqs] == [1] * 5
 
 
 # A monitor
@@ -190,17 +188,17 @@ def test_hooks_prove_the_lines_that_a_monitor_printed(bus: Home, nova: Shell, lu
     hook(nova, "SessionStart", source="startup")
     monitor = bus.start("monitor", "--as", "nova")
     assert monitor.stdout is not None
-    place = send(luna, "@nova", "--", "word " * 200)
+    seq = send(luna, "@nova", "--", "word " * 200)
     line = monitor.stdout.readline().decode()
-    assert line.endswith(f"else: pal show {place})\n")
+    assert line.endswith(f"else: pal show {seq})\n")
 
     notice = f"<task-notification><event>{line}</event></task-notification>"
     added = context(hook(nova, "UserPromptSubmit", prompt=notice.replace("'", "")))
 
     assert "word " * 200 in added
-    assert receipt(bus, place) == ("submitted", "")
+    assert receipt(bus, seq) == ("submitted", "")
     hook(nova, "Stop")
-    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: receipt(bus, seq) == ("seen", "context"))
 
 
 def shown(*lines: str) -> str:
@@ -258,16 +256,16 @@ def test_monitor_stays_below_the_limit_of_its_harness(home: Home, clocked: Clock
     fill_pace(monitor, nova, luna)
     assert gate_of(home) == "paced"
 
-    places = [send(luna, "@nova", "--", f"late {number}") for number in range(3)]
-    assert {receipt(home, place) for place in places} == {("queued", "")}
+    seqs = [send(luna, "@nova", "--", f"late {number}") for number in range(3)]
+    assert {receipt(home, seq) for seq in seqs} == {("queued", "")}
     clocked.advance(EVENT_EVERY_S)
-    lines = [next_line(monitor) for _ in places]
+    lines = [next_line(monitor) for _ in seqs]
 
     last = send(luna, "@nova", "--", "later still")
-    assert {receipt(home, place) for place in places} == {("submitted", "")}
+    assert {receipt(home, seq) for seq in seqs} == {("submitted", "")}
     assert receipt(home, last) == ("queued", "")  # the three lines were one event, the only one that was free
     prompt_with(nova, *lines)
-    wait_until(lambda: {receipt(home, place) for place in places} == {("seen", "context")})
+    wait_until(lambda: {receipt(home, seq) for seq in seqs} == {("seen", "context")})
 
 
 def test_hook_carries_messages_that_a_monitor_may_not_write_yet(home: Home, clocked: ClockedDaemon) -> None:
@@ -275,12 +273,12 @@ def test_hook_carries_messages_that_a_monitor_may_not_write_yet(home: Home, cloc
     monitor = monitor_of(home)
     fill_pace(monitor, nova, luna)
     hook(nova, "UserPromptSubmit", prompt="go on")
-    place = send(luna, "@nova", "--", "at once, please")
+    seq = send(luna, "@nova", "--", "at once, please")
 
     assert "at once, please" in context(hook(nova, "PostToolBatch"))
 
     hook(nova, "Stop")
-    wait_until(lambda: receipt(home, place) == ("seen", "context"))
+    wait_until(lambda: receipt(home, seq) == ("seen", "context"))
 
 
 def test_next_daemon_knows_how_much_a_monitor_has_written(home: Home, clocked: ClockedDaemon) -> None:
@@ -292,11 +290,11 @@ def test_next_daemon_knows_how_much_a_monitor_has_written(home: Home, clocked: C
     clocked.start()
     wait_until(lambda: home.ok("status", "nova", "--json").json.get("gates"))
     assert gate_of(home) == "paced"
-    place = send(luna, "@nova", "--", "and one more")
-    assert receipt(home, place) == ("queued", "")
+    seq = send(luna, "@nova", "--", "and one more")
+    assert receipt(home, seq) == ("queued", "")
     clocked.advance(EVENT_EVERY_S)
 
-    assert next_line(monitor) == f"[new message #{place}] luna → nova: and one more\n"
+    assert next_line(monitor) == f"[new message #{seq}] luna → nova: and one more\n"
 
 
 def test_message_dropped_by_the_harness_is_sent_again_after_a_whole_turn(
@@ -304,19 +302,19 @@ def test_message_dropped_by_the_harness_is_sent_again_after_a_whole_turn(
 ) -> None:
     hook(nova, "SessionStart", source="startup")
     monitor = monitor_of(bus)
-    place = send(luna, "@nova", "--", "are you deaf?")
+    seq = send(luna, "@nova", "--", "are you deaf?")
     line = next_line(monitor)
-    wait_until(lambda: receipt(bus, place) == ("submitted", ""))
+    wait_until(lambda: receipt(bus, seq) == ("submitted", ""))
 
     hook(nova, "UserPromptSubmit", prompt="something else")
     hook(nova, "Stop")
-    assert receipt(bus, place) == ("submitted", "")
+    assert receipt(bus, seq) == ("submitted", "")
     hook(nova, "UserPromptSubmit", prompt="something else again")
     hook(nova, "Stop")
 
     assert next_line(monitor) == line  # only the monitor can wake this session
     prompt_with(nova, line)
-    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: receipt(bus, seq) == ("seen", "context"))
 
 
 def test_message_that_appears_after_a_resend_is_not_sent_a_third_time(
@@ -324,7 +322,7 @@ def test_message_that_appears_after_a_resend_is_not_sent_a_third_time(
 ) -> None:
     hook(nova, "SessionStart", source="startup")
     monitor = monitor_of(bus)
-    place = send(luna, "@nova", "--", "slow, not deaf")
+    seq = send(luna, "@nova", "--", "slow, not deaf")
     line = next_line(monitor)
     for _ in range(2):
         hook(nova, "UserPromptSubmit", prompt="something else")
@@ -334,11 +332,11 @@ def test_message_that_appears_after_a_resend_is_not_sent_a_third_time(
     for _ in range(2):
         hook(nova, "UserPromptSubmit", prompt="something else")
         hook(nova, "Stop")
-    wait_until(lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed"))
+    wait_until(lambda: bus.ok("receipts", str(seq), "--json").json["receipts"][0].get("unconfirmed"))
     assert "never confirmed" in luna.ok("recv", "--wait", "--json").out
     prompt_with(nova, line)
 
-    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    wait_until(lambda: receipt(bus, seq) == ("seen", "context"))
 
 
 def test_monitor_waits_for_the_next_daemon_also_after_down(bus: Home, nova: Shell, luna: Shell) -> None:
@@ -347,10 +345,10 @@ def test_monitor_waits_for_the_next_daemon_also_after_down(bus: Home, nova: Shel
     assert not (bus.path / "daemon.sock").exists()
 
     bus.ok("up")
-    place = send(luna, "@nova", "--", "back again")
+    seq = send(luna, "@nova", "--", "back again")
 
     assert monitor.stdout is not None
-    assert monitor.stdout.readline().decode() == f"[new message #{place}] luna → nova: back again\n"
+    assert monitor.stdout.readline().decode() == f"[new message #{seq}] luna → nova: back again\n"
 
 
 def test_monitor_ends_with_its_agent(bus: Home, nova: Shell, luna: Shell) -> None:
@@ -376,11 +374,11 @@ def test_script_has_no_mail_to_monitor(bus: Home) -> None:
 
 async def test_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, luna: Shell) -> None:
     join = f"{shlex.quote(bus.client)} join --name nova --harness claude --pid $$"
-    place = 0
+    seq = 0
     async with handshaken(pump_parameters(bus, "--tools", "hooks", script=join)) as model:
         assert await model.ok("hook", harness="claude", event="PostToolUse", session_id="s1") == {}
-        place = send(luna, "@nova", "--", "look here")
-        said = await model.ok(
+        seq = send(luna, "@nova", "--", "look here")
+        result = await model.ok(
             "hook",
             harness="claude",
             event="PostToolUse",
@@ -389,7 +387,7 @@ async def test_tool_answers_hooks_and_is_not_offered_to_models(bus: Home, luna: 
             command="ls",
             agent_id="${agent_id}",
         )
-        assert f"#{place}] luna → nova: look here" in json.dumps(said, ensure_ascii=False)
+        assert f"#{seq}] luna → nova: look here" in json.dumps(result, ensure_ascii=False)
         assert await model.ok("hook", harness="nobody", event="Stop") == {}
         assert await model.ok("hook", harness="claude") == {}
     async with handshaken(pump_parameters(bus)) as model:
@@ -413,11 +411,11 @@ def test_hooks_arrive_over_http_with_a_token(home: Home) -> None:
         return answer.json()
 
     assert post("claude", hook_event_name="PostToolUse", session_id="s1") == {}
-    place = send(luna, "@nova", "--", "look here")
+    seq = send(luna, "@nova", "--", "look here")
     assert post("codex", hook_event_name="PostToolUse") == {}
     assert post("claude") == {}
-    said = post("claude", hook_event_name="PostToolUse", session_id="s1")
-    assert f"#{place}] luna → nova: look here" in said["hookSpecificOutput"]["additionalContext"]
+    result = post("claude", hook_event_name="PostToolUse", session_id="s1")
+    assert f"#{seq}] luna → nova: look here" in result["hookSpecificOutput"]["additionalContext"]
     bad = httpx2.post(
         f"{url}/hook/claude",
         headers={**headers, "content-type": "application/json"},
@@ -429,7 +427,7 @@ def test_hooks_arrive_over_http_with_a_token(home: Home) -> None:
 
 
 def test_killed_hook_has_delivered_nothing(bus: Home, nova: Shell, luna: Shell) -> None:
-    place = send(luna, "@nova", "--", "look here")
+    seq = send(luna, "@nova", "--", "look here")
     process = subprocess.Popen(
         [bus.client, "hook", "claude", "PostToolUse", "--as", "nova"],
         env=bus.environment,
@@ -441,7 +439,7 @@ def test_killed_hook_has_delivered_nothing(bus: Home, nova: Shell, luna: Shell) 
     process.kill()
     finish(process)
 
-    assert receipt(bus, place)[0] == "queued"
+    assert receipt(bus, seq)[0] == "queued"
     assert "look here" in context(hook(nova, "PostToolUse"))
 
 

@@ -107,12 +107,12 @@ def test_program_of_lines_is_the_session_named_by_its_environment(bus: Home, cod
 def test_session_with_a_companion_cannot_get_a_second_one(
     bus: Home, codex: Shell, luna: Shell, mark: str
 ) -> None:
-    beside = {"op": "accompany", "harness": "codex", "session": "t2"}
-    first = lines(codex, beside, {"op": "send", "to": ["@luna"], "text": "said beside it"}, stays=True)
+    request = {"op": "accompany", "harness": "codex", "session": "t2"}
+    first = lines(codex, request, {"op": "send", "to": ["@luna"], "text": "said beside it"}, stays=True)
     assert json.loads(first.line())["ok"]["name"] == "two"
     assert "ok" in json.loads(first.line())
 
-    second = lines(codex, beside, {"op": "whoami"}, mark=mark).end()
+    second = lines(codex, request, {"op": "whoami"}, mark=mark).end()
 
     assert second.lines[0]["error"] == "bad_request"
     assert second.lines[1].get("ok", {}).get("name") != "two"
@@ -121,10 +121,10 @@ def test_session_with_a_companion_cannot_get_a_second_one(
 
 
 def test_process_of_another_session_cannot_be_a_companion(bus: Home, codex: Shell) -> None:
-    beside = {"op": "accompany", "harness": "codex", "session": "t2"}
+    second = {"op": "accompany", "harness": "codex", "session": "t2"}
 
     refused, own = (
-        lines(codex, beside, mark=f"CODEX_THREAD_ID={thread}").end().lines[0] for thread in ("t1", "t2")
+        lines(codex, second, mark=f"CODEX_THREAD_ID={thread}").end().lines[0] for thread in ("t1", "t2")
     )
 
     assert (refused["error"], own["ok"]["name"]) == ("bad_request", "two")
@@ -132,8 +132,8 @@ def test_process_of_another_session_cannot_be_a_companion(bus: Home, codex: Shel
 
 def test_tool_call_in_the_name_of_another_session_is_refused(bus: Home, codex: Shell) -> None:
     call = request(1, "tools/call", name="inbox", arguments={}, _meta={"threadId": "t2"})
-    said = [request(0, "initialize", **HANDSHAKE), notification("notifications/initialized"), call]
-    content = shlex.quote("".join(json.dumps(line) + "\n" for line in said))
+    requests = [request(0, "initialize", **HANDSHAKE), notification("notifications/initialized"), call]
+    content = shlex.quote("".join(json.dumps(line) + "\n" for line in requests))
     os.mkfifo(pipe := bus.spare_path())
     answers = []
 
@@ -150,11 +150,13 @@ def test_session_next_to_an_observer_can_join(bus: Home) -> None:
     shell = bus.shell()
     shell.pal("join", "--name", "eye", "--role", "observer", env={"CODEX_THREAD_ID": "t1"})
 
-    told = hook(shell, "codex", "UserPromptSubmit", mark="CODEX_THREAD_ID=t2", session_id="t2", prompt="x")
+    hook_reply = hook(
+        shell, "codex", "UserPromptSubmit", mark="CODEX_THREAD_ID=t2", session_id="t2", prompt="x"
+    )
     joined = shell.pal("join", "--name", "three", env={"CODEX_THREAD_ID": "t3"})
 
     name = whoami(shell, CODEX_THREAD_ID="t2")
-    assert f"You are {name} on Palaver" in told.out
+    assert f"You are {name} on Palaver" in hook_reply.out
     assert (joined.status, whoami(shell, CODEX_THREAD_ID="t3")) == (0, "three")
 
 

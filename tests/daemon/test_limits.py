@@ -77,12 +77,12 @@ def test_client_reports_a_stopped_daemon_and_continues_to_wait(silent: Home, is_
     )
     assert process.stderr is not None
 
-    said = process.stderr.readline().decode()
+    errors = process.stderr.readline().decode()
     is_waiting = process.poll() is None
     os.kill(silent.pid, signal.SIGCONT)
     out, rest = process.communicate(timeout=LIMIT_S)
 
-    assert said == (
+    assert errors == (
         f"pal: the daemon (process {silent.pid}) is stopped and does not answer; still waiting. "
         f"'kill -CONT {silent.pid}' continues it\n"
     )

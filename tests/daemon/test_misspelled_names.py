@@ -37,7 +37,7 @@ def test_unknown_name_is_refused_with_the_nearest_one(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("events", "--from", "ana"), "unknown agent: ana; did you mean anna?"),
         (("events", "--agent", "@Ana"), "unknown agent: @Ana; did you mean anna?"),
@@ -51,12 +51,12 @@ def test_unknown_name_is_refused_with_the_nearest_one(
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_filter_by_an_unknown_name_finds_nothing_and_says_so(
-    still: Home, words: tuple[str, ...], said: str
+    still: Home, words: tuple[str, ...], expected: str
 ) -> None:
     found = still.pal(*words, "--json")
 
     assert (found.status, found.err.count("\n")) == (0, 1)
-    assert said in found.err
+    assert expected in found.err
 
 
 @pytest.mark.parametrize(

@@ -52,17 +52,17 @@ def is_native(bus: Home) -> bool:
 
 
 def send(shell: Shell, *words: str) -> int:
-    place: int = shell.ok("send", "--json", "@nova", *words).json["seq"]
-    return place
+    seq: int = shell.ok("send", "--json", "@nova", *words).json["seq"]
+    return seq
 
 
-def receipt(home: Home, place: int) -> tuple[str, str]:
-    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+def receipt(home: Home, seq: int) -> tuple[str, str]:
+    (line,) = home.ok("receipts", str(seq), "--json").json["receipts"]
     return line["state"], line.get("lane") or ""
 
 
-def is_unconfirmed(home: Home, place: int) -> bool:
-    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+def is_unconfirmed(home: Home, seq: int) -> bool:
+    (line,) = home.ok("receipts", str(seq), "--json").json["receipts"]
     return bool(line.get("unconfirmed"))
 
 
@@ -71,20 +71,20 @@ def test_rewake_prints_the_new_message_and_exits_to_wake_the_session(
 ) -> None:
     process = waiting(bus)
 
-    place = send(luna, "--intent", "request", "--", "first\nsecond line")
+    seq = send(luna, "--intent", "request", "--", "first\nsecond line")
 
     out, err = process.communicate(timeout=LIMIT_S)
-    line = f"[request #{place}] luna → nova: first ⏎ second line"
+    line = f"[request #{seq}] luna → nova: first ⏎ second line"
     assert (out.decode(), err) == (f"New messages:\n{line}\n", b"")
     assert process.returncode == WAKES
-    assert receipt(bus, place) == ("submitted", "native")
+    assert receipt(bus, seq) == ("submitted", "native")
 
 
 def test_rewake_is_silent_while_the_session_works(bus: Home, nova: Shell, luna: Shell) -> None:
     process = waiting(bus)
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "--", "at work?")
-    assert receipt(bus, place) == ("queued", "")
+    seq = send(luna, "--", "at work?")
+    assert receipt(bus, seq) == ("queued", "")
 
     hook(nova, "Stop", stop_hook_active="false")
 
@@ -98,9 +98,9 @@ def test_rewake_next_to_a_monitor_exits_at_once(bus: Home, nova: Shell, luna: Sh
     result = bus.pal("rewake", "Stop", "--as", "nova", content=b"{}", env=TERMINAL)
 
     assert (result.status, result.out, result.err) == (0, "", "")
-    place = send(luna, "--", "hello")
+    seq = send(luna, "--", "hello")
     assert monitor.stdout is not None
-    assert monitor.stdout.readline().decode() == f"[new message #{place}] luna → nova: hello\n"
+    assert monitor.stdout.readline().decode() == f"[new message #{seq}] luna → nova: hello\n"
 
 
 def test_rewake_ends_when_a_monitor_starts(bus: Home, nova: Shell) -> None:
@@ -142,11 +142,11 @@ def test_rewake_continues_with_the_next_daemon(bus: Home, nova: Shell, luna: She
     bus.ok("up")
     wait_until(lambda: is_native(bus))
 
-    place = send(luna, "--", "back again")
+    seq = send(luna, "--", "back again")
 
     out, _ = process.communicate(timeout=LIMIT_S)
     assert (out.decode(), process.returncode) == (
-        f"New messages:\n[new message #{place}] luna → nova: back again\n",
+        f"New messages:\n[new message #{seq}] luna → nova: back again\n",
         WAKES,
     )
 
@@ -161,9 +161,9 @@ def test_killed_rewake_does_not_block_later_messages(bus: Home, nova: Shell, lun
     assert b"said to nobody" in text
 
     again = waiting(bus)
-    place = send(luna, "--", "and now?")
+    seq = send(luna, "--", "and now?")
     out, _ = again.communicate(timeout=LIMIT_S)
-    assert out.decode() == f"New messages:\n[new message #{place}] luna → nova: and now?\n"
+    assert out.decode() == f"New messages:\n[new message #{seq}] luna → nova: and now?\n"
     wait_until(lambda: is_unconfirmed(bus, lost))
     for event in (
         "UserPromptSubmit",

@@ -59,10 +59,10 @@ def test_hook_carries_the_mail_of_the_session_it_runs_in_and_proves_it(bus: Home
     hook(nova, "UserPromptSubmit", prompt="go")
     seq = route(bus, "ci/main", "red")
 
-    said = hook(nova, "PostToolUse").json["hookSpecificOutput"]["additionalContext"]
+    output = hook(nova, "PostToolUse").json["hookSpecificOutput"]["additionalContext"]
 
-    assert f"#{seq}" in said
-    assert "red {}" in said
+    assert f"#{seq}" in output
+    assert "red {}" in output
     assert receipts(bus, seq) == {"nova mon": "submitted", "nova": "queued"}
     hook(nova, "PostToolBatch")
     hook(nova, "PreToolUse", tool_name="Bash", tool_input={"command": "ls"})

@@ -37,8 +37,8 @@ def hook(shell: Shell, event: str, key: str = "a1", **fields: Any) -> str:
     assert (result.status, result.err) == (0, "")
     if not result.out:
         return ""
-    said = result.json
-    text: str = said.get("reason") or said["hookSpecificOutput"]["additionalContext"]
+    report = result.json
+    text: str = report.get("reason") or report["hookSpecificOutput"]["additionalContext"]
     return text
 
 
@@ -48,25 +48,25 @@ def listed(home: Home, name: str = CHILD) -> dict[str, Any]:
 
 
 def send(shell: Shell, *words: str) -> int:
-    place: int = shell.ok("send", "--json", *words).json["seq"]
-    return place
+    seq: int = shell.ok("send", "--json", *words).json["seq"]
+    return seq
 
 
-def receipt(home: Home, place: int) -> tuple[str, str]:
-    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+def receipt(home: Home, seq: int) -> tuple[str, str]:
+    (line,) = home.ok("receipts", str(seq), "--json").json["receipts"]
     return line["state"], line.get("grade") or ""
 
 
 def test_sub_agent_is_a_separate_agent_from_its_start_to_its_end(bus: Home, nova: Shell, luna: Shell) -> None:
-    told = hook(nova, "SubagentStart")
-    place = send(luna, f"@{CHILD}", "--intent", "request", "--", "look here")
+    hook_reply = hook(nova, "SubagentStart")
+    seq = send(luna, f"@{CHILD}", "--intent", "request", "--", "look here")
     given = hook(nova, "PostToolUse")
     hook(nova, "PostToolBatch")
     hook(nova, "PreToolUse", tool_name="Edit", tool_input={"file_path": "/a.py"})
 
-    assert f"You are {CHILD} on Palaver" in told
-    assert given == f"<pal>[request #{place}] luna → {CHILD}: look here</pal>"
-    wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+    assert f"You are {CHILD} on Palaver" in hook_reply
+    assert given == f"<pal>[request #{seq}] luna → {CHILD}: look here</pal>"
+    wait_until(lambda: receipt(bus, seq) == ("seen", "context"))
     wait_until(lambda: listed(bus)["detail"] == "Edit: /a.py")
     agent = listed(bus)
     assert (agent["by"], agent["parent"], agent["harness"], agent["role"]) == (
@@ -80,7 +80,7 @@ def test_sub_agent_is_a_separate_agent_from_its_start_to_its_end(bus: Home, nova
 
     wait_until(lambda: listed(bus).get("left") is True)
     assert (listed(bus)["state"], listed(bus)["detail"]) == ("exited", "done")
-    wait_until(lambda: f"@luna {CHILD} is now stopped (request #{place})" in bus.texts())
+    wait_until(lambda: f"@luna {CHILD} is now stopped (request #{seq})" in bus.texts())
 
 
 def test_shell_of_a_session_belongs_to_its_agent_despite_sub_agents(
@@ -90,13 +90,13 @@ def test_shell_of_a_session_belongs_to_its_agent_despite_sub_agents(
 
     assert nova.ok("whoami", "--json").json["name"] == "nova"
     assert nova.ok("--as", CHILD, "whoami", "--json").json["by"] == "nova"
-    place = send(nova, "--as", CHILD, "@luna", "--", "it is me")
+    seq = send(nova, "--as", CHILD, "@luna", "--", "it is me")
     refused = luna.pal("--as", CHILD, "whoami")
 
     (event,) = bus.events("--type", "message")
-    assert (event["seq"], event["from"], event["by"]) == (place, CHILD, "nova")
+    assert (event["seq"], event["from"], event["by"]) == (seq, CHILD, "nova")
     assert (refused.status, CHILD in refused.err) == (1, True)
-    luna.ok("send", "--reply-to", str(place), "--", "I see")
+    luna.ok("send", "--reply-to", str(seq), "--", "I see")
     assert f"luna → {CHILD}: I see" in hook(nova, "PostToolUse")
     assert hook(nova, "PostToolUse", key="") == ""
 
@@ -167,15 +167,15 @@ def test_session_without_an_agent_has_no_sub_agents(bus: Home) -> None:
 
 async def test_tool_call_is_made_by_the_agent_that_its_call_id_names(bus: Home, tmp_path: Path) -> None:
     join = f"{shlex.quote(bus.client)} join --name nova --harness claude"
-    place = tmp_path / "work"
-    place.mkdir()
+    folder = tmp_path / "work"
+    folder.mkdir()
 
     async with handshaken(pump_parameters(bus, "--tools", "rooms,hooks", script=join)) as model:
 
         async def joined(call: str) -> str:
             result = await model.session.call_tool(
                 "join_path",
-                {"context_path": str(place)},
+                {"context_path": str(folder)},
                 meta=cast("RequestParamsMeta", {"claudecode/toolUseId": call}),
             )
             assert isinstance(result, CallToolResult)
@@ -198,11 +198,11 @@ def test_program_starts_sub_agents_and_acts_for_them(bus: Home, luna: Shell) -> 
         again = wire.ask("sub_begin", name="nova", key="t1")["ok"]
         lane = wire.ask("lane", name=CHILD, kind="native")["ok"]["lane"]
         wire.ask("status", name=CHILD, state="active", detail="reading")
-        place = send(luna, f"@{CHILD}", "--", "look here")
+        seq = send(luna, f"@{CHILD}", "--", "look here")
         offer = wire.next_line()
 
         assert begun == again == {"name": CHILD}
-        assert (offer["name"], offer["messages"][0]["seq"], offer["lane"]) == (CHILD, place, lane)
+        assert (offer["name"], offer["messages"][0]["seq"], offer["lane"]) == (CHILD, seq, lane)
         assert wire.ask("whoami", name=CHILD)["ok"]["name"] == CHILD
         assert listed(bus)["detail"] == "reading"
         assert listed(bus)["present"] is True
@@ -218,7 +218,7 @@ def test_program_starts_sub_agents_and_acts_for_them(bus: Home, luna: Shell) -> 
             "no sub-agent of nova can begin: the id of the sub-agent is missing; its harness must send one",
         )
         wait_until(
-            lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed") is True
+            lambda: bus.ok("receipts", str(seq), "--json").json["receipts"][0].get("unconfirmed") is True
         )
 
 

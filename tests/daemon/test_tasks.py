@@ -160,7 +160,7 @@ async def test_program_and_command_line_use_the_same_tasks(home: Home, luna: She
         await robo.put(envelope)
         task = luna.ok("task", "show", envelope.id, "--json").json
         luna.ok("task", "complete", envelope.id[-10:], "--summary", "done")
-        told = await anext(robo.messages())
+        notification = await anext(robo.messages())
 
     assert (task["task_id"], task["title"], task["from"]) == (envelope.id, "Refactor auth", "robo")
-    assert (told.sender, told.text) == ("luna", f"task {task['seq']} is completed: done")
+    assert (notification.sender, notification.text) == ("luna", f"task {task['seq']} is completed: done")

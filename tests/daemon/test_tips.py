@@ -43,13 +43,13 @@ def test_hints_of_the_settings_follow_the_messages_and_forge_nothing(luna: Shell
 
 def test_each_tip_is_shown_once(luna: Shell, nova: Shell) -> None:
     first = ask(luna, "@nova")
-    told = nova.ok("recv").out
+    notices = nova.ok("recv").out
     ask(luna, "@nova")
     again = nova.ok("recv").out
     second = ask(luna, "@all", "--thread", "pr-1")
     others = nova.ok("recv").out
 
-    assert f"(pal: {REQUEST} {first} -- …)" in told
+    assert f"(pal: {REQUEST} {first} -- …)" in notices
     assert REQUEST not in again
     assert REQUEST not in others
     assert f"to answer only its sender: pal send --reply-to {second} -- …" in others
@@ -91,12 +91,12 @@ def test_programs_and_people_get_no_tips_and_do_not_use_them_up(bus: Home, luna:
 
 
 def test_shown_tips_are_in_the_log(bus: Home, luna: Shell, nova: Shell) -> None:
-    place = int(ask(luna, "@nova"))
+    seq = int(ask(luna, "@nova"))
     nova.ok("recv")
 
     (event,) = bus.events("--type", "delivery")
 
-    assert (event["payload"]["messages"], event["payload"]["tips"]) == ([place], ["request"])
+    assert (event["payload"]["messages"], event["payload"]["tips"]) == ([seq], ["request"])
 
 
 def test_observer_gets_no_tip_to_answer(bus: Home, luna: Shell) -> None:

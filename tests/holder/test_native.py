@@ -70,9 +70,9 @@ async def test_nothing_is_typed_while_the_native_lane_reports_a_status(
     native = make(bus, "/s.sock")
     way.status = AgentReport(state=AgentState.ACTIVE, tool="Bash")
 
-    word, gate = native.see(IDLE, OPEN)
+    report, gate = native.see(IDLE, OPEN)
 
-    assert word == way.status
+    assert report == way.status
     assert (gate.is_open, gate.reason) == (False, "native")
     assert way.calls == ["start"]
 
@@ -80,9 +80,9 @@ async def test_nothing_is_typed_while_the_native_lane_reports_a_status(
 async def test_native_lane_starts_only_after_the_screen_is_ready(bus: HolderConnection, way: Nobody) -> None:
     native = make(bus, "/s.sock")
 
-    word, gate = native.see(ScreenState(state=AgentState.STARTING), OPEN)
+    report, gate = native.see(ScreenState(state=AgentState.STARTING), OPEN)
 
-    assert (word.state, gate.is_open) == (AgentState.STARTING, False)
+    assert (report.state, gate.is_open) == (AgentState.STARTING, False)
     assert way.calls == []
 
 
@@ -102,9 +102,9 @@ async def test_startup_dialog_closes_the_gate_like_any_dialog(
 async def test_startup_dialog_is_reported_as_blocked(bus: HolderConnection, way: Nobody) -> None:
     native = make(bus, "/s.sock")
 
-    word, gate = native.see(ScreenState(state=AgentState.BLOCKED, reason="permission"), OPEN)
+    report, gate = native.see(ScreenState(state=AgentState.BLOCKED, reason="permission"), OPEN)
 
-    assert (word.state, word.detail, gate.is_open) == (AgentState.BLOCKED, "permission", False)
+    assert (report.state, report.detail, gate.is_open) == (AgentState.BLOCKED, "permission", False)
 
 
 @pytest.mark.parametrize("state", [AgentState.IDLE, AgentState.EXITED])

@@ -144,8 +144,8 @@ async def test_gate_is_reported_once_and_again_to_a_new_daemon(stage: Stage) -> 
         await stage.daemon.open()
         await stage.daemon.heard("gate", count=2, paused=True)
 
-        told = [(one["open"], one.get("reason", "")) for one in stage.daemon.said if one["op"] == "gate"]
-        assert told == [(False, "dialog"), (True, ""), (True, "")]
+        report = [(one["open"], one.get("reason", "")) for one in stage.daemon.said if one["op"] == "gate"]
+        assert report == [(False, "dialog"), (True, ""), (True, "")]
 
 
 async def test_outcome_of_an_offer_reaches_the_next_daemon(stage: Stage) -> None:

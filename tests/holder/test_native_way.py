@@ -88,4 +88,4 @@ async def test_lane_opens_with_the_first_connection_after_the_harness_is_ready(
     running.cancel()
     await asyncio.wait([running, *reached.tasks])
 
-    assert [said["op"] for said in stage.daemon.said] == ["hold", "hold", "lane"]
+    assert [request["op"] for request in stage.daemon.said] == ["hold", "hold", "lane"]

@@ -164,8 +164,8 @@ async def test_secret_input_bar_line_is_counted_and_not_stored(stage: Stage) -> 
     await client.control(type="input", text="hunter2", priority="normal")
 
     await client.until_shown(b"taken 7")
-    said = await stage.daemon.heard("typed")
-    assert said["secret"] == 7
+    report = await stage.daemon.heard("typed")
+    assert report["secret"] == 7
     assert "hunter2" not in str(stage.daemon.said)
     await client.control(type="input", text="hello", priority="normal")
     await client.until_shown(b"got 'hello'")
