@@ -41,10 +41,10 @@ def test_task_reaches_its_assignee_and_its_completion_reaches_its_creator(luna: 
     updated = nova.ok("task", "update", number, "--status", "in_progress").out
     completed = nova.ok("task", "complete", number, "--summary", "Tests pass.").out
 
-    assert created == f"created task {number} for nova: Refactor auth\ntold nova\n"
+    assert created == f"created task {number} for nova: Refactor auth\nnotified nova\n"
     assert (mail["type"], mail["from"], mail["payload"]["title"]) == ("task.create", "luna", "Refactor auth")
-    assert updated == f"updated task {number} for nova: Refactor auth\ntold luna\n"
-    assert completed == f"completed task {number} for nova: Refactor auth\ntold luna\n"
+    assert updated == f"updated task {number} for nova: Refactor auth\nnotified luna\n"
+    assert completed == f"completed task {number} for nova: Refactor auth\nnotified luna\n"
     assert [line["type"] for line in luna.ok("recv", "--json").lines] == ["task.update", "task.complete"]
     shown = nova.ok("task", "show", number).out
     assert shown.splitlines()[:2] == [f"{number} Refactor auth", "completed for nova"]
@@ -104,7 +104,7 @@ def test_create_reports_which_agents_were_notified(luna: Shell, nova: Shell) -> 
     assert own[1:] == ["no agent was notified"]
     assert group[1:] == ["no agent was notified", "@observers has no members now"]
     assert path[1:] == ["no agent was notified", "no agent is subscribed to ticket/7"]
-    assert many[1:] == ["told nova, human"]
+    assert many[1:] == ["notified nova, human"]
 
 
 @pytest.mark.parametrize(

@@ -284,6 +284,17 @@ async def test_device_of_an_imported_event_is_not_taken_over(tmp_path: Path) -> 
     await log.close()
 
 
+async def test_home_without_a_readable_event_gets_a_new_device(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"not a database" * 1000)
+
+    done = await run_repair(tmp_path)
+
+    assert (done.is_whole, done.events) == (False, 0)
+    log = await open_log(tmp_path)
+    assert log.device
+    await log.close()
+
+
 async def test_repair_of_nothing_creates_an_empty_log(tmp_path: Path) -> None:
     done = await run_repair(tmp_path)
 

@@ -258,7 +258,7 @@ async def _ask(call: Call, request: TaskRequest, word: str) -> int:
         return 0
     lines = [f"{word} task #{task.seq}{_for(task)}: {task.title}"]
     names = ", ".join(map(readable_mailbox, sent.delivered_to))
-    lines.append(f"told {names}" if names else "no agent was notified")
+    lines.append(f"notified {names}" if names else "no agent was notified")
     lines += [f"{group} has no members now" for group in sent.empty_groups]
     lines += [f"no agent is subscribed to {path}" for path in sent.dead]
     await call.say_lines(map(call.safe, lines))
