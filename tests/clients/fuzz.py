@@ -198,9 +198,11 @@ def _run(client: Path, case: Case, home: Path, limit_s: float) -> str:
                 has_ended = _serve(process, listener, case, limit_s)
             finally:
                 process.kill()
-        said = (home / "err").read_bytes()
+        errors = (home / "err").read_bytes()
         written = (home / "out").read_bytes()
-    return _judge(case, process.returncode, written, said) if has_ended else f"it did not end in {limit_s} s"
+    return (
+        _judge(case, process.returncode, written, errors) if has_ended else f"it did not end in {limit_s} s"
+    )
 
 
 def _serve(process: subprocess.Popen[bytes], listener: socket.socket, case: Case, limit_s: float) -> bool:
@@ -248,14 +250,14 @@ def _send(connection: socket.socket, case: Case) -> None:
             connection.settimeout(_READ_LIMIT_S)
 
 
-def _judge(case: Case, status: int, written: bytes, said: bytes) -> str:
+def _judge(case: Case, status: int, written: bytes, errors: bytes) -> str:
     # A random daemon may order this status. A sanitizer also writes a report.
     is_ordered = frame(b"Q", bytes([_SANITIZER_STATUS])) in b"".join(case.pieces)
     is_stopped = status == _SANITIZER_STATUS and not is_ordered
-    if status in _CRASHES or is_stopped or any(sign in said for sign in _SIGNS):
-        return f"it ended with status {status}:\n{said.decode(errors='replace')}"
-    if case.is_hook and (status or said):
-        return f"a hook ended with status {status} and the error text {said!r}"
+    if status in _CRASHES or is_stopped or any(sign in errors for sign in _SIGNS):
+        return f"it ended with status {status}:\n{errors.decode(errors='replace')}"
+    if case.is_hook and (status or errors):
+        return f"a hook ended with status {status} and the error text {errors!r}"
     if case.is_hook and written and written not in b"".join(case.pieces):
         return f"a hook wrote {written[:200]!r}, which is not a whole reply"
     return ""

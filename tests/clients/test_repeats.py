@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Z = (b"Z", b"")
 
 
-@pytest.mark.parametrize("said", [b"", b"O", b"O\0\0\0\x0a\0\0\0\1\0\0te"])
-def test_request_cut_off_before_its_reply_is_repeated(pal: Pal, daemon: Daemon, said: bytes) -> None:
+@pytest.mark.parametrize("output", [b"", b"O", b"O\0\0\0\x0a\0\0\0\1\0\0te"])
+def test_request_cut_off_before_its_reply_is_repeated(pal: Pal, daemon: Daemon, output: bytes) -> None:
     process = pal.start("list")
     first = daemon.accept()
 
-    first.wire.sendall(said)
+    first.wire.sendall(output)
     first.close()
     second = daemon.accept()
     second.write(1, b"whole\n")
@@ -167,12 +167,12 @@ def test_waiting_command_reports_a_failed_start_once_and_continues(
     daemon.close()
 
     assert process.stderr is not None
-    said = process.stderr.readline()
+    errors = process.stderr.readline()
     again = StandIn(home)
     last = again.accept()
     last.quit()
 
-    assert said == b"pal: the daemon did not start: there is no room; trying again\n"
+    assert errors == b"pal: the daemon did not start: there is no room; trying again\n"
     assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     again.close()
 

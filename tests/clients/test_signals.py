@@ -74,13 +74,13 @@ def test_on_request_a_signal_is_reported_and_the_daemon_ends_the_client(
     peer.next_frame()
 
     process.send_signal(number)
-    told = peer.next_frame()
+    reply = peer.next_frame()
     peer.write(2, b"two\n")
     acknowledged = peer.next_frame()
     peer.send(b"E", b"cursor_event_seq=2\n")
     peer.quit()
 
-    assert told == (b"S", bytes([number]))
+    assert reply == (b"S", bytes([number]))
     assert acknowledged == (b"A", b"\0\0\0\2")
     assert process.communicate(timeout=LIMIT_S) == (b"one\ntwo\n", b"cursor_event_seq=2\n")
     assert process.returncode == 0
@@ -116,10 +116,10 @@ def test_second_signal_ends_the_client_at_once_and_is_not_reported(pal: Pal, dae
     peer.next_frame()
 
     process.send_signal(signal.SIGTERM)
-    told = peer.next_frame()
+    reply = peer.next_frame()
     process.send_signal(signal.SIGTERM)
 
-    assert told == (b"S", bytes([signal.SIGTERM]))
+    assert reply == (b"S", bytes([signal.SIGTERM]))
     assert peer.rest() == []
     assert process.wait(LIMIT_S) == -signal.SIGTERM
 
@@ -155,10 +155,10 @@ def test_daemon_lost_after_the_signal_is_not_contacted_again(pal: Pal, daemon: D
 
 @pytest.mark.parametrize("number", GENTLE)
 @pytest.mark.parametrize(
-    ("token", "place"), [(b"", b"7"), (b"12", b"12"), (b"[9,31,12]", b"31"), (b"3", b"7")]
+    ("token", "payload"), [(b"", b"7"), (b"12", b"12"), (b"[9,31,12]", b"31"), (b"3", b"7")]
 )
 def test_follower_ended_without_a_daemon_prints_its_cursor(
-    pal: Pal, daemon: Daemon, number: signal.Signals, token: bytes, place: bytes
+    pal: Pal, daemon: Daemon, number: signal.Signals, token: bytes, payload: bytes
 ) -> None:
     process = pal.start("recv", "--follow", env={"PALAVER_TEST_DAEMON": "there is no room"})
     peer = daemon.accept()
@@ -171,7 +171,7 @@ def test_follower_ended_without_a_daemon_prints_its_cursor(
     process.send_signal(number)
     out, err = process.communicate(timeout=LIMIT_S)
 
-    assert (out, err.splitlines()[-1]) == (b"one\n", b"cursor_event_seq=" + place)
+    assert (out, err.splitlines()[-1]) == (b"one\n", b"cursor_event_seq=" + payload)
     assert process.returncode == 0
 
 

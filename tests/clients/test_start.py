@@ -150,8 +150,8 @@ def test_home_that_is_not_writable_is_refused_with_advice(pal: Pal, name: str) -
 
     process = pal.start_as_nobody("up", "--home", home)
 
-    said = unusable(home, "Permission denied", "; or, if this is a sandbox, run 'pal up' outside of it")
-    assert process.communicate(timeout=LIMIT_S) == (b"", said)
+    expected = unusable(home, "Permission denied", "; or, if this is a sandbox, run 'pal up' outside of it")
+    assert process.communicate(timeout=LIMIT_S) == (b"", expected)
     assert process.returncode == 1
     assert pal.notes() == []
 
@@ -162,10 +162,10 @@ def test_home_that_is_not_writable_cannot_be_kept_down(pal: Pal) -> None:
 
     process = pal.start_as_nobody("down")
 
-    said = unusable(
+    expected = unusable(
         str(pal.home), "Permission denied", "; or, if this is a sandbox, run 'pal up' outside of it"
     )
-    assert process.communicate(timeout=LIMIT_S) == (b"", said)
+    assert process.communicate(timeout=LIMIT_S) == (b"", expected)
     assert process.returncode == 1
 
 
@@ -353,9 +353,9 @@ def test_end_of_a_long_last_line_is_reported(pal: Pal, home: Path) -> None:
 
     result = pal.run("list")
 
-    said = result.err.decode()
-    assert said.endswith(f"  x end (see {pal.home}/daemon.log)\n")
-    assert "one" not in said
+    errors = result.err.decode()
+    assert errors.endswith(f"  x end (see {pal.home}/daemon.log)\n")
+    assert "one" not in errors
 
 
 def test_client_newer_than_its_package_reports_it_at_once(pal: Pal) -> None:
@@ -629,12 +629,12 @@ def test_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("pal", ["native"], indirect=True)
 def test_interpreter_next_to_the_client_is_used(pal: Pal, compiled: Path, home: Path) -> None:
-    beside = home.parent / "bin"
-    beside.mkdir()
-    os.link(home.parent / "python", beside / "python3")
-    (beside / "pal").write_bytes(compiled.read_bytes())
-    (beside / "pal").chmod(0o755)
-    (home.parent / "link").symlink_to(beside / "pal")
+    neighbour = home.parent / "bin"
+    neighbour.mkdir()
+    os.link(home.parent / "python", neighbour / "python3")
+    (neighbour / "pal").write_bytes(compiled.read_bytes())
+    (neighbour / "pal").chmod(0o755)
+    (home.parent / "link").symlink_to(neighbour / "pal")
     environment = {name: value for name, value in pal.environment.items() if name != "PALAVER_PYTHON"}
 
     process = subprocess.run([home.parent / "link", "help"], env=environment, check=False, timeout=LIMIT_S)

@@ -23,8 +23,8 @@ class Seen:
         self.late_ms: list[float] = []
         self.is_over = False
 
-    def take(self, place: int, made_ms: int, text: object) -> None:
-        self.places.append(place)
+    def take(self, seq: int, made_ms: int, text: object) -> None:
+        self.places.append(seq)
         self.late_ms.append(time.time() * 1000 - made_ms)
         self.is_over = text == END
 
@@ -83,20 +83,20 @@ async def send_all(
     me: palaver.Connection, room: str, count: int, pace: Callable[[int], Awaitable[None]] | None
 ) -> list[int]:
     """Send `count` messages to a room, several at the same time. Return their seqs in order."""
-    places: list[int] = []
+    seqs: list[int] = []
     window = asyncio.Semaphore(IN_FLIGHT)
 
     async def send(number: int) -> None:
         async with window:
             sent: dict[str, Any] = await me.call("send_message", room_id=room, body=f"event {number}")
-            places.append(sent["event_seq"])
+            seqs.append(sent["event_seq"])
 
     async with asyncio.TaskGroup() as sending:
         for number in range(count):
             if pace is not None:
                 await pace(number)
             sending.create_task(send(number))
-    return sorted(places)
+    return sorted(seqs)
 
 
 async def flood(

@@ -282,8 +282,8 @@ class RandomBus:
         await self._bus.broker.submit(SYSTEM_CALLER, DaemonStarted(pid=self._number + 1, version="1.0"))
 
 
-def _room_at(bus: Bus, place: str) -> str:
-    room = read_room_at(bus.log.rows, place)
+def _room_at(bus: Bus, path: str) -> str:
+    room = read_room_at(bus.log.rows, path)
     assert room is not None
     return room.id
 

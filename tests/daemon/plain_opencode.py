@@ -100,13 +100,13 @@ class PlainOpenCode:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said = json.loads(line)
-            if "ask" in said:
-                status, body = self._do(said["method"], said["path"], said["body"])
-                self.write({"answer": said["ask"], "status": status, "body": body})
+            message = json.loads(line)
+            if "ask" in message:
+                status, body = self._do(message["method"], message["path"], message["body"])
+                self.write({"answer": message["ask"], "status": status, "body": body})
             with self._changed:
-                if "session" in said:
-                    self.told[said["session"]] = said["told"]
+                if "session" in message:
+                    self.told[message["session"]] = message["told"]
                 self._changed.notify_all()
 
     def _do(self, method: str, path: str, given: Any) -> tuple[int, object]:

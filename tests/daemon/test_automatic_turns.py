@@ -108,8 +108,8 @@ class Stage:
 
     def start_runner(self) -> int:
         """Start the runner and return its pid."""
-        said = self.person.output_of("pal turn start --json")
-        return int(json.loads(said.splitlines()[-1])["pid"])
+        result = self.person.output_of("pal turn start --json")
+        return int(json.loads(result.splitlines()[-1])["pid"])
 
     def send(self, text: str = "please look") -> int:
         return int(self.nova.ok("send", "@luna", "--json", "--", text).json["seq"])

@@ -290,19 +290,19 @@ def test_long_name_is_cut_in_an_error(stage: Home, words: tuple[str, ...]) -> No
 def test_refusal_is_a_sentence_or_an_object_with_its_code(
     still: Home, words: tuple[str, ...], status: int
 ) -> None:
-    said = still.pal(*words)
+    result = still.pal(*words)
     before = [*words[: words.index("--")]] if "--" in words else [*words]
     coded = still.pal(*before, "--json", *words[len(before) :])
 
-    assert (said.status, coded.status) == (status, status)
-    assert said.out == coded.out == ""
-    assert said.err.startswith("pal: ")
-    assert said.err.count("\n") == 1
+    assert (result.status, coded.status) == (status, status)
+    assert result.out == coded.out == ""
+    assert result.err.startswith("pal: ")
+    assert result.err.count("\n") == 1
     details = coded.error.get("details", {})
     assert coded.error == {"error": coded.error["error"], "message": coded.error["message"]} | (
         {"details": details} if details else {}
     )
-    assert coded.error["message"] in said.err
+    assert coded.error["message"] in result.err
 
 
 @pytest.mark.parametrize(
@@ -325,8 +325,8 @@ def test_limit_must_be_at_least_one(still: Home, words: tuple[str, ...], number:
     refused = still.pal(*words, number)
 
     assert (refused.status, refused.out) == (2, "")
-    said = f"{words[-1]} requires a whole number of at least 1, not {number!r}; omit it for the default"
-    assert said in refused.err
+    expected = f"{words[-1]} requires a whole number of at least 1, not {number!r}; omit it for the default"
+    assert expected in refused.err
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ def luna(bus: Home) -> Shell:
 
 
 def send(shell: Shell, *words: str) -> int:
-    place: int = shell.ok("send", "--json", *words).json["seq"]
-    return place
+    seq: int = shell.ok("send", "--json", *words).json["seq"]
+    return seq
 
 
-def receipt(home: Home, place: int) -> JsonLine:
-    (line,) = home.ok("receipts", str(place), "--json").json["receipts"]
+def receipt(home: Home, seq: int) -> JsonLine:
+    (line,) = home.ok("receipts", str(seq), "--json").json["receipts"]
     found: JsonLine = line
     return found
 
@@ -86,10 +86,10 @@ def test_permission_dialog_blocks_the_agent_and_its_mail_waits(bus: Home, luna: 
     opencode.ask_leave("ses_1")
     wait_until(lambda: state(bus, name) == ("blocked", "permission: bash: rm x"))
 
-    place = send(luna, f"@{name}", "--interrupt", "--", "stop")
-    wait_until(lambda: receipt(bus, place)["state"] == "held")
+    seq = send(luna, f"@{name}", "--interrupt", "--", "stop")
+    wait_until(lambda: receipt(bus, seq)["state"] == "held")
 
-    assert receipt(bus, place)["reason"] == "dialog"
+    assert receipt(bus, seq)["reason"] == "dialog"
     assert [one["id"] for one in bus.ok("pending", "--json").lines] == [None]
     assert (opencode.texts["ses_1"], opencode.replies) == ([], [])
 
@@ -123,9 +123,9 @@ def test_decision_of_a_person_reaches_the_session(bus: Home, start: Start, verb:
     line = pending(bus)
     assert (line["tool"], line["input"]) == ("bash", {"command": "rm x", "patterns": []})
 
-    said = run_as_person(bus, verb, str(line["id"]))
+    result = run_as_person(bus, verb, str(line["id"]))
 
-    assert (said.status, said.err) == (0, "")
+    assert (result.status, result.err) == (0, "")
     ((request, given),) = opencode.replies
     assert (request, dict(given)["reply"]) == ("per_1", reply)  # type: ignore[call-overload]  # an object
     wait_until(lambda: bus.ok("pending", "--json").lines == [])
@@ -141,10 +141,10 @@ def test_permission_request_that_changed_meanwhile_is_not_approved(bus: Home, st
     line = pending(bus)
     opencode.permissions[0]["metadata"] = {"command": "rm everything"}
 
-    said = run_as_person(bus, "approve", str(line["id"]))
+    result = run_as_person(bus, "approve", str(line["id"]))
 
-    assert said.status == 1
-    assert "did not accept the decision" in said.err
+    assert result.status == 1
+    assert "did not accept the decision" in result.err
     assert opencode.replies == []
 
 

@@ -32,9 +32,9 @@ def test_list_shows_every_setting_with_value_origin_and_meaning(home: Home) -> N
 def test_set_changes_one_setting_and_keeps_the_rest_of_the_file(bus: Home) -> None:
     (bus.path / "config.toml").write_text('# mine\nlog_level = "info"  # quiet\nbrake_hops = 9 # few\n')
 
-    said = check_output(run_as_person(bus, "config", "set", "log_level", "debug"))
+    result = check_output(run_as_person(bus, "config", "set", "log_level", "debug"))
 
-    assert said.out == 'log_level = "debug"\ntakes effect now\n'
+    assert result.out == 'log_level = "debug"\ntakes effect now\n'
     assert (bus.path / "config.toml").read_text() == (
         '# mine\nlog_level = "debug"  # quiet\nbrake_hops = 9 # few\n'
     )
@@ -58,11 +58,11 @@ def test_change_is_logged_and_takes_effect_at_once(bus: Home) -> None:
 def test_setting_for_the_next_start_says_so(bus: Home, key: str) -> None:
     before, value = bus.ok("config", "get", key).out, 1 if key.endswith("_remote") else 3000
 
-    said = check_output(run_as_person(bus, "config", "set", key, str(value)))
+    result = check_output(run_as_person(bus, "config", "set", key, str(value)))
     noted = bus.ok("config", "list", "--json").lines
     after = bus.ok("config", "get", key)
 
-    assert said.out == f"{key} = {value}\ntakes effect when the bus starts again: pal down, pal up\n"
+    assert result.out == f"{key} = {value}\ntakes effect when the bus starts again: pal down, pal up\n"
     assert after.out == before
     assert f"it will be {value}" in after.err
     assert [line["next"] for line in noted if "next" in line] == [value]
@@ -133,11 +133,11 @@ def test_hints_of_one_agent_replace_those_of_the_bus(bus: Home) -> None:
     nova.ok("join", "--name", "nova")
     check_output(run_as_person(bus, "config", "set", "hints", "answer in English"))
 
-    said = check_output(run_as_person(bus, "config", "set", "hints", "answer in German", "--agent", "luna"))
+    result = check_output(run_as_person(bus, "config", "set", "hints", "answer in German", "--agent", "luna"))
     bus.ok("send", "@luna", "@nova", "--", "hello")
     read = [shell.pal("recv", env={"CLAUDECODE": "1"}).out for shell in (luna, nova)]
 
-    assert said.out == 'luna: hints = "answer in German"\ntakes effect now\n'
+    assert result.out == 'luna: hints = "answer in German"\ntakes effect now\n'
     assert "(pal: answer in German)" in read[0]
     assert "English" not in read[0]
     assert "(pal: answer in English)" in read[1]
@@ -197,10 +197,10 @@ def test_setting_of_the_wrong_owner_is_refused(bus: Home, words: tuple[str, ...]
 def test_environment_overrides_a_setting_and_set_reports_it(home: Home) -> None:
     home.ok("up", env={"PALAVER_STALE_AFTER_S": "5"})
 
-    said = check_output(run_as_person(home, "config", "set", "stale_after_s", "9"))
+    result = check_output(run_as_person(home, "config", "set", "stale_after_s", "9"))
     shown = home.ok("config", "get", "stale_after_s", "--json").json
 
-    assert "PALAVER_STALE_AFTER_S" in said.err
+    assert "PALAVER_STALE_AFTER_S" in result.err
     assert (shown["value"], shown["from"]) == (5, "environment")
     assert "next" not in shown
 

@@ -133,11 +133,11 @@ def test_seat_belongs_to_the_same_agent_after_a_crash(bus: Home, nova: Shell) ->
 
 
 def test_agent_that_ended_during_a_crash_is_exited_after_the_restart(bus: Home, nova: Shell) -> None:
-    place = bus.ok("status", "--json").json["last"]
+    seq = bus.ok("status", "--json").json["last"]
     bus.kill()
     nova.close()
 
-    (bye,) = bus.ok("events", "--type", "agent.bye", "--after", str(place), "--wait", "30", "--json").lines
+    (bye,) = bus.ok("events", "--type", "agent.bye", "--after", str(seq), "--wait", "30", "--json").lines
 
     assert bye["from"] == "nova"
 

@@ -35,11 +35,11 @@ def overwrite(path: Path, at: int, content: bytes) -> None:
         file.write(content)
 
 
-def is_a_sentence(said: Result) -> bool:
+def is_a_sentence(result: Result) -> bool:
     """Return whether a command succeeded, or failed with one line that gives the reason."""
-    lines = said.err.splitlines()
-    is_plain = not any(word in said.err for word in ("Traceback", "Error:", "internal error"))
-    return is_plain and (said.status == 0 or any(line.startswith("pal: ") for line in lines))
+    lines = result.err.splitlines()
+    is_plain = not any(word in result.err for word in ("Traceback", "Error:", "internal error"))
+    return is_plain and (result.status == 0 or any(line.startswith("pal: ") for line in lines))
 
 
 def test_lost_write_ahead_log_is_reported_at_the_start_and_by_the_doctor(bus: Home) -> None:
@@ -52,12 +52,12 @@ def test_lost_write_ahead_log_is_reported_at_the_start_and_by_the_doctor(bus: Ho
 
     bus.ok("up")
     again = bus.ok("send", "--json", "--", "again").json["seq"]
-    said = bus.pal("doctor", "--json")
+    result = bus.pal("doctor", "--json")
 
     missing = f"to #{sent[-1]} are missing: the write-ahead log was lost or damaged"
     assert missing in (bus.path / "daemon.log").read_text()
     assert again > sent[-1]
-    assert any(missing in check.get("check", "") and not check["ok"] for check in said.lines)
+    assert any(missing in check.get("check", "") and not check["ok"] for check in result.lines)
     bus.ok("down")
     bus.ok("doctor", "--repair")
     bus.ok("up")
@@ -132,11 +132,11 @@ def test_repair_loses_nothing_when_only_the_database_header_is_damaged(bus: Home
     bus.ok("down")
     overwrite(bus.path / FILE_NAME, 0, b"\0" * 4096)
 
-    said = bus.ok("doctor", "--repair").out
+    output = bus.ok("doctor", "--repair").out
 
     bus.ok("up")
-    assert said.startswith("the log is rebuilt: ")
-    assert "none missing" in said
+    assert output.startswith("the log is rebuilt: ")
+    assert "none missing" in output
     assert bus.texts() == texts
 
 
@@ -176,8 +176,8 @@ def test_any_damage_is_reported_with_a_sentence_and_can_be_repaired(
 
     commands = (["events", "--all"], ["list"], ["inbox"], ["send", "--", "x"], ["doctor"])
     for command in commands:
-        said = home.pal(*command)
-        assert command == ["doctor"] or is_a_sentence(said), said
+        result = home.pal(*command)
+        assert command == ["doctor"] or is_a_sentence(result), result
     home.pal("down")
     repaired = home.pal("doctor", "--repair")
     home.ok("up")
@@ -204,13 +204,13 @@ def test_backup_of_a_running_bus_can_be_restored(bus: Home) -> None:
     bus.ok("send", "--stdin", content=large.encode())
     target = bus.spare_path()
 
-    said = bus.ok("backup", str(target), "--json").json
+    report = bus.ok("backup", str(target), "--json").json
     size = target.stat().st_size
     bus.ok("send", "--", "later")
     again = bus.pal("backup", str(target))
     bus.ok("backup", str(target), "--yes")
 
-    assert said == {"file": str(target), "bytes": size}
+    assert report == {"file": str(target), "bytes": size}
     assert (again.status, again.err) == (1, f"pal: {target} already exists; to replace it, add --yes\n")
     assert target.stat().st_mode & 0o777 == 0o600
     with new_home() as other:
@@ -277,14 +277,14 @@ def test_repair_rescues_all_other_lines_of_a_damaged_archive(
             connection.execute("VACUUM")  # Pages that archived events have left may still hold them.
         overwrite(bus.path / FILE_NAME, 0, b"\0" * 100)
 
-    said = bus.ok("doctor", "--repair", "--json").json
+    report = bus.ok("doctor", "--repair", "--json").json
     bus.ok("up")
 
-    kept = Path(said["damaged_files"])
+    kept = Path(report["damaged_files"])
     assert (kept / "archive" / path.name).read_bytes() == damaged
     # Without the names in the database only the lines that are there can be counted.
-    assert said["lost"] == {path.name: 1 if is_database_damaged else lost}
-    assert said["missing"] == lost
+    assert report["lost"] == {path.name: 1 if is_database_damaged else lost}
+    assert report["missing"] == lost
     assert len(before - archived_seqs(bus)) == lost
     assert bus.ok("doctor", "--json").status == 0
     assert check_output(run_as_person(bus, "archive", "--before", "9999999")).status == 0
@@ -296,12 +296,12 @@ def test_repair_says_which_archive_was_damaged_and_what_is_missing(bus: Home) ->
     bus.ok("down")
     break_line(path, 3)
 
-    said = bus.ok("doctor", "--repair")
+    result = bus.ok("doctor", "--repair")
 
     kept = bus.path / "damaged-1"
-    assert said.out.startswith("the log is rebuilt: ")
-    assert f"1 missing; the damaged files are in {kept}\n" in said.out
-    assert f"1 event of {path} could not be read and is lost\n" in said.out
+    assert result.out.startswith("the log is rebuilt: ")
+    assert f"1 missing; the damaged files are in {kept}\n" in result.out
+    assert f"1 event of {path} could not be read and is lost\n" in result.out
     again = bus.ok("doctor", "--repair").out
     assert again.startswith("the log is intact")
     assert not (bus.path / "damaged-2").exists()
@@ -314,10 +314,10 @@ def test_repair_says_which_archive_is_missing(bus: Home) -> None:
     count = len(path.read_bytes().splitlines())
     path.rename(bus.spare_path())
 
-    said = bus.ok("doctor", "--repair").out
+    output = bus.ok("doctor", "--repair").out
     bus.ok("up")
 
-    assert f"{count} archived events are in no file of {bus.path / 'archive'}" in said
+    assert f"{count} archived events are in no file of {bus.path / 'archive'}" in output
     assert bus.texts() == ["last"]
 
 

@@ -41,42 +41,42 @@ def small() -> Iterator[Home]:
 
 def fill(home: Home, body: bytes = BODY) -> tuple[list[int], Result]:
     """Send until the disk is full. Return the seqs of the stored messages and the first refusal."""
-    places: list[int] = []
+    seqs: list[int] = []
     for _ in range(TRIES):
         sent = home.pal("send", "--stdin", "--json", content=body)
         if sent.status:
-            return places, sent
-        places.append(sent.json["seq"])
+            return seqs, sent
+        seqs.append(sent.json["seq"])
     raise AssertionError("the disk was never full")
 
 
 def test_full_disk_is_reported_as_an_error(small: Home) -> None:
-    places, refused = fill(small)
+    seqs, refused = fill(small)
 
-    assert places
+    assert seqs
     assert refused.status == 1
     assert refused.error["error"] == "disk_full"
     assert small.pal("send", "--stdin", content=BODY).err.startswith("pal: ")
 
 
 def test_everything_stored_before_the_disk_was_full_is_intact(small: Home) -> None:
-    places, _ = fill(small)
+    seqs, _ = fill(small)
 
     stored = [event["seq"] for event in small.events("--type", "message")]
 
-    assert stored == places
+    assert stored == seqs
     assert check(small) == "ok"
 
 
 def test_writes_continue_when_there_is_space_again(small: Home) -> None:
     filler = small.path / "filler"
     filler.write_bytes(b"\0" * (SIZE_BYTES // 4))
-    places, _ = fill(small)
+    seqs, _ = fill(small)
 
     filler.unlink()
     sent = small.ok("send", "--json", "--", "there is disk space").json
 
-    assert sent["seq"] > places[-1]
+    assert sent["seq"] > seqs[-1]
     assert small.texts()[-1] == "there is disk space"
     assert check(small) == "ok"
 
@@ -84,13 +84,13 @@ def test_writes_continue_when_there_is_space_again(small: Home) -> None:
 def test_daemon_killed_on_a_full_disk_loses_nothing(small: Home) -> None:
     filler = small.path / "filler"
     filler.write_bytes(b"\0" * (SIZE_BYTES // 4))
-    places, _ = fill(small)
+    seqs, _ = fill(small)
     small.kill()
 
     filler.unlink()
     stored = [event["seq"] for event in small.events("--type", "message")]
 
-    assert stored == places
+    assert stored == seqs
     assert check(small) == "ok"
 
 
@@ -100,18 +100,18 @@ def test_daemon_restarted_on_a_completely_full_disk_serves_reads(small: Home) ->
     small.ok("send", "@nova", "--", "hello")
     filler = small.path / "filler"
     filler.write_bytes(b"\0" * (SIZE_BYTES * 2 // 3))
-    places, _ = fill(small)
+    seqs, _ = fill(small)
     stuffing = stuff(small.path)
-    places += fill(small, b"x")[0]
+    seqs += fill(small, b"x")[0]
 
     refused = restart_until_full(small)
     starts_before = len(starts_of(small))
     stored = [event["seq"] for event in small.events("--type", "message")]
     agents = small.ok("list", "--json").out
-    shown = small.ok("show", str(places[0])).out
+    shown = small.ok("show", str(seqs[0])).out
     mail = nova.ok("recv", "--peek", "--limit", "1", "--json").lines
 
-    assert stored[1:] == places
+    assert stored[1:] == seqs
     assert "nova" in agents
     assert "xxx" in shown
     assert [message["text"] for message in mail] == ["hello"]
@@ -125,7 +125,7 @@ def test_daemon_restarted_on_a_completely_full_disk_serves_reads(small: Home) ->
     assert small.texts()[-1] == "room"
     starts = starts_of(small)
     assert [start["payload"]["pid"] for start in starts[starts_before:]] == [small.pid]
-    assert starts[-1]["seq"] > places[-1]
+    assert starts[-1]["seq"] > seqs[-1]
     assert check(small) == "ok"
 
 

@@ -17,18 +17,18 @@ def pretend(home: Home, name: str, script: str) -> dict[str, str]:
 def test_each_check_and_each_harness_is_an_object(bus: Home) -> None:
     found = pretend(bus, "claude", "echo 0.0.1")
 
-    said = bus.ok("doctor", "--json", env=found).lines
+    report = bus.ok("doctor", "--json", env=found).lines
 
-    assert all(one["ok"] for one in said)
-    assert len([one for one in said if one["kind"] == "check"]) > 4
-    claude = next(one for one in said if one["kind"] == "harness" and one["harness"] == "claude")
+    assert all(one["ok"] for one in report)
+    assert len([one for one in report if one["kind"] == "check"]) > 4
+    claude = next(one for one in report if one["kind"] == "harness" and one["harness"] == "claude")
     assert (claude["version"], claude["path"]) == ("0.0.1", str(bus.path.parent / "programs/claude"))
 
 
 def test_doctor_says_how_the_client_was_built(bus: Home) -> None:
-    said = [one for one in bus.pal("doctor", "--json").lines if one["kind"] == "check"]
+    report = [one for one in bus.pal("doctor", "--json").lines if one["kind"] == "check"]
 
-    builds = [one["check"] for one in said if one["check"].startswith("client: ")]
+    builds = [one["check"] for one in report if one["check"].startswith("client: ")]
     assert len(builds) == 1
     assert builds[0].startswith(("client: native, static ", "client: native, dynamic", "client: Python"))
 
@@ -52,10 +52,10 @@ def test_self_test_reports_a_harness_that_does_not_start_and_cleans_up(bus: Home
     arguments = ("doctor", "--self-test", "--harness", "claude", "--json")
 
     process = bus.start(*arguments, env={**found, "TMPDIR": str(temporary)})
-    said = finish(process, limit_s=100)
+    result = finish(process, limit_s=100)
 
-    assert said.status == 1
-    (claude,) = [one for one in said.lines if one["kind"] == "harness"]
+    assert result.status == 1
+    (claude,) = [one for one in result.lines if one["kind"] == "harness"]
     assert not claude["self_test"]["starts"]["ok"]
     assert claude["self_test"]["starts"]["advice"]
     assert "idle" not in claude["self_test"]
@@ -64,8 +64,8 @@ def test_self_test_reports_a_harness_that_does_not_start_and_cleans_up(bus: Home
     assert marks == []
 
 
-def _is_of(entry: Path, place: str) -> bool:
+def _is_of(entry: Path, folder: str) -> bool:
     try:
-        return f"PALAVER_HOME={place}".encode() in (entry / "environ").read_bytes()
+        return f"PALAVER_HOME={folder}".encode() in (entry / "environ").read_bytes()
     except OSError:
         return False

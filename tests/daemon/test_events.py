@@ -53,11 +53,11 @@ def test_more_than_a_page_of_the_newest_events_is_complete_and_in_order(bus: Hom
     with LinesWire(bus.path) as program:
         for number in range(1200):
             program.tell("send", text=str(number))
-        places = [program.next_line()["ok"]["seq"] for _ in range(1200)]
+        seqs = [program.next_line()["ok"]["seq"] for _ in range(1200)]
 
     shown = bus.ok("events", "--last", "1100", "--type", "message", "--json").lines
 
-    assert [line["seq"] for line in shown] == places[-1100:]
+    assert [line["seq"] for line in shown] == seqs[-1100:]
 
 
 def test_message_looks_the_same_under_either_name_of_its_type(stage: Home) -> None:

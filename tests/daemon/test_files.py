@@ -134,18 +134,18 @@ def test_commands_work_after_the_socket_was_removed(either: Home) -> None:
     pid = either.pid
     (either.path / "daemon.sock").unlink()
 
-    said = either.ok("status", "--json").json
+    report = either.ok("status", "--json").json
 
-    assert said["pid"] == pid
+    assert report["pid"] == pid
 
 
 def test_down_stops_a_daemon_whose_socket_was_removed(either: Home) -> None:
     pid = either.pid
     (either.path / "daemon.sock").unlink()
 
-    said = either.ok("down", "--json").json
+    report = either.ok("down", "--json").json
 
-    assert said == {"pid": pid, "stopped": True}
+    assert report == {"pid": pid, "stopped": True}
     assert (either.path / "down").exists()
 
 
@@ -204,8 +204,8 @@ def test_failed_start_does_not_lift_the_stop(either: Home) -> None:
 
 def test_failed_socket_creation_is_logged_once_and_tried_again(bus: Home) -> None:
     def lines(name: str, words: str) -> int:
-        said = (bus.path / "daemon.log").read_text().splitlines()
-        return sum(name in line and words in line for line in said)
+        log_lines = (bus.path / "daemon.log").read_text().splitlines()
+        return sum(name in line and words in line for line in log_lines)
 
     for name in ("daemon.sock", "adopt.sock"):  # The second one is noticed by a later look.
         (bus.path / name).unlink()

@@ -83,9 +83,9 @@ def test_holder_can_hold_only_processes_that_it_started(bus: Home) -> None:
     stranger = bus.shell()
     with FakeHolder(bus) as holder:
         above = holder.ask("hold", ticket=ticket, pid=1)
-        beside = holder.ask("hold", ticket=ticket, pid=2**31 - 1)
+        second = holder.ask("hold", ticket=ticket, pid=2**31 - 1)
 
-        assert (above["error"], beside["error"]) == ("bad_request", "not_found")
+        assert (above["error"], second["error"]) == ("bad_request", "not_found")
         holder.hold(ticket)  # it is still valid, because nothing was held
     assert stranger.pal("whoami", "--json").json["name"] == "script"
 

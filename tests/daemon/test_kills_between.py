@@ -46,9 +46,9 @@ class Monitor(ThinWire):
 
     def line(self) -> str:
         """Read the next lines and the token that comes with them."""
-        self.token, said = self.output()
+        self.token, output = self.output()
         self.acknowledge()
-        return said.decode()
+        return output.decode()
 
 
 def restart(bus: Home) -> None:
@@ -62,41 +62,41 @@ def test_message_that_never_reached_a_monitor_is_sent_by_the_next_daemon(
     hook(nova, "SessionStart", source="startup")
     with Monitor(bus) as before:
         token = before.token
-        place = send(luna, "@nova", "--", "are you there?")
+        seq = send(luna, "@nova", "--", "are you there?")
         line = before.line()  # which the reconnecting client has never read
         restart(bus)
 
     with Monitor(bus, token) as again:
         assert again.line() == line
         prompt_with(nova, line)
-        wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+        wait_until(lambda: receipt(bus, seq) == ("seen", "context"))
 
 
 def test_message_that_reached_a_monitor_is_not_sent_again(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     with Monitor(bus) as before:
-        place = send(luna, "@nova", "--", "are you there?")
+        seq = send(luna, "@nova", "--", "are you there?")
         line = before.line()
         restart(bus)
 
     with Monitor(bus, before.token) as again:
         other = send(luna, "@nova", "--", "another one")
         assert again.line() == f"[new message #{other}] luna → nova: another one\n"
-        assert receipt(bus, place) == ("submitted", "")
+        assert receipt(bus, seq) == ("submitted", "")
         prompt_with(nova, line)
-        wait_until(lambda: receipt(bus, place) == ("seen", "context"))
+        wait_until(lambda: receipt(bus, seq) == ("seen", "context"))
 
 
 def test_new_monitor_reports_nothing_about_an_earlier_one(bus: Home, nova: Shell, luna: Shell) -> None:
     hook(nova, "SessionStart", source="startup")
     with Monitor(bus) as before:
-        place = send(luna, "@nova", "--", "are you there?")
+        seq = send(luna, "@nova", "--", "are you there?")
         before.line()
         restart(bus)
 
     with Monitor(bus):
-        wait_until(lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed"))
-    assert f"#{place} was submitted to nova but never confirmed" in luna.ok("recv", "--wait", "--json").out
+        wait_until(lambda: bus.ok("receipts", str(seq), "--json").json["receipts"][0].get("unconfirmed"))
+    assert f"#{seq} was submitted to nova but never confirmed" in luna.ok("recv", "--wait", "--json").out
 
 
 def test_each_message_arrives_once_whenever_the_daemon_is_killed(bus: Home, nova: Shell, luna: Shell) -> None:
@@ -126,8 +126,8 @@ def test_message_that_never_reached_a_holder_is_offered_after_a_restart(
         kira.hold(ticket_of(words_of(bus, "run", "--name", "kira", "--", "bash")))
         kira.lane = kira.ok("lane", kind=kind, remembers=True)["lane"]
         kira.gate(open=True)
-        place = send(luna, "@kira", "--", "are you there?")
-        wait_until(lambda: receipt(bus, place)[0] == "submitted")
+        seq = send(luna, "@kira", "--", "are you there?")
+        wait_until(lambda: receipt(bus, seq)[0] == "submitted")
         restart(bus)
         kira.again()
 
@@ -135,7 +135,7 @@ def test_message_that_never_reached_a_holder_is_offered_after_a_restart(
         kira.gate(open=True)
 
         assert kira.take() == "are you there?"
-        wait_until(lambda: receipt(bus, place)[0] == "seen")
+        wait_until(lambda: receipt(bus, seq)[0] == "seen")
 
 
 def test_message_that_never_reached_a_rewake_is_repeated_after_a_restart(
@@ -146,8 +146,8 @@ def test_message_that_never_reached_a_rewake_is_repeated_after_a_restart(
         before.ask("rewake", "Stop", "--as", "nova")
         token, _ = before.output()
         before.acknowledge()
-        place = send(luna, "@nova", "--", "wake up")
-        _, said = before.output()  # which the reconnecting client has never read
+        seq = send(luna, "@nova", "--", "wake up")
+        _, output = before.output()  # which the reconnecting client has never read
         restart(bus)
 
     with ThinWire(bus.path) as again:
@@ -155,8 +155,8 @@ def test_message_that_never_reached_a_rewake_is_repeated_after_a_restart(
         assert again.output()[0] == token
         again.acknowledge()
 
-        assert again.output()[1] == said
-        assert f"#{place}] luna → nova: wake up" in said.decode()
+        assert again.output()[1] == output
+        assert f"#{seq}] luna → nova: wake up" in output.decode()
 
 
 class HookProcess:
@@ -181,27 +181,27 @@ def stopped_daemon(bus: Home) -> Iterator[None]:
     os.kill(bus.pid, signal.SIGCONT)
 
 
-def submit_to_a_stopped_hook(bus: Home, nova: Shell, place: int, event: str = "PostToolUse") -> HookProcess:
+def submit_to_a_stopped_hook(bus: Home, nova: Shell, seq: int, event: str = "PostToolUse") -> HookProcess:
     """Have the daemon hand a message to a hook process that is stopped before it can read the answer."""
     with stopped_daemon(bus):
         process = HookProcess(bus, nova, event)
         os.kill(process.pid, signal.SIGSTOP)
-    wait_until(lambda: receipt(bus, place)[0] == "submitted")
+    wait_until(lambda: receipt(bus, seq)[0] == "submitted")
     return process
 
 
-def prove(bus: Home, nova: Shell, place: int) -> str:
+def prove(bus: Home, nova: Shell, seq: int) -> str:
     """Run the hooks of a turn that goes on, and return their output; the message is seen in the end."""
-    said = ""
+    output = ""
 
     def is_seen() -> bool:
-        nonlocal said
-        said += hook(nova, "PostToolUse").out + hook(nova, "PostToolBatch").out
-        said += hook(nova, "PreToolUse", tool_name="Bash", tool_input={"command": "ls"}).out
-        return receipt(bus, place) == ("seen", "context")
+        nonlocal output
+        output += hook(nova, "PostToolUse").out + hook(nova, "PostToolBatch").out
+        output += hook(nova, "PreToolUse", tool_name="Bash", tool_input={"command": "ls"}).out
+        return receipt(bus, seq) == ("seen", "context")
 
     wait_until(is_seen)
-    return said
+    return output
 
 
 @pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop"])
@@ -209,14 +209,14 @@ def test_hook_whose_daemon_dies_before_it_reads_the_request_loses_nothing(
     bus: Home, nova: Shell, luna: Shell, event: str
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--", "look here")
+    seq = send(luna, "@nova", "--", "look here")
     os.kill(bus.pid, signal.SIGSTOP)
     process = HookProcess(bus, nova, event)
     restart(bus)
 
-    said = process.job.end().out + prove(bus, nova, place)
+    output = process.job.end().out + prove(bus, nova, seq)
 
-    assert said.count("look here") == 1
+    assert output.count("look here") == 1
 
 
 @pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop"])
@@ -224,30 +224,30 @@ def test_hook_without_its_answer_gets_it_from_the_next_daemon_or_hook(
     bus: Home, nova: Shell, luna: Shell, event: str
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--", "look here")
-    process = submit_to_a_stopped_hook(bus, nova, place, event)
+    seq = send(luna, "@nova", "--", "look here")
+    process = submit_to_a_stopped_hook(bus, nova, seq, event)
     restart(bus)
     os.kill(process.pid, signal.SIGCONT)
 
-    said = process.job.end().out + prove(bus, nova, place)
+    output = process.job.end().out + prove(bus, nova, seq)
 
-    assert said.count("look here") == 1
+    assert output.count("look here") == 1
 
 
 def test_message_is_queued_again_when_the_hook_found_no_other_daemon(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--", "look here")
-    process = submit_to_a_stopped_hook(bus, nova, place)
+    seq = send(luna, "@nova", "--", "look here")
+    process = submit_to_a_stopped_hook(bus, nova, seq)
     bus.kill(signal.SIGKILL)
     os.kill(process.pid, signal.SIGCONT)
     assert process.job.end().out == ""
 
     bus.ok("up")
 
-    assert receipt(bus, place) == ("queued", "")
-    assert prove(bus, nova, place).count("look here") == 1
+    assert receipt(bus, seq) == ("queued", "")
+    assert prove(bus, nova, seq).count("look here") == 1
 
 
 @pytest.mark.parametrize("event", ["UserPromptSubmit", "PostToolUse", "Stop"])
@@ -255,13 +255,13 @@ def test_later_hooks_prove_a_message_written_before_the_daemon_died(
     bus: Home, nova: Shell, luna: Shell, event: str
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--", "look here")
-    said = hook(nova, event).out
+    seq = send(luna, "@nova", "--", "look here")
+    output = hook(nova, event).out
     restart(bus)
 
-    said += prove(bus, nova, place)
+    output += prove(bus, nova, seq)
 
-    assert said.count("look here") == 1
+    assert output.count("look here") == 1
     wait_until(lambda: not list((bus.path / "hooks").iterdir()))
 
 
@@ -269,13 +269,13 @@ def test_message_of_a_killed_hook_is_unconfirmed_and_not_sent_again(
     bus: Home, nova: Shell, luna: Shell
 ) -> None:
     hook(nova, "UserPromptSubmit", prompt="go")
-    place = send(luna, "@nova", "--", "look here")
-    process = submit_to_a_stopped_hook(bus, nova, place)
+    seq = send(luna, "@nova", "--", "look here")
+    process = submit_to_a_stopped_hook(bus, nova, seq)
     bus.kill(signal.SIGKILL)
     end_process(process.pid, signal.SIGKILL)
     bus.ok("up")
 
-    said = hook(nova, "PostToolUse").out + hook(nova, "Stop").out
+    output = hook(nova, "PostToolUse").out + hook(nova, "Stop").out
 
-    assert "look here" not in said
-    wait_until(lambda: bus.ok("receipts", str(place), "--json").json["receipts"][0].get("unconfirmed"))
+    assert "look here" not in output
+    wait_until(lambda: bus.ok("receipts", str(seq), "--json").json["receipts"][0].get("unconfirmed"))

@@ -79,10 +79,10 @@ def test_receipts_of_a_lost_message_come_from_the_ledger(bus: Home, nova: Shell,
 
 
 def test_doctor_counts_and_names_missing_contents(bus: Home, lost: JsonLine) -> None:
-    said = bus.pal("doctor", "--json")
+    result = bus.pal("doctor", "--json")
 
-    assert said.status == 1
-    (check,) = [check for check in said.lines if "large content" in check.get("check", "")]
+    assert result.status == 1
+    (check,) = [check for check in result.lines if "large content" in check.get("check", "")]
     assert check == {
         "kind": "check",
         "ok": False,

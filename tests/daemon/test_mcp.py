@@ -40,7 +40,7 @@ both_generations = pytest.mark.parametrize("open_", [handshaken, modern], ids=["
 
 
 @pytest.fixture
-def place(bus: Home) -> Path:
+def workspace(bus: Home) -> Path:
     """A folder in which people and agents work."""
     folder = bus.path.parent / "work"
     folder.mkdir()
@@ -48,10 +48,10 @@ def place(bus: Home) -> Path:
 
 
 @pytest.fixture
-def nova(bus: Home, place: Path) -> Shell:
+def nova(bus: Home, workspace: Path) -> Shell:
     """A shell that has joined as nova, in that folder."""
     shell = bus.shell()
-    shell.begin_script(f"cd {place}").end()
+    shell.begin_script(f"cd {workspace}").end()
     shell.ok("join", "--name", "nova")
     return shell
 
@@ -70,39 +70,39 @@ def pump(bus: Home) -> RawPump:
 
 @both_generations
 async def test_agent_that_joins_by_mcp_is_the_same_on_the_command_line(
-    bus: Home, place: Path, open_: Open
+    bus: Home, workspace: Path, open_: Open
 ) -> None:
     async with open_(pump_parameters(bus)) as model:
-        joined = await model.ok("join_path", context_path=str(place))
+        joined = await model.ok("join_path", context_path=str(workspace))
 
         assert bus.ok("whoami", "--json").json["name"] == joined["agent_id"]
 
 
-async def test_joined_session_keeps_its_name_by_mcp(bus: Home, place: Path) -> None:
+async def test_joined_session_keeps_its_name_by_mcp(bus: Home, workspace: Path) -> None:
     async with handshaken(pump_parameters(bus, script="pal join --name luna")) as model:
-        joined = await model.ok("join_path", context_path=str(place))
+        joined = await model.ok("join_path", context_path=str(workspace))
 
         assert joined["agent_id"] == "luna"
         (event,) = bus.events("--type", "member_joined")
         assert event["from"] == "luna"
 
 
-async def test_relative_path_starts_at_the_working_directory_of_the_pump(bus: Home, place: Path) -> None:
-    async with handshaken(pump_parameters(bus, cwd=place)) as model:
+async def test_relative_path_starts_at_the_working_directory_of_the_pump(bus: Home, workspace: Path) -> None:
+    async with handshaken(pump_parameters(bus, cwd=workspace)) as model:
         joined = await model.ok("join_path", context_path=".")
 
-        assert joined["canonical_path"] == str(place)
+        assert joined["canonical_path"] == str(workspace)
 
 
-def test_sessions_that_share_a_server_are_separated_by_their_meta(bus: Home, place: Path) -> None:
+def test_sessions_that_share_a_server_are_separated_by_their_meta(bus: Home, workspace: Path) -> None:
     pump = RawPump(bus)
     pump.begin()
 
-    one = pump.ask(1, "join_path", {"threadId": "t-1"}, context_path=str(place))
+    one = pump.ask(1, "join_path", {"threadId": "t-1"}, context_path=str(workspace))
     other = pump.ask(
-        2, "join_path", {"x-codex-turn-metadata": {"session_id": "t-2"}}, context_path=str(place)
+        2, "join_path", {"x-codex-turn-metadata": {"session_id": "t-2"}}, context_path=str(workspace)
     )
-    again = pump.ask(3, "join_path", {"threadId": "t-1"}, context_path=str(place))
+    again = pump.ask(3, "join_path", {"threadId": "t-1"}, context_path=str(workspace))
     stranger = pump.ask(4, "inbox", {"threadId": "t-3"})
     nobody = pump.ask(5, "inbox")
 
@@ -113,14 +113,17 @@ def test_sessions_that_share_a_server_are_separated_by_their_meta(bus: Home, pla
 
 @pytest.mark.parametrize("meta", [None, {"threadId": "t-1"}], ids=["a process", "a session"])
 def test_calls_that_join_at_the_same_time_are_one_agent(
-    bus: Home, place: Path, meta: dict[str, Any] | None
+    bus: Home, workspace: Path, meta: dict[str, Any] | None
 ) -> None:
     pump = RawPump(bus)
     pump.begin()
     (bus.path.parent / "other").mkdir()
 
     pump.say(
-        *(joining(number, folder, meta) for number, folder in enumerate((place, place.parent / "other")))
+        *(
+            joining(number, folder, meta)
+            for number, folder in enumerate((workspace, workspace.parent / "other"))
+        )
     )
     joined = [json.loads(pump.hear()["result"]["content"][0]["text"]) for _ in range(2)]
 
@@ -135,22 +138,22 @@ def joining(number: int, folder: Path, meta: dict[str, Any] | None) -> dict[str,
     return request(number + 1, "tools/call", name="join_path", arguments=arguments, **more)
 
 
-def test_session_can_send_only_after_it_has_joined(bus: Home, place: Path, nova: Shell) -> None:
+def test_session_can_send_only_after_it_has_joined(bus: Home, workspace: Path, nova: Shell) -> None:
     pump = RawPump(bus)
     pump.begin()
     meta = {"threadId": "t-2"}
 
     alone = pump.ask(1, "send", meta, to="@nova", text="from whom?")
-    pump.ask(2, "join_path", {"threadId": "t-1"}, context_path=str(place))
-    beside = pump.ask(3, "send", meta, to="@nova", text="from whom?")
-    own = pump.ask(4, "join_path", meta, context_path=str(place))["agent_id"]
+    pump.ask(2, "join_path", {"threadId": "t-1"}, context_path=str(workspace))
+    other = pump.ask(3, "send", meta, to="@nova", text="from whom?")
+    own = pump.ask(4, "join_path", meta, context_path=str(workspace))["agent_id"]
     pump.ask(5, "send", meta, to="@nova", text="from me")
 
-    for refused in (alone, beside):
+    for refused in (alone, other):
         assert refused["error"] == "who_are_you"
         assert "call join_path first" in str(refused["message"])
-    told = nova.ok("events", "--type", "message", "--json").lines
-    assert [(one["from"], one["payload"]["text"]) for one in told] == [(own, "from me")]
+    messages = nova.ok("events", "--type", "message", "--json").lines
+    assert [(one["from"], one["payload"]["text"]) for one in messages] == [(own, "from me")]
 
 
 def test_as_option_acts_in_the_name_of_a_worker(bus: Home, nova: Shell) -> None:
@@ -175,11 +178,11 @@ def test_as_option_with_an_unknown_name_is_refused(bus: Home) -> None:
 
 @both_generations
 async def test_whole_turn_together_with_an_agent_on_the_command_line(
-    bus: Home, place: Path, nova: Shell, open_: Open
+    bus: Home, workspace: Path, nova: Shell, open_: Open
 ) -> None:
     async with open_(pump_parameters(bus)) as model:
-        room = (await model.ok("join_path", context_path=str(place)))["room_id"]
-        nova.ok("room", "join", str(place))
+        room = (await model.ok("join_path", context_path=str(workspace)))["room_id"]
+        nova.ok("room", "join", str(workspace))
 
         turn = await model.ok("wait_for_turn", room_id=room)
         assert turn["status"] == "your_turn"
@@ -202,8 +205,10 @@ async def test_whole_turn_together_with_an_agent_on_the_command_line(
         assert (mine["status"], mine["handoff"]["next_action"]) == ("your_turn", "go on")
 
 
-def test_message_to_oneself_by_mcp_is_read_on_the_command_line(bus: Home, pump: RawPump, place: Path) -> None:
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+def test_message_to_oneself_by_mcp_is_read_on_the_command_line(
+    bus: Home, pump: RawPump, workspace: Path
+) -> None:
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
 
     pump.ask(2, "send_message", room_id=room, body="remember", to_agent_id="luna")
 
@@ -228,7 +233,7 @@ def test_refusal_is_data_that_a_model_can_act_on(pump: RawPump) -> None:
     assert refusal["message"].endswith("nothing was sent. list_agents shows the agents")
 
 
-def test_broadcast_of_a_harness_to_many_needs_a_confirmation(bus: Home, place: Path) -> None:
+def test_broadcast_of_a_harness_to_many_needs_a_confirmation(bus: Home, workspace: Path) -> None:
     bus.ok("join", "--name", "luna", "--harness", "claude")
     for number in range(6):
         bus.shell().ok("join", "--name", f"agent{number}")
@@ -296,10 +301,10 @@ def test_unknown_group_ends_the_pump_with_the_list_of_groups(bus: Home) -> None:
 # Waiting
 
 
-def test_wait_without_a_result_says_how_to_continue(pump: RawPump, place: Path, nova: Shell) -> None:
-    nova.ok("room", "join", str(place))
+def test_wait_without_a_result_says_how_to_continue(pump: RawPump, workspace: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(workspace))
     nova.ok("stick", "claim")
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
 
     turn = pump.ask(2, "wait_for_turn", room_id=room, max_wait_ms=0)
     events = pump.ask(3, "wait_for_events", room_id=room, after_event_seq=10_000, max_wait_ms=0)
@@ -310,10 +315,12 @@ def test_wait_without_a_result_says_how_to_continue(pump: RawPump, place: Path, 
     assert "after_event_seq=" in events["hint"]
 
 
-def test_wait_with_a_progress_token_reports_that_it_waits(pump: RawPump, place: Path, nova: Shell) -> None:
-    nova.ok("room", "join", str(place))
+def test_wait_with_a_progress_token_reports_that_it_waits(
+    pump: RawPump, workspace: Path, nova: Shell
+) -> None:
+    nova.ok("room", "join", str(workspace))
     nova.ok("stick", "claim")
-    room = pump.ask(1, "join_path", {"progressToken": "unused"}, context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", {"progressToken": "unused"}, context_path=str(workspace))["room_id"]
 
     pump.call(2, "wait_for_turn", {"progressToken": "t-2"}, room_id=room)
     report = pump.hear()
@@ -328,9 +335,9 @@ def test_wait_with_a_progress_token_reports_that_it_waits(pump: RawPump, place: 
 
 @both_generations
 async def test_client_gets_the_progress_of_its_waits(
-    bus: Home, place: Path, nova: Shell, open_: Open
+    bus: Home, workspace: Path, nova: Shell, open_: Open
 ) -> None:
-    nova.ok("room", "join", str(place))
+    nova.ok("room", "join", str(workspace))
     nova.ok("stick", "claim")
     reports: asyncio.Queue[float] = asyncio.Queue()
 
@@ -338,7 +345,7 @@ async def test_client_gets_the_progress_of_its_waits(
         reports.put_nowait(progress)
 
     async with open_(pump_parameters(bus, script="pal join --name luna")) as model:
-        room = (await model.ok("join_path", context_path=str(place)))["room_id"]
+        room = (await model.ok("join_path", context_path=str(workspace)))["room_id"]
         waiting = asyncio.create_task(
             model.session.call_tool("wait_for_turn", {"room_id": room}, progress_callback=on_progress)
         )
@@ -349,10 +356,10 @@ async def test_client_gets_the_progress_of_its_waits(
         assert "your_turn" in str(await waiting)
 
 
-def test_second_wait_for_the_stick_is_refused(pump: RawPump, place: Path, nova: Shell) -> None:
-    nova.ok("room", "join", str(place))
+def test_second_wait_for_the_stick_is_refused(pump: RawPump, workspace: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(workspace))
     nova.ok("stick", "claim")
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_turn", room_id=room)
 
     refused = pump.ask(3, "wait_for_turn", room_id=room)
@@ -371,11 +378,11 @@ def test_second_wait_for_the_stick_is_refused(pump: RawPump, place: Path, nova: 
     ],
 )
 def test_bad_values_are_refused_with_a_short_text(
-    pump: RawPump, place: Path, nova: Shell, tool: str, arguments: dict[str, Any], code: str
+    pump: RawPump, workspace: Path, nova: Shell, tool: str, arguments: dict[str, Any], code: str
 ) -> None:
-    nova.ok("room", "join", str(place))
-    nova.ok("stick", "claim", "--room", str(place))
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    nova.ok("room", "join", str(workspace))
+    nova.ok("stick", "claim", "--room", str(workspace))
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
 
     refused = pump.ask(2, tool, **{"room_id": room, **arguments})
 
@@ -384,10 +391,12 @@ def test_bad_values_are_refused_with_a_short_text(
     assert refused.keys() <= {"error", "message", "details"}
 
 
-def test_wait_for_the_stick_with_events_ends_with_a_message(pump: RawPump, place: Path, nova: Shell) -> None:
-    nova.ok("room", "join", str(place))
+def test_wait_for_the_stick_with_events_ends_with_a_message(
+    pump: RawPump, workspace: Path, nova: Shell
+) -> None:
+    nova.ok("room", "join", str(workspace))
     nova.ok("stick", "claim")
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_turn", room_id=room, events=True)
     wait_until(lambda: any(one["waiting"] for one in nova.ok("room", "state", "--json").json["members"]))
 
@@ -398,14 +407,14 @@ def test_wait_for_the_stick_with_events_ends_with_a_message(pump: RawPump, place
     assert f"after_event_seq={found['cursor_event_seq']}" in found["hint"]
 
 
-def test_release_says_who_is_next(pump: RawPump, place: Path, nova: Shell) -> None:
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+def test_release_says_who_is_next(pump: RawPump, workspace: Path, nova: Shell) -> None:
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     turn = pump.ask(2, "wait_for_turn", room_id=room)
     own = {"room_id": room, "handoff": HANDOFF}
 
     alone = pump.ask(3, "release_stick", lease_id=turn["lease_id"], expected_turn_id=1, **own)
     turn = pump.ask(4, "wait_for_turn", room_id=room)
-    nova.ok("room", "join", str(place))
+    nova.ok("room", "join", str(workspace))
     waiting = nova.begin("stick", "wait", "--room", room)
     wait_until(lambda: pump.ask(5, "get_room_state", room_id=room)["members"][1]["waiting"])
     after = pump.ask(6, "release_stick", lease_id=turn["lease_id"], expected_turn_id=2, **own)
@@ -415,10 +424,10 @@ def test_release_says_who_is_next(pump: RawPump, place: Path, nova: Shell) -> No
     assert waiting.end().status == 0
 
 
-def test_cancelled_wait_ends_and_takes_nothing(pump: RawPump, place: Path, nova: Shell) -> None:
-    nova.ok("room", "join", str(place))
+def test_cancelled_wait_ends_and_takes_nothing(pump: RawPump, workspace: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(workspace))
     turn = nova.ok("stick", "claim", "--json").json
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_events", room_id=room, after_event_seq=10_000)
     pump.call("3", "wait_for_turn", room_id=room)
 
@@ -435,10 +444,10 @@ def test_cancelled_wait_ends_and_takes_nothing(pump: RawPump, place: Path, nova:
     assert state["owner_agent_id"] is None
 
 
-def test_end_of_input_ends_waiting_calls(pump: RawPump, place: Path, nova: Shell) -> None:
-    nova.ok("room", "join", str(place))
+def test_end_of_input_ends_waiting_calls(pump: RawPump, workspace: Path, nova: Shell) -> None:
+    nova.ok("room", "join", str(workspace))
     nova.ok("stick", "claim")
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_turn", room_id=room)
 
     ended = finish(pump.process, b"")
@@ -523,8 +532,8 @@ def test_flood_of_notifications_waits_for_its_server_and_none_is_lost(bus: Home)
     assert settled[-1] == len(lines)
 
 
-def test_flood_of_cancelled_calls_does_not_disturb_the_session(pump: RawPump, place: Path) -> None:
-    room = pump.ask(0, "join_path", context_path=str(place))["room_id"]
+def test_flood_of_cancelled_calls_does_not_disturb_the_session(pump: RawPump, workspace: Path) -> None:
+    room = pump.ask(0, "join_path", context_path=str(workspace))["room_id"]
     for id in range(1, 301):
         pump.call(id, "wait_for_events", room_id=room, event_type="message_sent")
         pump.say(notification("notifications/cancelled", requestId=id))
@@ -535,8 +544,8 @@ def test_flood_of_cancelled_calls_does_not_disturb_the_session(pump: RawPump, pl
     assert pump.ask(1, "list_agents")["agents"]
 
 
-def test_call_beyond_the_limit_of_waiting_calls_is_refused(pump: RawPump, place: Path) -> None:
-    room = pump.ask(0, "join_path", context_path=str(place))["room_id"]
+def test_call_beyond_the_limit_of_waiting_calls_is_refused(pump: RawPump, workspace: Path) -> None:
+    room = pump.ask(0, "join_path", context_path=str(workspace))["room_id"]
     for id in range(1, 130):
         pump.call(id, "wait_for_events", room_id=room, event_type="message_sent")
     refused = pump.hear()
@@ -557,10 +566,10 @@ def test_long_line_of_another_client_is_refused_by_its_id(bus: Home) -> None:
         wire.sendall(frame(b"L", (1).to_bytes(4, "big") + long))
         shake = json.dumps(request(8, "initialize", **HANDSHAKE)).encode()
         wire.sendall(frame(b"L", (2).to_bytes(4, "big") + shake) + frame(b"Z"))
-        said = wire.makefile("rb").read()
+        output = wire.makefile("rb").read()
 
-    assert b'"id":7,"error":{"code":-32600,"message":"a message is at most 1048576 bytes' in said
-    assert b"serverInfo" in said
+    assert b'"id":7,"error":{"code":-32600,"message":"a message is at most 1048576 bytes' in output
+    assert b"serverInfo" in output
 
 
 def test_client_may_discover_with_the_newer_protocol_and_use_the_older(bus: Home) -> None:
@@ -586,9 +595,11 @@ def test_discovery_without_an_envelope_is_refused_until_the_handshake(bus: Home)
     pump.begin()
 
 
-def test_id_in_use_is_refused_and_the_pending_call_continues(pump: RawPump, place: Path, nova: Shell) -> None:
-    nova.ok("room", "join", str(place))
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+def test_id_in_use_is_refused_and_the_pending_call_continues(
+    pump: RawPump, workspace: Path, nova: Shell
+) -> None:
+    nova.ok("room", "join", str(workspace))
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_events", room_id=room, event_type="message_sent")
 
     pump.say(request(2, "ping"))
@@ -646,18 +657,18 @@ def test_foreign_token_does_not_replace_the_handshake(bus: Home) -> None:
 def test_malformed_frames_are_answered_with_an_error(bus: Home, data: bytes) -> None:
     with connect(bus.path) as wire:
         wire.sendall(b"PALM" + data)
-        said = wire.makefile("rb").read()
+        output = wire.makefile("rb").read()
 
-    assert b"pal: " in said
-    assert said.endswith(frame(b"Q", b"\1"))
+    assert b"pal: " in output
+    assert output.endswith(frame(b"Q", b"\1"))
 
 
 def test_client_without_a_pump_is_asked_to_update(bus: Home) -> None:
     with connect(bus.path) as wire:
         wire.sendall(b"PAL1" + thin_request("mcp"))
-        said = wire.makefile("rb").read()
+        output = wire.makefile("rb").read()
 
-    assert b"this client does not support MCP" in said
+    assert b"this client does not support MCP" in output
 
 
 # When the bus ends
@@ -665,11 +676,11 @@ def test_client_without_a_pump_is_asked_to_update(bus: Home) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_wait_continues_when_the_daemon_is_killed(
-    bus: Home, pump: RawPump, place: Path, nova: Shell, number: int
+    bus: Home, pump: RawPump, workspace: Path, nova: Shell, number: int
 ) -> None:
-    nova.ok("room", "join", str(place))
+    nova.ok("room", "join", str(workspace))
     nova.ok("stick", "claim")
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_turn", room_id=room)
     pump.say(request(3, "ping"))
     assert pump.hear()["id"] == 3
@@ -684,10 +695,10 @@ def test_wait_continues_when_the_daemon_is_killed(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_event_during_a_restart_ends_a_wait_that_continues(
-    bus: Home, pump: RawPump, place: Path, nova: Shell, number: int
+    bus: Home, pump: RawPump, workspace: Path, nova: Shell, number: int
 ) -> None:
-    nova.ok("room", "join", str(place))
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    nova.ok("room", "join", str(workspace))
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_events", room_id=room, target_agent_id="any", event_type="note_added")
     pump.ask(3, "list_agents")  # its response comes after the start of the wait
 
@@ -700,8 +711,8 @@ def test_event_during_a_restart_ends_a_wait_that_continues(
     assert [event["payload"]["text"] for event in pump.answer(2)["events"]][:1] == ["the first there is"]
 
 
-def test_resumed_wait_ends_at_its_deadline(bus: Home, pump: RawPump, place: Path) -> None:
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+def test_resumed_wait_ends_at_its_deadline(bus: Home, pump: RawPump, workspace: Path) -> None:
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     arguments = {"room_id": room, "max_wait_ms": 110_000}
     call = json.dumps(request(1, "tools/call", name="wait_for_events", arguments=arguments)).encode()
     waits = {"palaver/waits": {"7": {"until_ms": 1, "place": 1_000_000}}}
@@ -709,27 +720,29 @@ def test_resumed_wait_ends_at_its_deadline(bus: Home, pump: RawPump, place: Path
     with connect(bus.path) as wire:
         wire.sendall(b"PALM" + thin_request("mcp", token=json.dumps({**HANDSHAKE, **waits}).encode()))
         wire.sendall(frame(b"M", (7).to_bytes(4, "big") + call))
-        said = b""
-        while b"not_yet" not in said:
-            said += wire.recv(1 << 16)
+        output = b""
+        while b"not_yet" not in output:
+            output += wire.recv(1 << 16)
 
-    assert b"call wait_for_events again" in said
+    assert b"call wait_for_events again" in output
 
 
-def test_session_continues_after_many_restarts_and_joins_once(bus: Home, pump: RawPump, place: Path) -> None:
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+def test_session_continues_after_many_restarts_and_joins_once(
+    bus: Home, pump: RawPump, workspace: Path
+) -> None:
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
 
     for number in range(2, 6):
         bus.kill()
-        assert pump.ask(number, "join_path", context_path=str(place))["room_id"] == room
+        assert pump.ask(number, "join_path", context_path=str(workspace))["room_id"] == room
 
     (event,) = bus.events("--type", "member_joined")
     assert event["from"] == "luna"
 
 
-async def test_client_of_the_sdk_does_not_notice_a_restart(bus: Home, place: Path) -> None:
+async def test_client_of_the_sdk_does_not_notice_a_restart(bus: Home, workspace: Path) -> None:
     async with modern(pump_parameters(bus)) as model:
-        first = await model.ok("join_path", context_path=str(place))
+        first = await model.ok("join_path", context_path=str(workspace))
         bus.kill()
         waiting = asyncio.create_task(model.ok("wait_for_turn", room_id=first["room_id"]))
 
@@ -752,21 +765,21 @@ def test_repeated_call_runs_once(bus: Home, pump: RawPump) -> None:
 
 
 def test_calls_are_refused_after_down_and_the_session_continues_after_up(
-    bus: Home, pump: RawPump, place: Path, nova: Shell
+    bus: Home, pump: RawPump, workspace: Path, nova: Shell
 ) -> None:
-    nova.ok("room", "join", str(place))
+    nova.ok("room", "join", str(workspace))
     nova.ok("stick", "claim")
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_turn", room_id=room)
 
     bus.ok("down")
-    told = pump.hear()
+    reply = pump.hear()
     pump.call(3, "list_agents")
     refused = pump.hear()
     bus.ok("up")
 
-    assert (told["id"], refused["id"]) == (2, 3)
-    assert "pal up" in told["error"]["message"]
+    assert (reply["id"], refused["id"]) == (2, 3)
+    assert "pal up" in reply["error"]["message"]
     assert "pal up" in refused["error"]["message"]
     assert pump.ask(4, "get_room_state", room_id=room)["room_id"] == room
 

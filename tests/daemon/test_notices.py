@@ -39,7 +39,7 @@ def joined(bus: Home, name: str) -> Shell:
     return shell
 
 
-def told(people: list[Person], text: bytes) -> int:
+def count_notices(people: list[Person], text: bytes) -> int:
     """Return how often a text is in any terminal now."""
     for person in people:
         person.drain()
@@ -52,15 +52,15 @@ def test_two_terminals_send_one_notice_of_an_event(bus: Home, people: list[Perso
     notifier(bus, people)
 
     nova.ok("send", "@human", "--intent", "request", "--", "SECRET")
-    wait_until(lambda: told(people, BELL) == 1)
+    wait_until(lambda: count_notices(people, BELL) == 1)
     # If another terminal also told of the first event, its bell would come before those of the next ones.
     nova.ok("status", "set", "blocked", "--detail", "a question")
     luna.ok("status", "set", "idle")
-    wait_until(lambda: told(people, BELL) == 2)
+    wait_until(lambda: count_notices(people, BELL) == 2)
 
-    assert told(people, b"nova asks you") == 1
-    assert told(people, b"nova is blocked; luna has finished") == 1
-    assert told(people, b"SECRET") == 0
+    assert count_notices(people, b"nova asks you") == 1
+    assert count_notices(people, b"nova is blocked; luna has finished") == 1
+    assert count_notices(people, b"SECRET") == 0
 
 
 def test_notice_continues_after_the_bus_was_restarted(bus: Home, people: list[Person]) -> None:
@@ -126,9 +126,9 @@ def test_dashboard_and_terminal_send_one_notice(bus: Home, people: list[Person])
     screen.until(b"STATE")
 
     nova.ok("status", "set", "idle")
-    wait_until(lambda: told(people, BELL) == 1)
+    wait_until(lambda: count_notices(people, BELL) == 1)
     luna.ok("status", "set", "idle")
-    wait_until(lambda: told(people, BELL) == 2)
+    wait_until(lambda: count_notices(people, BELL) == 2)
 
 
 def test_entry_in_view_of_the_dashboard_causes_no_notice(bus: Home, people: list[Person]) -> None:
@@ -140,8 +140,8 @@ def test_entry_in_view_of_the_dashboard_causes_no_notice(bus: Home, people: list
     screen.until(b"in view")
     luna.ok("status", "set", "idle")
 
-    wait_until(lambda: told(people, BELL) == 1)
-    assert told([terminal], b"nova asks you") == 0
+    wait_until(lambda: count_notices(people, BELL) == 1)
+    assert count_notices([terminal], b"nova asks you") == 0
 
 
 # Views that print lines, and the unchanged terminal of an agent
@@ -166,9 +166,9 @@ def test_chat_in_lines_sends_a_notice_once(bus: Home, people: list[Person]) -> N
     notifier(bus, people)
 
     nova.ok("status", "set", "idle")
-    wait_until(lambda: told(people, BELL) == 1)
+    wait_until(lambda: count_notices(people, BELL) == 1)
     luna.ok("status", "set", "idle")
-    wait_until(lambda: told(people, BELL) == 2)
+    wait_until(lambda: count_notices(people, BELL) == 2)
 
 
 def test_chat_in_lines_alone_sends_notices(bus: Home, people: list[Person]) -> None:
@@ -188,7 +188,7 @@ def test_chat_in_a_pipe_leaves_notices_to_others(bus: Home, people: list[Person]
     nova.ok("status", "set", "idle")
 
     terminal.until(b"nova has finished")
-    assert told([chat], BELL) == 0
+    assert count_notices([chat], BELL) == 0
 
 
 def test_plain_dashboard_sends_notices(bus: Home, people: list[Person]) -> None:
@@ -216,7 +216,7 @@ def test_unchanged_terminal_of_an_agent_sends_notices(bus: Home, people: list[Pe
         """Let nova finish once more: the terminal shows the agent before it follows the bus."""
         nova.ok("status", "set", "active")
         nova.ok("status", "set", "idle")
-        return told(people, BELL) > 0
+        return count_notices(people, BELL) > 0
 
     wait_until(is_told)
     person.press(b"\x1cd")

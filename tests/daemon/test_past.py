@@ -502,7 +502,7 @@ async def test_server_ends_without_memory(whole: tuple[Path, Sequence[Event]]) -
 # The stream
 
 
-async def told(home: Path, *lines: PastLine) -> list[PastReply]:
+async def replies_of(home: Path, *lines: PastLine) -> list[PastReply]:
     """Run the whole program on a stream with these lines."""
     source = asyncio.StreamReader()
     for line in lines:
@@ -519,7 +519,7 @@ async def told(home: Path, *lines: PastLine) -> list[PastReply]:
 
 
 async def test_log_that_cannot_be_opened_refuses_every_question(tmp_path: Path) -> None:
-    (refused, other) = await told(
+    (refused, other) = await replies_of(
         tmp_path, PastLine(id=1, ask=AskRooms(at=4)), PastLine(id=2, ask=AskRooms(at=5))
     )
 
@@ -532,7 +532,7 @@ async def test_newer_schema_is_reported_with_its_numbers(tmp_path: Path) -> None
     with sqlite3.connect(tmp_path / FILE_NAME) as connection:
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
 
-    (refused,) = await told(tmp_path, PastLine(id=1, ask=AskRooms(at=4)))
+    (refused,) = await replies_of(tmp_path, PastLine(id=1, ask=AskRooms(at=4)))
 
     assert (refused.code, refused.details) == (
         "newer_schema",

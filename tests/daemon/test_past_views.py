@@ -191,10 +191,10 @@ class Bygone:
         yield AskConversations(at=at)
         yield AskConversations(at=at, before=at // 2, limit=3)
         yield AskConversations(at=at, find="nova")
-        for place in ("#general", "thread/bugs", "@luna@nova", "@human@luna", "@human@rex"):
-            yield AskMessages(at=at, conversation=place)
-            yield AskMessages(at=at, conversation=place, before=at // 2, limit=4)
-            yield AskMessages(at=at, conversation=place, after=at // 2, limit=4)
+        for conversation in ("#general", "thread/bugs", "@luna@nova", "@human@luna", "@human@rex"):
+            yield AskMessages(at=at, conversation=conversation)
+            yield AskMessages(at=at, conversation=conversation, before=at // 2, limit=4)
+            yield AskMessages(at=at, conversation=conversation, after=at // 2, limit=4)
         for room in read_all_rooms(self._log.rows):
             yield AskRoom(at=at, id=room.id)
             yield AskMessages(at=at, conversation=f"#{room.id}", has_outside=True)
@@ -206,8 +206,8 @@ class Bygone:
         yield AskLog(at=at, search="apples", limit=7)
         yield AskLog(at=at, search="?")
         yield AskLog(at=at, agents=("nova",), senders=("luna", "human"))
-        moment = self._log.event(draw.randint(1, at))
-        yield AskSeq(at=at, ts=0 if moment is None else moment.ts)
+        random_event = self._log.event(draw.randint(1, at))
+        yield AskSeq(at=at, ts=0 if random_event is None else random_event.ts)
         yield AskSeq(at=at, ts=10**13)
 
 

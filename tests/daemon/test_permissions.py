@@ -62,11 +62,11 @@ def test_person_decides_a_shown_request(bus: Home, nova: Shell, verb: str, behav
     job = ask(nova)
     (shown,) = pending(bus)
 
-    said = run_as_person(bus, verb, shown["id"], "--json")
+    result = run_as_person(bus, verb, shown["id"], "--json")
 
     assert (shown["agent"], shown["text"]) == ("nova", "Bash: touch x")
     assert (shown["input"], shown["answerable"]) == ({"command": "touch x"}, True)
-    assert (said.status, said.json["decision"]) == (0, behaviour)
+    assert (result.status, result.json["decision"]) == (0, behaviour)
     assert decision(job.end())["behavior"] == behaviour
     assert bus.ok("pending", "--json").lines == []
     (asked,) = bus.events("--type", "permission.asked")
@@ -146,9 +146,9 @@ def test_request_without_a_decision_in_time_is_denied(home: Home) -> None:
     set_approvals(home, wait_s=2)
     home.start_daemon()
 
-    said = ask(session(home)).end()
+    result = ask(session(home)).end()
 
-    assert decision(said) == {"behavior": "deny", "message": "no person answered in time"}
+    assert decision(result) == {"behavior": "deny", "message": "no person answered in time"}
     (answered,) = answers(home)
     assert (answered["decision"], answered["reason"]) == ("deny", "timeout")
 
@@ -207,8 +207,8 @@ def test_stopped_daemon_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) -
 
     bus.ok("down")
 
-    said = job.end()
-    assert (said.status, said.out, said.err) == (0, "", "")
+    result = job.end()
+    assert (result.status, result.out, result.err) == (0, "", "")
 
 
 def test_killed_daemon_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) -> None:
@@ -217,16 +217,16 @@ def test_killed_daemon_lets_the_harness_ask_by_itself(bus: Home, nova: Shell) ->
 
     bus.kill()
 
-    said = job.end()
-    assert (said.status, said.out, said.err) == (0, "", "")
+    result = job.end()
+    assert (result.status, result.out, result.err) == (0, "", "")
 
 
 def test_hooks_do_not_wait_unless_approvals_are_enabled(home: Home) -> None:
     home.start_daemon()
 
-    said = ask(session(home)).end()
+    result = ask(session(home)).end()
 
-    assert (said.status, said.out) == (0, "")
+    assert (result.status, result.out) == (0, "")
     (shown,) = pending(home)
     assert (shown["id"], shown["answerable"], shown["text"]) == (None, False, "permission: Bash: touch x")
     assert "is blocked until a person answers in its own terminal." in home.ok("pending").out
@@ -248,27 +248,27 @@ def test_requests_of_several_agents_are_separate(bus: Home, nova: Shell) -> None
 def test_installed_hook_is_skipped_only_if_the_session_has_its_own_hooks(bus: Home, nova: Shell) -> None:
     nova.ok("send", "@nova", "--", "look here")
 
-    said = nova.begin_script("echo '{}' | pal hook claude PostToolUse --installed").end()
+    result = nova.begin_script("echo '{}' | pal hook claude PostToolUse --installed").end()
 
-    assert "look here" in said.out
+    assert "look here" in result.out
 
 
 def test_agent_that_asks_only_in_its_terminal_is_answered_there(bus: Home, nova: Shell) -> None:
     nova.ok("status", "set", "blocked", "--detail", "dialog: Which of the two?")
 
-    said = run_as_person(bus, "approve", "nova", "--json")
+    result = run_as_person(bus, "approve", "nova", "--json")
 
-    assert (said.status, said.error["error"]) == (1, "bad_request")
-    assert "nova asks in its own terminal and cannot be answered from here" in said.error["message"]
+    assert (result.status, result.error["error"]) == (1, "bad_request")
+    assert "nova asks in its own terminal and cannot be answered from here" in result.error["message"]
 
 
 def test_approve_with_an_agent_name_shows_the_id_of_its_request(bus: Home, nova: Shell) -> None:
     ask(nova)
     (shown,) = pending(bus)
 
-    said = run_as_person(bus, "approve", "nova", "--json")
+    result = run_as_person(bus, "approve", "nova", "--json")
 
-    assert said.error["message"] == f"nova has open requests; choose one: pal approve {shown['id']}"
+    assert result.error["message"] == f"nova has open requests; choose one: pal approve {shown['id']}"
     assert len(pending(bus)) == 1
 
 
@@ -278,9 +278,9 @@ def test_request_of_a_sub_agent_is_answered_at_the_terminal_of_its_parent(bus: H
     name = next(one["name"] for one in child.lines if one.get("parent") == "nova")
     run_as_person(bus, "--as", name, "status", "set", "blocked", "--detail", "dialog: Which?")
 
-    said = run_as_person(bus, "approve", name, "--json")
+    result = run_as_person(bus, "approve", name, "--json")
 
-    assert said.error["message"].endswith("answer at the terminal of nova")
+    assert result.error["message"].endswith("answer at the terminal of nova")
 
 
 def test_usage_limit_is_pending_only_if_it_asks_a_person(bus: Home, nova: Shell) -> None:
@@ -301,11 +301,11 @@ def test_request_that_is_asked_and_withdrawn_in_one_write_is_not_pending(bus: Ho
     with LinesWire(bus.path) as wire:
         wire.ask("join", name="nova")
         wire.send(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-        said = [wire.next_line() for _ in lines]
+        reply = [wire.next_line() for _ in lines]
         wait_until(lambda: [one.get("reason") for one in answers(bus)] == ["gone"])
 
-    assert [line["req"] for line in said] == [1, 2]
-    assert said[0]["ok"]["id"]
+    assert [line["req"] for line in reply] == [1, 2]
+    assert reply[0]["ok"]["id"]
     assert bus.ok("pending", "--json").lines == []
 
 
@@ -321,11 +321,11 @@ def test_changed_request_has_a_new_id_and_the_old_decision_does_not_apply(
         wire.ask("join", name="nova")
         first, same, other = asked(wire, "ls"), asked(wire, "ls"), asked(wire, "rm -r /")
         (shown,) = pending(bus)
-        said = run_as_person(bus, "approve", first["id"], "--json")
+        result = run_as_person(bus, "approve", first["id"], "--json")
 
     assert first == same != other
     assert (shown["id"], shown["input"]) == (other["id"], {"command": "rm -r /"})
-    assert (said.status, said.error["error"]) == (1, "not_found")
+    assert (result.status, result.error["error"]) == (1, "not_found")
 
 
 def test_agent_with_too_many_requests_is_refused_and_others_are_served(bus: Home) -> None:

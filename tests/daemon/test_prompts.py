@@ -83,20 +83,20 @@ def test_closed_gate_says_why_and_how_to_open_it(home: Home) -> None:
     listed = home.ok("list", "-v").out
     status = home.ok("status", "luna").out
 
-    for said in (listed, status):
-        assert "prompt: its program shows no known prompt" in " ".join(said.split())
-        assert "pal run --prompt REGEX" in said
+    for output in (listed, status):
+        assert "prompt: its program shows no known prompt" in " ".join(output.split())
+        assert "pal run --prompt REGEX" in output
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "expected"),
     [("(", "not a regular expression"), ("(a+)+$", "repeats a group"), ("a*b*c*d*", "repeats")],
 )
-def test_invalid_prompt_rule_is_refused_before_anything_starts(home: Home, rule: str, said: str) -> None:
+def test_invalid_prompt_rule_is_refused_before_anything_starts(home: Home, rule: str, expected: str) -> None:
     result = home.pal("run", "--detach", "--name", "luna", "--prompt", rule, "--", "cat")
 
     assert result.status != 0
-    assert said in result.err
+    assert expected in result.err
     assert holders_of(home.path) == []
 
 

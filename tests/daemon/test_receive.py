@@ -65,17 +65,17 @@ def test_without_a_consumer_name_no_cursor_is_stored(bus: Home, follow: Callable
 def test_given_seq_overrides_the_stored_cursor_and_is_stored(
     bus: Home, follow: Callable[..., Follower]
 ) -> None:
-    places = send(bus, "one", "two", "three")
-    first = follow(*CI, "--after", str(places[1]))
+    seqs = send(bus, "one", "two", "three")
+    first = follow(*CI, "--after", str(seqs[1]))
     first.texts(1)
     first.end()
 
-    again = follow(*CI, "--after", str(places[0]))
+    again = follow(*CI, "--after", str(seqs[0]))
     seen = again.texts(2)
     again.end()
 
     assert seen == ["two", "three"]
-    assert kept(bus) == places[2]
+    assert kept(bus) == seqs[2]
 
 
 def test_different_filter_continues_from_the_same_cursor(bus: Home, follow: Callable[..., Follower]) -> None:
@@ -203,23 +203,23 @@ def test_follower_ended_by_a_signal_prints_its_cursor(
 ) -> None:
     follower = follow(*CI)
     begun(bus)
-    place = send(bus, "one")[0]
+    seq = send(bus, "one")[0]
     follower.texts(1)
 
     status, out, err = follower.end(number)
 
-    assert (status, out, err) == (0, b"", b"cursor_event_seq=%d\n" % place)
-    assert kept(bus) == place
+    assert (status, out, err) == (0, b"", b"cursor_event_seq=%d\n" % seq)
+    assert kept(bus) == seq
 
 
 def test_follower_without_a_consumer_prints_its_cursor_too(
     bus: Home, follow: Callable[..., Follower]
 ) -> None:
-    places = send(bus, "one", "two")
+    seqs = send(bus, "one", "two")
     follower = follow(*FOLLOW, "--after", "0")
     follower.texts(2)
 
-    assert follower.end() == (0, b"", b"cursor_event_seq=%d\n" % places[1])
+    assert follower.end() == (0, b"", b"cursor_event_seq=%d\n" % seqs[1])
 
 
 def test_follower_of_mail_ended_by_a_signal_has_recorded_its_output(bus: Home, nova: Shell) -> None:
@@ -227,13 +227,13 @@ def test_follower_of_mail_ended_by_a_signal_has_recorded_its_output(bus: Home, n
     follower = nova.begin_script(
         "pal recv --follow --json & pid=$!; read -r _ <stop; kill -TERM $pid; wait $pid"
     )
-    place = bus.ok("send", "@nova", "--json", "--", "one").json["seq"]
+    seq = bus.ok("send", "@nova", "--json", "--", "one").json["seq"]
     seen = json.loads(follower.line())
     (bus.path.parent / "stop").write_text("\n")
     ended = follower.end()
 
     assert seen["text"] == "one"
-    assert (ended.status, ended.out, ended.err) == (0, "", f"cursor_event_seq={place}\n")
+    assert (ended.status, ended.out, ended.err) == (0, "", f"cursor_event_seq={seq}\n")
     assert nova.ok("recv", "--json").out == ""
 
 
@@ -334,9 +334,9 @@ def test_fetched_mail_includes_messages_that_a_pause_holds_back(bus: Home, nova:
 
 
 def test_room_is_found_by_its_id_or_its_short_name(bus: Home, nova: Shell) -> None:
-    place = bus.path.parent / "attic"
-    place.mkdir()
-    nova.ok("room", "join", str(place))
+    folder = bus.path.parent / "attic"
+    folder.mkdir()
+    nova.ok("room", "join", str(folder))
     room = bus.events("--type", "member_joined")[0]["payload"]["room"]
 
     for word in (room, "attic", "#attic"):

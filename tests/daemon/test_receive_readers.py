@@ -33,24 +33,24 @@ def test_reader_that_never_reads_blocks_no_other_and_has_seen_only_output(
 ) -> None:
     blocked = follow(*CI)
     begun(bus)
-    places = send(bus, *(f"{number} {'x' * 5000}" for number in range(300)))
-    other = follow(*FOLLOW, "--after", str(places[-2]))
+    seqs = send(bus, *(f"{number} {'x' * 5000}" for number in range(300)))
+    other = follow(*FOLLOW, "--after", str(seqs[-2]))
     arrived = other.texts(1)
-    wait_until(lambda: kept(bus) >= places[0])
+    wait_until(lambda: kept(bus) >= seqs[0])
     before = kept(bus)
 
     flushed = [json.loads(line)["seq"] for line in blocked.kill()]
     next_one = follow(*CI, "--all")
-    place = next_one.line()["seq"]
+    seq = next_one.line()["seq"]
 
     assert arrived[0].startswith("299 ")
-    assert flushed[-1] < places[-1]  # a pipe and a window are far smaller than all messages
+    assert flushed[-1] < seqs[-1]  # a pipe and a window are far smaller than all messages
     # It may not have reported everything it flushed: no gap, and nothing from before its last report.
-    assert kept_next(places, before) <= place <= kept_next(places, flushed[-1])
+    assert kept_next(seqs, before) <= seq <= kept_next(seqs, flushed[-1])
 
 
-def kept_next(places: list[int], place: int) -> int:
-    return next(one for one in places if one > place)
+def kept_next(seqs: list[int], seq: int) -> int:
+    return next(one for one in seqs if one > seq)
 
 
 def test_memory_of_the_bus_does_not_grow_with_readers_that_never_read(bus: Home) -> None:
@@ -79,14 +79,14 @@ def test_closed_pipe_leaves_the_rest_for_the_next_reader(bus: Home) -> None:
     send(bus, "one")
     with os.fdopen(reading, "rb") as pipe:
         seen = pipe.readline()
-    places = send(bus, "two", "three")
+    seqs = send(bus, "two", "three")
     status = first.wait(LIMIT_S)
     second = bus.start(*CI)
     assert second.stdout is not None
 
     assert b'"one"' in seen
     assert status == -signal.SIGPIPE
-    assert [json.loads(second.stdout.readline())["seq"] for _ in range(2)] == places
+    assert [json.loads(second.stdout.readline())["seq"] for _ in range(2)] == seqs
 
 
 def test_mail_that_a_closed_pipe_did_not_accept_is_unread(bus: Home, nova: Shell) -> None:
@@ -125,7 +125,7 @@ def test_reader_that_is_far_back_gets_the_newest_events_and_a_count(
     begun(bus)
     first.kill()
     start = kept(bus)
-    places = send(bus, *map(str, range(150)))
+    seqs = send(bus, *map(str, range(150)))
 
     second = follow(*CI)
     skipped, texts = second.line(), second.texts(100)
@@ -134,11 +134,11 @@ def test_reader_that_is_far_back_gets_the_newest_events_and_a_count(
     assert skipped == {
         "skipped": 50,
         "after": start,
-        "before": places[50],
-        "command": f"pal events --after {start} --before {places[50]} --all --type message",
+        "before": seqs[50],
+        "command": f"pal events --after {start} --before {seqs[50]} --all --type message",
     }
     assert texts == list(map(str, range(50, 150)))
-    assert [line["seq"] for line in missed] == places[:50]
+    assert [line["seq"] for line in missed] == seqs[:50]
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_skipped_events_are_skipped_once(bus: Home, follow: Callable[..., Follow
 
 
 def test_skipped_events_are_reported_as_a_sentence_in_text_form(bus: Home) -> None:
-    places = send(bus, *map(str, range(5)))
+    seqs = send(bus, *map(str, range(5)))
 
-    shown = bus.start("events", "--follow", "--after", "0", "--last", "2", "--before", str(places[-1] + 1))
+    shown = bus.start("events", "--follow", "--after", "0", "--last", "2", "--before", str(seqs[-1] + 1))
     lines = finish(shown).out.splitlines()
 
     assert lines[0].startswith("… ")

@@ -209,10 +209,10 @@ def test_doctor_names_typed_lines_and_keys_that_look_like_secrets(bus: Home, lun
     (typed,) = [event["seq"] for event in bus.events("--type", "life") if "Tr0ub" in str(event["payload"])]
     check_output(harmless)
 
-    said = bus.pal("doctor").out
+    output = bus.pal("doctor").out
 
-    assert f"maybe secrets: #{typed}, #{keys.json['seq']}\n" in said
-    assert f"pal redact {typed}; pal redact {keys.json['seq']}" in said
+    assert f"maybe secrets: #{typed}, #{keys.json['seq']}\n" in output
+    assert f"pal redact {typed}; pal redact {keys.json['seq']}" in output
     redact(bus, typed)
     redact(bus, keys.json["seq"])
     assert "no typed line or key looks like a secret" in bus.pal("doctor").out
@@ -368,9 +368,9 @@ def test_files_that_a_repair_has_kept_are_named(bus: Home, luna: FakeHolder) -> 
 
     assert done["kept"] == [str(kept)]
     assert files_with(bus, SECRET) == ["damaged-1/log.sqlite"]
-    said = run_as_person(bus, "redact", str(seq))
-    assert said.out == f"already redacted: #{seq}\n"
-    assert f"{kept} contains the log from before a repair" in said.err
+    result = run_as_person(bus, "redact", str(seq))
+    assert result.out == f"already redacted: #{seq}\n"
+    assert f"{kept} contains the log from before a repair" in result.err
 
 
 def test_two_simultaneous_redactions_are_both_told_the_truth(bus: Home, luna: FakeHolder) -> None:
@@ -380,8 +380,8 @@ def test_two_simultaneous_redactions_are_both_told_the_truth(bus: Home, luna: Fa
     result = run_script_as_person(bus, both)
 
     (record,) = bus.events("--type", "redacted")
-    said = sorted(line for line in result.out.splitlines() if line)
-    assert said == [
+    output = sorted(line for line in result.out.splitlines() if line)
+    assert output == [
         f"already redacted: #{seq}",
         f"removed the text of #{seq}; recorded as #{record['seq']}",
     ], result
@@ -427,10 +427,10 @@ def test_unreadable_target_of_an_unfinished_redaction_stops_nothing_else(
     archived = run_as_person(bus, "archive", "--before", str(other + 1))
     in_json = check_output(run_as_person(bus, "archive", "--before", "1", "--json")).json
 
-    for said in (redacted, archived):
-        assert said.status == 0, said
-        assert f"the text of #{target} is not removed yet: " in said.err
-        assert "pal doctor --repair" in said.err
+    for result in (redacted, archived):
+        assert result.status == 0, result
+        assert f"the text of #{target} is not removed yet: " in result.err
+        assert "pal doctor --repair" in result.err
     assert in_json["unredacted"] == [target]
     assert f"the text of #{target} is not removed yet" in (bus.path / "daemon.log").read_text()
     assert files_with(bus, "hunter3-batterystaple") == []

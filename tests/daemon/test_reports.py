@@ -70,11 +70,11 @@ def test_report_contains_the_delivery_outcomes_of_a_sub_agent(home: Home) -> Non
         child = holder.ok("sub_begin", key="t1", type="reviewer")["name"]
         lane = holder.ok("lane", name=child, kind="native")["lane"]
         holder.ok("gate", lane=lane, open=True)
-        places = [home.ok("send", "--json", f"@{child}", "--", "look here").json["seq"]]
-        assert holder.offered()["message"]["seq"] == places[0]
+        seqs = [home.ok("send", "--json", f"@{child}", "--", "look here").json["seq"]]
+        assert holder.offered()["message"]["seq"] == seqs[0]
         home.kill(signal.SIGKILL)
-        own = Outcome(messages=tuple(places), answer="seen", name=child)
-        other = Outcome(messages=tuple(places), answer="refused", name="nobody")
+        own = Outcome(messages=tuple(seqs), answer="seen", name=child)
+        other = Outcome(messages=tuple(seqs), answer="refused", name="nobody")
         report = ExitReport(name="luna", secret=SECRET, reason="left", outcomes=(own, other))
         (home.path / "agents").mkdir(mode=0o700, exist_ok=True)
         write_report(str(home.path), report)
@@ -82,5 +82,5 @@ def test_report_contains_the_delivery_outcomes_of_a_sub_agent(home: Home) -> Non
         home.ok("up")
 
         wait_until(lambda: not read_reports(str(home.path)))
-        (receipt,) = home.ok("receipts", str(places[0]), "--json").json["receipts"]
+        (receipt,) = home.ok("receipts", str(seqs[0]), "--json").json["receipts"]
         assert (receipt["state"], receipt.get("unconfirmed")) == ("seen", None)

@@ -89,11 +89,11 @@ def test_agent_in_any_subfolder_joins_the_room_of_the_workspace(luna: Worker, no
     nova.folder = sub
 
     joined = nova.ok("room", "join", "--json").json
-    said = nova.ok("room", "join").out.splitlines()
+    output = nova.ok("room", "join").out.splitlines()
 
     assert [member["agent_id"] for member in joined["members"]] == ["luna", "nova"]
     assert joined["canonical_path"] == str(luna.folder)
-    assert said == [f"you are in {room_of(luna)}, the room of {luna.folder}", "members: luna, nova"]
+    assert output == [f"you are in {room_of(luna)}, the room of {luna.folder}", "members: luna, nova"]
 
 
 @pytest.mark.parametrize("marker", ["CLAUDE.md", "AGENTS.md", "GEMINI.md"])
@@ -127,9 +127,9 @@ def test_members_that_edit_one_file_are_both_notified(luna: Worker, nova: Worker
         worker.ok("status", "set", "active", "--file", "/shop/cart.py")
 
     for worker, other in ((luna, "nova"), (nova, "luna")):
-        (told,) = worker.ok("recv", "--wait", "--timeout", "5s", "--json").lines
-        assert told["from"] == "[pal-events]"
-        assert told["text"].startswith(f"@{worker.name} you and {other} edited /shop/cart.py")
+        (notice,) = worker.ok("recv", "--wait", "--timeout", "5s", "--json").lines
+        assert notice["from"] == "[pal-events]"
+        assert notice["text"].startswith(f"@{worker.name} you and {other} edited /shop/cart.py")
 
 
 def test_nested_room_is_opened_only_with_new(luna: Worker) -> None:
@@ -271,16 +271,16 @@ def test_rooms_are_listed_and_a_closed_one_stays_readable(home: Home, luna: Work
 
 
 @pytest.mark.skipif(not HAS_TMUX, reason="needs tmux")
-@pytest.mark.parametrize(("reply", "said", "status"), [("y", "is closed", 0), ("", "stays open", 1)])
+@pytest.mark.parametrize(("reply", "expected", "status"), [("y", "is closed", 0), ("", "stays open", 1)])
 def test_person_at_a_terminal_is_asked_before_a_room_is_closed(
-    home: Home, luna: Worker, reply: str, said: str, status: int
+    home: Home, luna: Worker, reply: str, expected: str, status: int
 ) -> None:
     room = room_of(luna)
 
     with pane(home, f"pal room close --room {room}") as screen:
         screen.shows(f"close {room} for all its members? [y/N]")
         screen.say(reply)
-        screen.shows(f"{room} {said}", f"ended with {status}")
+        screen.shows(f"{room} {expected}", f"ended with {status}")
     with pane(home, f"pal room close --room {room} --yes") as screen:
         screen.shows("is closed", f"ended with {0 if status else 1}")
 
@@ -596,16 +596,16 @@ def test_stick_of_an_exited_owner_passes_to_the_waiting_member(home: Home) -> No
 def test_note_stays_until_it_is_resolved(luna: Worker, nova: Worker) -> None:
     room = room_of(luna)
     added = luna.ok("note", "add", "no libpq; use the wheel", "--turn", "0").out
-    word = added.split()[1]
+    note = added.split()[1]
     listed = nova.ok("note", "list").out.splitlines()
 
-    resolved = nova.ok("note", "resolve", word).out
+    resolved = nova.ok("note", "resolve", note).out
 
-    assert added == f"note {word} was added to {room}\n"
-    assert listed[0].startswith(f"{word} luna, ")
+    assert added == f"note {note} was added to {room}\n"
+    assert listed[0].startswith(f"{note} luna, ")
     assert listed[0].endswith(" ago, turn 0")
     assert listed[1:] == ["  no libpq; use the wheel"]
-    assert resolved == f"note {word} is resolved\n"
+    assert resolved == f"note {note} is resolved\n"
     assert nova.ok("note", "list").out == "no notes; 'pal note add TEXT' adds one\n"
     assert " resolved by nova " in nova.ok("note", "list", "--all").out
 
@@ -702,13 +702,13 @@ def test_outside_a_room_a_caller_with_several_or_no_rooms_is_refused(
 
 
 def test_completion_lists_rooms_and_notes(luna: Worker) -> None:
-    word = luna.ok("note", "add", "beware").out.split()[1]
+    note = luna.ok("note", "add", "beware").out.split()[1]
 
     rooms = luna.ok("__complete", "--", "stick", "wait", "--room", "").out.splitlines()
     notes = luna.ok("__complete", "--", "note", "resolve", "").out.splitlines()
 
     assert rooms == [f"{room_of(luna)}\t{luna.folder}"]
-    assert notes == [f"{word}\tbeware"]
+    assert notes == [f"{note}\tbeware"]
 
 
 def test_help_for_messages_in_rooms_says_that_routing_is_not_privacy(luna: Worker) -> None:

@@ -21,8 +21,8 @@ def luna(bus: Home) -> Iterator[FakeHolder]:
 
 def hook(luna: FakeHolder, event: str, **fields: object) -> None:
     """Run a hook below the agent."""
-    said = json.dumps({"session_id": "s1", **fields})
-    assert luna.run(f"echo '{said}' | pal hook gemini {event}").status == 0
+    hook_input = json.dumps({"session_id": "s1", **fields})
+    assert luna.run(f"echo '{hook_input}' | pal hook gemini {event}").status == 0
 
 
 def is_known(bus: Home, state: str, detail: str = "") -> bool:
@@ -90,6 +90,6 @@ def test_installed_hooks_are_used_if_the_session_has_no_others(
 
         bus.ok("send", "@luna", "--", "look here")
 
-        said = holder.run("echo '{}' | pal hook claude UserPromptSubmit --installed")
+        result = holder.run("echo '{}' | pal hook claude UserPromptSubmit --installed")
 
-        assert ("look here" in said.out) is is_heard
+        assert ("look here" in result.out) is is_heard

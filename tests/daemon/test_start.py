@@ -274,8 +274,8 @@ def test_second_foreground_daemon_reports_that_the_bus_runs(bus: Home) -> None:
 
 
 def test_second_daemon_reports_the_running_one_and_exits(bus: Home) -> None:
-    told, telling = os.pipe()
-    with os.fdopen(told) as word:
+    reading, telling = os.pipe()
+    with os.fdopen(reading) as word:
         command = [sys.executable, "-I", "-m", "palaver.daemon", "--home", str(bus.path)]
 
         second = subprocess.Popen([*command, "--ready-fd", str(telling)], pass_fds=[telling])
@@ -358,8 +358,8 @@ from palaver.daemon.__main__ import main
 atexit.register(lambda: print(gc.get_freeze_count()))
 sys.exit(main(["--home", {str(home.path)!r}, "--ready-fd", sys.argv[1]]))
 """
-    told, telling = os.pipe()
-    with os.fdopen(told) as word:
+    reading, telling = os.pipe()
+    with os.fdopen(reading) as word:
         command = [sys.executable, "-c", program, str(telling)]
         daemon = subprocess.Popen(command, pass_fds=[telling], stdout=subprocess.PIPE, text=True)
         os.close(telling)

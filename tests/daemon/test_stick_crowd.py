@@ -143,11 +143,13 @@ def test_each_turn_has_one_owner_while_many_members_compete_and_die(
         for event in events
         if event["type"] in ("claim", "takeover")
     }
-    told = [(turn["turn_id"], (worker.name, turn["lease_id"])) for worker in crowd for turn in worker.given()]
-    assert len({turn for turn, _ in told}) == len(told)
-    assert len(told) > TURNS_AFTERWARDS
+    reported = [
+        (turn["turn_id"], (worker.name, turn["lease_id"])) for worker in crowd for turn in worker.given()
+    ]
+    assert len({turn for turn, _ in reported}) == len(reported)
+    assert len(reported) > TURNS_AFTERWARDS
     late = max(decided)
-    assert [pair for pair in told if pair[0] <= late and decided[pair[0]] != pair[1]] == []
+    assert [pair for pair in reported if pair[0] <= late and decided[pair[0]] != pair[1]] == []
 
 
 def check_one_owner(events: list[JsonLine]) -> None:

@@ -135,9 +135,9 @@ def test_interrupt_during_a_dialog_is_held_and_offered_afterwards(
     luna.gate(open=False, reason="dialog")
     send(nova, "waits")
     send(nova, "stop!", "--interrupt")
-    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
+    notice = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
 
-    assert (told["from"], "is held for luna: a dialog is open" in told["text"]) == ("[pal-events]", True)
+    assert (notice["from"], "is held for luna: a dialog is open" in notice["text"]) == ("[pal-events]", True)
     held = receipt(bus, "stop!")
     assert (held["state"], held["reason"], receipt(bus, "waits")["state"]) == ("held", "dialog", "queued")
     luna.gate(open=True)
@@ -289,7 +289,7 @@ def send_keys(home: Home, keys: str, *options: str) -> Result:
     return run_as_person(home, "send", "luna", "--raw", *options, "--", keys)
 
 
-def places(home: Home) -> list[int]:
+def stored_seqs(home: Home) -> list[int]:
     return [event["seq"] for event in home.events("--type", "message") if "raw" in event["payload"]]
 
 
@@ -361,8 +361,8 @@ def test_keys_that_the_holder_refuses_are_not_retried(bus: Home, luna: FakeHolde
     assert sent.err.endswith("was refused (a shell is in the foreground)\n"), sent
     refused = receipt(bus, "y")
     assert (refused["state"], refused["reason"]) == ("refused", "a shell is in the foreground")
-    told = run_as_person(bus, "recv", "--wait", "--timeout", "30", "--json").json
-    assert "was refused for luna: a shell" in told["text"]
+    notice = run_as_person(bus, "recv", "--wait", "--timeout", "30", "--json").json
+    assert "was refused for luna: a shell" in notice["text"]
     assert luna.run("pal recv --json").lines == []
 
 
@@ -389,11 +389,11 @@ def test_keys_that_are_not_typed_in_time_expire(bus: Home, luna: FakeHolder) -> 
         nova.hold(ticket_of(words_of(bus, "run", "--name", "nova", "--", "bash")), secret="t" * 32)
 
         sent = run_as_person(bus, "send", "nova", "--raw", "--expires", "0.05", "--json", "--", "y")
-        said = run_as_person(bus, "send", "nova", "--raw", "--expires", "0.05", "--", "y")
+        result = run_as_person(bus, "send", "nova", "--raw", "--expires", "0.05", "--", "y")
 
     assert (sent.status, sent.json["state"]) == (1, "expired")
-    assert (said.status, said.out) == (1, "")
-    assert said.err == f"pal: nothing was typed into nova: #{places(bus)[-1]} expired\n"
+    assert (result.status, result.out) == (1, "")
+    assert result.err == f"pal: nothing was typed into nova: #{stored_seqs(bus)[-1]} expired\n"
 
 
 def test_keys_without_a_report_before_the_agent_ends_are_unconfirmed(bus: Home, luna: FakeHolder) -> None:
@@ -413,25 +413,25 @@ def test_keys_with_the_same_id_are_typed_once_and_reported_as_repeated(bus: Home
 
     second = send_keys(bus, "y", *own)
 
-    (place,) = places(bus)
-    assert check_output(first).out == f"typed #{place} into luna\n"
-    assert check_output(second).out == f"#{place} was typed before, into luna\n"
+    (seq,) = stored_seqs(bus)
+    assert check_output(first).out == f"typed #{seq} into luna\n"
+    assert check_output(second).out == f"#{seq} was typed before, into luna\n"
 
 
 def test_keys_with_the_id_of_a_text_are_refused(bus: Home, luna: FakeHolder, nova: Shell) -> None:
     own = ("--id", "01K0ABCDEFGHJKMNPQRSTVWXYZ")
-    place = check_output(run_as_person(bus, "send", "luna", "nova", *own, "--json", "--", "text")).json["seq"]
+    seq = check_output(run_as_person(bus, "send", "luna", "nova", *own, "--json", "--", "text")).json["seq"]
 
-    said = send_keys(bus, "y", *own)
+    result = send_keys(bus, "y", *own)
 
-    assert said.status == 1
-    assert f"is taken: you used it for #{place}, a different event; nothing was stored" in said.err
+    assert result.status == 1
+    assert f"is taken: you used it for #{seq}, a different event; nothing was stored" in result.err
 
 
 def test_dry_run_of_keys_does_not_wait(bus: Home, luna: FakeHolder) -> None:
-    said = send_keys(bus, "y", "--dry-run")
+    result = send_keys(bus, "y", "--dry-run")
 
-    assert check_output(said).out == "would go to luna\n"
+    assert check_output(result).out == "would go to luna\n"
 
 
 # Notices for the next session
@@ -442,15 +442,15 @@ def test_next_session_receives_the_seqs_of_unconfirmed_messages(
 ) -> None:
     send(nova, "hello")
     luna.gate(open=True)
-    place = luna.offered()["message"]["seq"]
+    seq = luna.offered()["message"]["seq"]
     luna.ok("leave", reason="killed by SIGKILL")
 
     with PersonsHolder(bus, "resume", "luna") as again:
         again.hold(again.ticket, secret="t" * 32).open_lane()
         again.ok("status", state="idle")
-        told = again.take()
+        reply = again.take()
 
-    assert told == f"delivered to you before, but maybe not read: #{place} ('pal show NUMBER' shows one)"
+    assert reply == f"delivered to you before, but maybe not read: #{seq} ('pal show NUMBER' shows one)"
     assert receipt(bus, "hello")["unconfirmed"] is True
 
 
@@ -638,13 +638,13 @@ def test_open_offer_after_a_crash_is_answered_on_the_next_lane(
 ) -> None:
     luna.gate(open=True)
     send(nova, "one")
-    place = luna.offered()["message"]["seq"]
+    seq = luna.offered()["message"]["seq"]
     send(nova, "two")
     bus.kill()
     bus.start_daemon()
     luna.again()
 
-    opened = luna.ok("lane", kind="terminal", remembers=True, carrying=[place])
+    opened = luna.ok("lane", kind="terminal", remembers=True, carrying=[seq])
     luna.lane = opened["lane"]
     luna.gate(open=True)
     luna.answer(opened)
@@ -670,15 +670,15 @@ def test_idle_recipient_is_reminded_until_it_replies(bus: Home, luna: FakeHolder
     send(nova, "which one?", "--expects-reply")
     seq = luna.offered()
     luna.answer(seq)
-    place = seq["message"]["seq"]
+    sent_seq = seq["message"]["seq"]
 
     for count in (1, 2):
         luna.ok("status", state="active")
         luna.ok("status", state="idle")
         text = luna.take()
-        assert f"your answer to #{place} (reminder {count} of 3)" in text
+        assert f"your answer to #{sent_seq} (reminder {count} of 3)" in text
     luna.ok("status", state="active")
-    luna.run(f"pal send @nova --reply-to {place} -- this one")
+    luna.run(f"pal send @nova --reply-to {sent_seq} -- this one")
     luna.ok("status", state="idle")
     send(nova, "thanks")
 
@@ -700,10 +700,10 @@ def test_reminders_survive_the_daemon_and_end_after_three(bus: Home, luna: FakeH
     luna.ok("status", state="active")
     luna.ok("status", state="idle")
 
-    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
+    notice = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
 
-    assert "has not answered" in told["text"]
-    assert "no more reminders" in told["text"]
+    assert "has not answered" in notice["text"]
+    assert "no more reminders" in notice["text"]
     send(nova, "forget it")
     assert luna.take() == "forget it"
 
@@ -715,8 +715,8 @@ def test_sender_is_notified_when_the_recipient_stops(bus: Home, luna: FakeHolder
 
     luna.ok("leave", reason="exited with 1")
 
-    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
-    assert "@nova luna has stopped without answering" in told["text"]
+    notice = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
+    assert "@nova luna has stopped without answering" in notice["text"]
 
 
 def test_script_cannot_expect_a_reply(bus: Home, luna: FakeHolder) -> None:

@@ -103,8 +103,8 @@ def test_content_of_a_newer_version_is_described_and_not_printed_as_it_is(bus: H
     kick, status = (bus.ok("events", "--type", type_).out for type_, _ in newer)
     (seq,) = [event["seq"] for event in bus.events("--type", "kick")]
 
-    said = "(the content cannot be read: it is damaged, or a newer version of Palaver wrote it; "
-    assert f"{said}'pal show {seq} --json' prints it)" in kick
+    expected = "(the content cannot be read: it is damaged, or a newer version of Palaver wrote it; "
+    assert f"{expected}'pal show {seq} --json' prints it)" in kick
     assert "? (Bash) (cannot be read: state)" in status
     assert bus.ok("show", str(seq), "--json").json["payload"] == {"who": ["nova"]}
 

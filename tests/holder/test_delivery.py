@@ -475,7 +475,7 @@ async def test_known_screen_is_answered_when_it_has_changed(stage: Stage) -> Non
     stage.daemon.push("control", ask=2, verb="peek", name="luna", digest=screen_digest(known))
     stage.daemon.push("control", ask=3, verb="peek", name="luna", digest="of another screen")
     assert (await stage.daemon.heard("tell", ask=3))["ok"]["text"] == known
-    assert not any(said["op"] == "tell" and said["ask"] == 2 for said in stage.daemon.said)
+    assert not any(request["op"] == "tell" and request["ask"] == 2 for request in stage.daemon.said)
     await person.press(b"\r")
 
     changed = (await stage.daemon.heard("tell", ask=2))["ok"]["text"]
@@ -585,7 +585,7 @@ async def test_open_offer_is_finished_before_the_upgrade(stage: Stage, tmp_path:
 async def test_messages_keep_their_order_across_three_daemon_deaths(stage: Stage, tmp_path: Path) -> None:
     record = tmp_path / "record"
     await start_keys(stage, record)
-    told: list[int] = []
+    reported: list[int] = []
 
     for number in range(1, 7):
         stage.daemon.offer(number, f"number {number}")
@@ -594,17 +594,17 @@ async def test_messages_keep_their_order_across_three_daemon_deaths(stage: Stage
             await stage.daemon.close()
             await stage.daemon.open()
             lane = await stage.daemon.heard("lane", count=1 + number // 2)
-            told += [seq for outcome in lane.get("outcomes", []) for seq in outcome["messages"]]
+            reported += [seq for outcome in lane.get("outcomes", []) for seq in outcome["messages"]]
             if lane.get("carrying"):
                 await stage.daemon.heard("answer", offer=number)
-                told += lane["carrying"]
-            place = stage.daemon.said.index(lane)
-            await stage.daemon.until(partial(has_gate, stage, place))
+                reported += lane["carrying"]
+            index = stage.daemon.said.index(lane)
+            await stage.daemon.until(partial(has_gate, stage, index))
         else:
             await stage.daemon.heard("answer", offer=number)
-            told.append(number)
+            reported.append(number)
 
-    assert told == [1, 2, 3, 4, 5, 6]
+    assert reported == [1, 2, 3, 4, 5, 6]
     expected = "".join(f"[pal message #{number} from: nova] number {number}\r" for number in range(1, 7))
     assert record.read_bytes() == expected.encode()
 

@@ -139,17 +139,17 @@ def check_texts(herd: Herd, agent: Scripted, mine: list[Post]) -> None:
 
 def check_order(herd: Herd, posts: list[Post]) -> None:
     """Check the order: oldest first within a priority, but newest first for `idle-first`."""
-    places = places_of(herd, posts)
+    positions = places_of(herd, posts)
     free_since = free_before_submission(herd)
     for agent in herd.agents:
         came = [number_of(text) for text in agent.sent()]
         for priority in ("interrupt", "normal", "idle"):
-            order = [places[number] for number in came if posts[number].priority == priority]
+            order = [positions[number] for number in came if posts[number].priority == priority]
             assert order == sorted(order), (agent.name, priority)
-        newest = [places[number] for number in came if posts[number].priority == "idle-first"]
-        for at, place in enumerate(newest):
-            passed_over = [other for other in newest[at + 1 :] if place < other < free_since[place]]
-            assert passed_over == [], (agent.name, place)
+        newest = [positions[number] for number in came if posts[number].priority == "idle-first"]
+        for at, index in enumerate(newest):
+            passed_over = [other for other in newest[at + 1 :] if index < other < free_since[index]]
+            assert passed_over == [], (agent.name, index)
 
 
 def places_of(herd: Herd, posts: list[Post]) -> dict[int, int]:

@@ -108,7 +108,7 @@ async def test_agent_keeps_running_when_another_holder_takes_its_name(stage: Sta
     stage.daemon.refusals["hold"] = NOT_YOU
     await stage.daemon.close()
     await stage.daemon.open()
-    told = await person.control_of("error")
+    error = await person.control_of("error")
     await stage.daemon.heard("hold", count=2)
     await person.press(b"still here\r")
     await person.until_shown(b"got 'still here'")
@@ -116,8 +116,8 @@ async def test_agent_keeps_running_when_another_holder_takes_its_name(stage: Sta
     state = await later.control_of("state")
 
     log = (stage.home / "agents" / "holder.log").read_text()
-    assert (told["error"], told["about"]) == ("not_you", "bus")
-    assert told["message"] == "luna belongs to another process on the bus now: no more messages arrive here"
+    assert (error["error"], error["about"]) == ("not_you", "bus")
+    assert error["message"] == "luna belongs to another process on the bus now: no more messages arrive here"
     assert state["detail"] == "not on the bus"
     assert "luna keeps running without the bus: not_you: " in log
     assert is_running(child)

@@ -60,8 +60,8 @@ def plain(herd: Herd) -> Scripted:
 
 def send(home: Home, agent: Scripted, text: str, *options: str) -> int:
     """Send a message and return its seq."""
-    place: int = home.ok("send", f"@{agent.name}", "--json", *options, "--", text).json["seq"]
-    return place
+    seq: int = home.ok("send", f"@{agent.name}", "--json", *options, "--", text).json["seq"]
+    return seq
 
 
 def pasted(text: str, head: str = HEAD) -> bytes:
@@ -84,8 +84,8 @@ def is_gate(home: Home, agent: Scripted, *, reason: str) -> bool:
     return bool(gates) and gates[0]["reason"] == reason and gates[0]["open"] is (not reason)
 
 
-def receipt_of(home: Home, place: int) -> dict[str, str]:
-    (receipt,) = home.ok("receipts", str(place), "--json").json["receipts"]
+def receipt_of(home: Home, seq: int) -> dict[str, str]:
+    (receipt,) = home.ok("receipts", str(seq), "--json").json["receipts"]
     found: dict[str, str] = receipt
     return found
 
@@ -136,10 +136,10 @@ def test_dialog_gets_no_byte_and_an_interrupt_is_held_until_its_answer(
 
     send(home, agent, "waits")
     nova.ok("send", f"@{agent.name}", "--interrupt", "--", "urgent")
-    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
+    notice = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
     held = home.ok("status", agent.name, "--json").json["queue"]["held"]
 
-    assert "a dialog is open" in told["text"]
+    assert "a dialog is open" in notice["text"]
     assert held == 1
     assert agent.keys() == b""
     agent.be("idle")
@@ -153,7 +153,7 @@ def test_dialog_that_opens_while_typing_is_not_answered(herd: Herd, home: Home, 
     agent.be("idle")
     agent.order("trap")
 
-    place = send(home, agent, "hello")
+    seq = send(home, agent, "hello")
     until(lambda: agent.lines().count(("mood", "dialog")) == 1)
     until(lambda: is_gate(home, agent, reason="dialog"))
     assert agent.sent() == []
@@ -162,7 +162,7 @@ def test_dialog_that_opens_while_typing_is_not_answered(herd: Herd, home: Home, 
     assert agent.until_sent(1) == [f"{HEAD}hello"]
     assert agent.keys("dialog") == b""
     assert agent.keys().count(ENTER) == 1
-    until(lambda: receipt_of(home, place)["state"] == "seen")
+    until(lambda: receipt_of(home, seq)["state"] == "seen")
 
 
 def test_nothing_is_typed_during_a_compaction_on_the_screen(home: Home, framed: Scripted) -> None:
@@ -274,8 +274,8 @@ def test_agent_that_ignores_ctrl_c_gets_three_and_then_the_text(herd: Herd, home
     agent.until_sent(1, limit_s=30)
 
     assert agent.keys() == CTRL_C * 3 + pasted("stop")
-    moments = [float(value) for word, value in agent.lines() if word == "ctrl-c"]
-    assert [round(after - before) for before, after in pairwise(moments)] == [5, 5]
+    times_s = [float(value) for word, value in agent.lines() if word == "ctrl-c"]
+    assert [round(after - before) for before, after in pairwise(times_s)] == [5, 5]
 
 
 # Raw keys
@@ -337,14 +337,14 @@ def show(home: Home, agent: Scripted, message_id: str) -> dict[str, Any]:
 def test_message_shows_its_priority_and_file_before_and_after_typing(home: Home, framed: Scripted) -> None:
     framed.be("dialog")
     until(lambda: is_gate(home, framed, reason="dialog"))
-    place = send(home, framed, "later", "--priority", "idle")
-    ending = home.ok("show", str(place), "--json").json["id"][-8:]
-    until(lambda: show(home, framed, f"#{place}")["file_path"] != "")
+    seq = send(home, framed, "later", "--priority", "idle")
+    ending = home.ok("show", str(seq), "--json").json["id"][-8:]
+    until(lambda: show(home, framed, f"#{seq}")["file_path"] != "")
 
     waiting = show(home, framed, ending)
     framed.be("idle")
     framed.until_sent(1)
-    until(lambda: receipt_of(home, place)["state"] == "seen")
+    until(lambda: receipt_of(home, seq)["state"] == "seen")
     typed = show(home, framed, ending)
 
     assert (waiting["status"], typed["status"]) == ("queued", "seen")
@@ -365,15 +365,15 @@ def nova(home: Home) -> Shell:
 
 
 def ask(nova: Shell, agent: Scripted, text: str = "which one?") -> int:
-    place: int = nova.ok("send", f"@{agent.name}", "--expects-reply", "--json", "--", text).json["seq"]
-    return place
+    seq: int = nova.ok("send", f"@{agent.name}", "--expects-reply", "--json", "--", text).json["seq"]
+    return seq
 
 
 def test_silent_agent_gets_three_reminders_across_daemon_deaths(
     home: Home, framed: Scripted, nova: Shell
 ) -> None:
     (home.path / "config.toml").write_text("remind_after_s = 1\n")  # for the next daemons
-    place = ask(nova, framed)
+    seq = ask(nova, framed)
     framed.until_sent(1)
 
     for count in (1, 2, 3):
@@ -383,24 +383,24 @@ def test_silent_agent_gets_three_reminders_across_daemon_deaths(
         home.ok("up")
         framed.be("idle")
         reminder = framed.until_sent(1 + count)[-1]
-        assert f"your answer to #{place} (reminder {count} of 3)" in reminder
+        assert f"your answer to #{seq} (reminder {count} of 3)" in reminder
     framed.be("working")
     until_state(home, framed, "active")
     framed.be("idle")
 
-    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
-    assert "has not answered" in told["text"]
+    notice = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
+    assert "has not answered" in notice["text"]
     send(home, framed, "last")
     assert framed.until_sent(5)[-1] == f"{HEAD}last"
 
 
 def test_reply_ends_the_reminders(home: Home, framed: Scripted, nova: Shell) -> None:
-    place = ask(nova, framed)
+    seq = ask(nova, framed)
     framed.until_sent(1)
     framed.be("working")
     until_state(home, framed, "active")
 
-    framed.run(f"{shlex.quote(home.client)} send @nova --reply-to {place} -- this one >/dev/null")
+    framed.run(f"{shlex.quote(home.client)} send @nova --reply-to {seq} -- this one >/dev/null")
     framed.be("idle")
 
     assert nova.ok("recv", "--wait", "--timeout", "30", "--json").json["text"] == "this one"
@@ -410,13 +410,13 @@ def test_reply_ends_the_reminders(home: Home, framed: Scripted, nova: Shell) -> 
 
 
 def test_requester_is_notified_when_the_agent_is_killed(home: Home, framed: Scripted, nova: Shell) -> None:
-    place = ask(nova, framed)
-    until(lambda: receipt_of(home, place)["state"] == "seen")
+    seq = ask(nova, framed)
+    until(lambda: receipt_of(home, seq)["state"] == "seen")
 
     assert run_as_person(home, "kill", framed.name).status == 0
 
-    told = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
-    assert f"{framed.name} has stopped without answering" in told["text"]
+    notice = nova.ok("recv", "--wait", "--timeout", "30", "--json").json
+    assert f"{framed.name} has stopped without answering" in notice["text"]
 
 
 # The holder

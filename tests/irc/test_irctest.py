@@ -90,8 +90,8 @@ def outcomes(report: Path) -> Iterator[tuple[str, str]]:
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         module, test_class = case.attrib["classname"].split(".")[-2:]
         found = [case.find(kind) for kind in ("failure", "error", "skipped")]
-        said = [f"{one.tag}: {one.get('message')} {one.text}" for one in found if one is not None]
-        yield f"{module}.{test_class}.{case.attrib['name']}", "; ".join(said)
+        failures = [f"{one.tag}: {one.get('message')} {one.text}" for one in found if one is not None]
+        yield f"{module}.{test_class}.{case.attrib['name']}", "; ".join(failures)
 
 
 def key_of(test: str) -> str | None:
@@ -101,10 +101,10 @@ def key_of(test: str) -> str | None:
     return next((key for key in EXCEPTIONS if key[-1] == "*" and test.startswith(key[:-1])), None)
 
 
-def is_allowed(test: str, said: str) -> bool:
+def is_allowed(test: str, failure: str) -> bool:
     """Return whether a test passed and must, or did not pass as an exception says."""
     key = key_of(test)
-    return not said if key is None else bool(said) and EXCEPTIONS[key].says in said
+    return not failure if key is None else bool(failure) and EXCEPTIONS[key].says in failure
 
 
 @needs_irctest
@@ -117,10 +117,10 @@ def test_door_passes_irctest_except_where_listed(module: str, tmp_path: Path) ->
     assert report.exists(), done.stdout[-4000:] + done.stderr[-4000:]
     results = dict(outcomes(report))
     assert results, done.stdout[-4000:]
-    wrong = {test: said or "passes now" for test, said in results.items() if not is_allowed(test, said)}
+    wrong = {test: output or "passes now" for test, output in results.items() if not is_allowed(test, output)}
     unused = {key for key in EXCEPTIONS if key.startswith(f"{module}.")} - {key_of(test) for test in results}
     assert (wrong, unused) == ({}, set()), "\n".join(
-        [*(f"{test}: {said[:2000]}" for test, said in wrong.items()), *unused, done.stdout[-20_000:]]
+        [*(f"{test}: {output[:2000]}" for test, output in wrong.items()), *unused, done.stdout[-20_000:]]
     )
 
 

@@ -11,13 +11,13 @@ def wakes_one_that_rests(stage: HarnessStage, lane: str) -> tuple[int, str]:
     stage.begin(lane=lane)
     luna = stage.friend()
 
-    place = send(luna, "@nova", "--intent", "request", "--", "please look at the build")
+    seq = send(luna, "@nova", "--intent", "request", "--", "please look at the build")
 
     asked = stage.told("please look at the build")
     assert stage.count("please look at the build", asked) == 1
-    receipt = stage.until_seen(place)
+    receipt = stage.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == (lane, stage.grades[lane])
-    return place, asked
+    return seq, asked
 
 
 def leaves_a_dialog_as_it_is(stage: HarnessStage, lane: str) -> None:
@@ -64,13 +64,13 @@ def leaves_a_draft_as_it_was(stage: HarnessStage, lane: str) -> None:
         person.press(b" \x7f")
     stage.until(lambda: stage.composer("half a thou") in stage.screen())
 
-    place = send(luna, "@nova", "--", "are you there?")
+    seq = send(luna, "@nova", "--", "are you there?")
     if lane == "native":
-        stage.until_seen(place)
+        stage.until_seen(seq)
         stage.until_idle()
     else:
         stage.until(lambda: stage.gates()["terminal"] == "draft")
-        assert stage.receipt(place)["state"] == "queued"
+        assert stage.receipt(seq)["state"] == "queued"
 
     # One look is not enough: it may show a frame that is drawn only in part.
     stage.until(lambda: stage.composer("half a thou") in stage.screen())
@@ -80,4 +80,4 @@ def leaves_a_draft_as_it_was(stage: HarnessStage, lane: str) -> None:
 
     stage.told("half a thought")
     assert stage.count("are you there?", stage.told("are you there?")) == 1
-    stage.until_seen(place)
+    stage.until_seen(seq)

@@ -26,8 +26,8 @@ class Server:
         """Everything that the server has sent so far."""
         self.client = CodexClient(connect_codex(path), __version__, self._hear, lambda error: None)
 
-    def _hear(self, said: CodexMessage) -> None:
-        self.said.append(said)
+    def _hear(self, message: CodexMessage) -> None:
+        self.said.append(message)
         self._news.set()
 
     async def until(self, method: str, thread: str = "", count: int = 1) -> CodexMessage:
@@ -68,8 +68,8 @@ class Server:
 @asynccontextmanager
 async def app_server(stage: CodexStage, *words: str, path: Path | None = None) -> AsyncIterator[Server]:
     """Run a server with these arguments: on its own socket, or on the default socket of Codex."""
-    place = path or stage.project / "shared.sock"
-    listen = f"unix://{place}" if path is None else "unix://"
+    folder = path or stage.project / "shared.sock"
+    listen = f"unix://{folder}" if path is None else "unix://"
     process = await asyncio.create_subprocess_exec(
         *(str(installed("codex")), "app-server", "--listen", listen, *words),
         env={name: value for name, value in stage.home.environment.items() if not name.startswith("PALAVER")},
@@ -78,10 +78,10 @@ async def app_server(stage: CodexStage, *words: str, path: Path | None = None) -
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
-    server = Server(place, stage.project)
+    server = Server(folder, stage.project)
     try:
         async with asyncio.timeout(LIMIT_S):
-            while not listens(place):  # noqa: ASYNC110 - there is no event to wait for
+            while not listens(folder):  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.05)
         await server.client.open()
         yield server

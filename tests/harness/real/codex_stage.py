@@ -64,9 +64,9 @@ class CodexStage(HarnessStage):
         _, asked, below = self.screen().partition(self.question)
         return asked + below if "Press enter to confirm" in below else ""
 
-    def processes_at(self, place: Path) -> list[int]:
+    def processes_at(self, folder: Path) -> list[int]:
         """Return the processes whose command line names a folder, without our own."""
-        return [pid for pid, line in processes_of(place).items() if str(place) in line]
+        return [pid for pid, line in processes_of(folder).items() if str(folder) in line]
 
 
 def shell_call(command: str, **given: object) -> ScriptedToolCall:

@@ -34,10 +34,10 @@ class Talker(Script):
         if not request.is_main or not self._lines:
             return reply_if_silent
         for found in self._pattern.finditer(request.conversation):
-            place = found[1]
-            if place not in self._answered:
-                self._answered.add(place)
-                return reply("", self._say(self._lines.pop(0), place))
+            seq = found[1]
+            if seq not in self._answered:
+                self._answered.add(seq)
+                return reply("", self._say(self._lines.pop(0), seq))
         return reply_if_silent
 
 
@@ -68,15 +68,15 @@ class Duo:
         return [path for path in self.claude.left() if path in self.codex.left()]
 
 
-def claude_says(text: str, place: str) -> ScriptedToolCall:
+def claude_says(text: str, seq: str) -> ScriptedToolCall:
     """Return a call by which Claude Code sends a message from its shell."""
-    how = f"--reply-to {place}" if place else "--intent request"
+    how = f"--reply-to {seq}" if seq else "--intent request"
     return tool("Bash", command=f"pal send @{CODEX} {how} -- '{text}'", description="write")
 
 
-def codex_says(text: str, place: str) -> ScriptedToolCall:
+def codex_says(text: str, seq: str) -> ScriptedToolCall:
     """Return a call by which Codex sends a message with a tool; its sandboxed shell cannot reach the bus."""
-    return bus_call("send", text=text, to=f"@{CLAUDE}", reply_to=place)
+    return bus_call("send", text=text, to=f"@{CLAUDE}", reply_to=seq)
 
 
 @contextmanager

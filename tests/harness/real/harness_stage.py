@@ -315,9 +315,9 @@ class HarnessStage(Harness):
 
 def send(shell: Shell, *words: str) -> int:
     """Send a message and return its seq."""
-    place = shell.ok("send", "--json", *words).json["seq"]
-    assert isinstance(place, int)
-    return place
+    seq = shell.ok("send", "--json", *words).json["seq"]
+    assert isinstance(seq, int)
+    return seq
 
 
 def tool(name: str, **given: object) -> ScriptedToolCall:

@@ -99,8 +99,8 @@ def _install_into(folder: Path, what: str) -> None:
     node = node_program()
     downloads = folder / "downloads"
     quick = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
-    places = ("--prefix", str(folder), "--cache", str(downloads))
-    words = ("install", "--no-fund", "--no-audit", *quick, *places, what)
+    options = ("--prefix", str(folder), "--cache", str(downloads))
+    words = ("install", "--no-fund", "--no-audit", *quick, *options, what)
     path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     bundled = node.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     npm = [str(node), str(bundled)] if bundled.exists() else [str(node.with_name("npm"))]
@@ -135,8 +135,8 @@ def link_node(folder: Path) -> None:
 
 
 def _major(node: str) -> int:
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.match(r"v(\d+)\.", said)
+    output = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"v(\d+)\.", output)
     return int(found[1]) if found else 0
 
 
@@ -148,8 +148,8 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotInstall(f"{command[-1]} cannot be installed: {error}") from error
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip() and " warn " not in line]
-        raise CannotInstall(f"{command[-1]} cannot be installed: {' / '.join(said[:3])}")
+        errors = [line for line in done.stderr.splitlines() if line.strip() and " warn " not in line]
+        raise CannotInstall(f"{command[-1]} cannot be installed: {' / '.join(errors[:3])}")
 
 
 @contextmanager

@@ -80,8 +80,8 @@ class OpenCodeStage(HarnessStage):
     @property
     def port(self) -> int:
         """The port of its server."""
-        (place,) = self.places
-        return int(json.loads((place / "server.json").read_bytes())["port"])
+        (folder,) = self.places
+        return int(json.loads((folder / "server.json").read_bytes())["port"])
 
     @property
     def settings(self) -> Path:

@@ -39,10 +39,10 @@ def _names(home: Home) -> list[str]:
 
 def _say(home: Home, *words: str) -> str:
     try:
-        said = home.pal(*words)
+        result = home.pal(*words)
     except Exception as error:  # report any error, because the rest of the report is still useful
         return f"pal {' '.join(words)}: {error!r}"
-    return said.out + said.err
+    return result.out + result.err
 
 
 def _read(path: Path) -> str:

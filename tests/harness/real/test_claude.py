@@ -18,12 +18,12 @@ def test_long_message_arrives_complete(claude: ClaudeStage) -> None:
     luna = claude.friend()
     text = "first line\n" + "word " * 400 + "\nlast line"
 
-    place = send(luna, "@nova", "--", text)
+    seq = send(luna, "@nova", "--", text)
 
     (request,) = claude.requests(1)
     whole = text.replace("\n", "\\n")
     assert whole in request.conversation
-    assert claude.until_seen(place)["grade"] == "context"
+    assert claude.until_seen(seq)["grade"] == "context"
 
 
 def test_message_extends_a_turn_that_would_end(claude: ClaudeStage) -> None:
@@ -32,13 +32,13 @@ def test_message_extends_a_turn_that_would_end(claude: ClaudeStage) -> None:
     running = claude.begin_headless("--name", "nova", "-p", "go")
     claude.requests(1)
 
-    place = send(luna, "@nova", "--", "one more thing")
+    seq = send(luna, "@nova", "--", "one more thing")
     claude.script.open("busy")
 
     out, _ = running.communicate(timeout=LIMIT_S)
     assert (running.returncode, out) == (0, b"read it\n")
-    assert f"#{place}] luna → nova: one more thing" in claude.requests(2)[1].conversation
-    receipt = claude.until_seen(place)
+    assert f"#{seq}] luna → nova: one more thing" in claude.requests(2)[1].conversation
+    receipt = claude.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
@@ -49,12 +49,12 @@ def test_without_a_monitor_a_message_is_in_the_next_request(claude: ClaudeStage)
     running = claude.begin_headless("--name", "nova", "-p", "go", "--allowedTools=Bash")
     claude.requests(1)
 
-    place = send(luna, "@nova", "--", "look at this")
+    seq = send(luna, "@nova", "--", "look at this")
     claude.script.open("busy")
 
     assert running.communicate(timeout=LIMIT_S)[0] == b"after\n"
-    assert f"#{place}] luna → nova: look at this" in claude.requests(2)[1].conversation
-    receipt = claude.until_seen(place)
+    assert f"#{seq}] luna → nova: look at this" in claude.requests(2)[1].conversation
+    receipt = claude.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
@@ -108,8 +108,8 @@ def test_usage_limit_holds_messages_and_notifies_their_senders(claude: ClaudeSta
     claude.until(lambda: claude.state() == ("blocked", "usage limit, resets 3am (UTC)"))
     luna = claude.friend()
 
-    place = send(luna, "@nova", "--interrupt", "--", "when you can")
-    claude.until(lambda: claude.receipt(place)["state"] == "held")
+    seq = send(luna, "@nova", "--interrupt", "--", "when you can")
+    claude.until(lambda: claude.receipt(seq)["state"] == "held")
 
-    assert claude.receipt(place)["reason"].endswith("03:00 UTC")
-    claude.until(lambda: f"#{place} is held for nova" in luna.ok("recv", "--json", "--peek").out)
+    assert claude.receipt(seq)["reason"].endswith("03:00 UTC")
+    claude.until(lambda: f"#{seq} is held for nova" in luna.ok("recv", "--json", "--peek").out)

@@ -86,18 +86,18 @@ def test_clear_keeps_the_agent_in_a_new_conversation(claude: ClaudeStage) -> Non
     luna = claude.friend()
     before = session(claude)
     assert run_as_person(claude.home, "pause", "nova").status == 0
-    place = send(luna, "@nova", "--", "it waits for a new day")
+    seq = send(luna, "@nova", "--", "it waits for a new day")
 
     write(claude, claude.sit_down(), "/clear")
     claude.until(lambda: session(claude) != before)
-    assert claude.receipt(place)["state"] == "queued"
+    assert claude.receipt(seq)["state"] == "queued"
     assert run_as_person(claude.home, "unpause", "nova").status == 0
 
-    assert claude.until_seen(place)["grade"] == "context"
+    assert claude.until_seen(seq)["grade"] == "context"
     assert is_told_once(claude, "it waits for a new day")
-    told = claude.script.main[-1].conversation
-    assert "first words" not in told
-    assert "You are nova on Palaver" in told
+    conversation = claude.script.main[-1].conversation
+    assert "first words" not in conversation
+    assert "You are nova on Palaver" in conversation
     claude.until_idle()
     assert "resumed" not in lives(claude)
     assert "it waits for a new day" in transcript(claude)
@@ -111,14 +111,14 @@ def test_messages_wait_during_a_compaction_and_then_come_once(claude: ClaudeStag
     write(claude, claude.sit_down(), "/compact")
     claude.until(lambda: claude.state() == ("active", "compacting"))
 
-    place = send(luna, "@nova", "--", "in the middle of it")
+    seq = send(luna, "@nova", "--", "in the middle of it")
     later = send(luna, "@luna", "--", "to myself")
     luna.ok("recv", "--json")
     assert claude.receipt(later)["state"] == "seen"
-    assert claude.receipt(place)["state"] == "queued"
+    assert claude.receipt(seq)["state"] == "queued"
     claude.script.open("compacting")
 
-    assert claude.until_seen(place)["grade"] == "context"
+    assert claude.until_seen(seq)["grade"] == "context"
     assert is_told_once(claude, "in the middle of it")
     claude.until_idle()
     assert sorted(lives(claude)) == ["ready", "session", "started"]
@@ -143,7 +143,7 @@ def test_resumed_conversation_is_the_same_agent_with_its_messages(claude: Claude
     luna = claude.friend()
     before = session(claude)
     end(claude)
-    place = send(luna, "@nova", "--", "while you were away")
+    seq = send(luna, "@nova", "--", "while you were away")
 
     if how == "pal resume":
         claude.launch("pal", "resume", "nova", "--detach")
@@ -151,7 +151,7 @@ def test_resumed_conversation_is_the_same_agent_with_its_messages(claude: Claude
         words = how.replace("ID", before).split()
         claude.launch("pal", "claude", "--detach", *words, *claude.words("", asks=False))
 
-    assert claude.until_seen(place)["grade"] == "context"
+    assert claude.until_seen(seq)["grade"] == "context"
     assert is_told_once(claude, "while you were away")
     assert "first words" in claude.script.main[-1].conversation
     claude.until_idle()
@@ -179,13 +179,13 @@ def test_conversation_chosen_in_the_session_keeps_the_agent(claude: ClaudeStage)
     while session(claude) != first:
         person.press(b"\r")
         claude.wait(lambda: session(claude) == first, 2 * PATIENCE_S)
-    place = send(luna, "@nova", "--", "which one are you in?")
+    seq = send(luna, "@nova", "--", "which one are you in?")
 
-    claude.until_seen(place)
+    claude.until_seen(seq)
     assert is_told_once(claude, "which one are you in?")
-    told = claude.script.main[-1].conversation
-    assert "first words" in told
-    assert "second words" not in told
+    conversation = claude.script.main[-1].conversation
+    assert "first words" in conversation
+    assert "second words" not in conversation
     claude.until_idle()
     assert "second words" not in transcript(claude)
     assert [one["name"] for one in claude.home.ok("list", "--json").lines] == ["luna", "nova"]
@@ -196,17 +196,17 @@ def test_conversation_chosen_at_the_start_is_the_same_agent(claude: ClaudeStage)
     luna = claude.friend()
     before = session(claude)
     end(claude)
-    place = send(luna, "@nova", "--", "while you were away")
+    seq = send(luna, "@nova", "--", "while you were away")
 
     claude.launch("pal", "claude", "--detach", "--resume", *claude.words("", asks=False))
     person = claude.sit_down(last=b"Resume")
     claude.until(lambda: "❯ first words" in claude.screen())
-    assert claude.receipt(place)["state"] == "queued"
+    assert claude.receipt(seq)["state"] == "queued"
     while "Resume session" in claude.screen():
         person.press(b"\r")
         claude.wait(lambda: "Resume session" not in claude.screen(), PATIENCE_S)
 
-    claude.until_seen(place)
+    claude.until_seen(seq)
     assert "first words" in claude.told("while you were away")
     assert is_told_once(claude, "while you were away")
     claude.until_idle()
@@ -228,8 +228,8 @@ def test_turn_stopped_by_its_user_ends_and_a_message_wakes_it(claude: ClaudeStag
     session.person.press(b"\x1b")
 
     claude.until(lambda: session.state == "idle")
-    place = send(luna, f"@{session.name}", "--", "what about this?")
-    claude.until_seen(place)
+    seq = send(luna, f"@{session.name}", "--", "what about this?")
+    claude.until_seen(seq)
     assert is_told_once(claude, "what about this?")
 
 
@@ -271,12 +271,12 @@ def test_after_a_daemon_crash_the_monitor_returns_before_typing(claude: ClaudeSt
     try:
         claude.home.kill(signal.SIGKILL)
         claude.until(lambda: "terminal" in claude.gates())
-        place = send(claude.friend(), "@nova", "--", "who brings this?")
+        seq = send(claude.friend(), "@nova", "--", "who brings this?")
     finally:
         for pid in waiting:
             os.kill(pid, signal.SIGCONT)
 
-    assert claude.until_seen(place)["lane"] == "native"
+    assert claude.until_seen(seq)["lane"] == "native"
 
 
 def test_state_is_corrected_after_a_restart_of_the_bus(claude: ClaudeStage) -> None:

@@ -27,11 +27,11 @@ def test_messages_wake_it_before_the_first_prompt_and_repeatedly(old: OldClaudeS
 
     for number in (1, 2, 3):
         old.rest()
-        place = send(luna, "@nova", "--intent", "request", "--", f"look at build {number}\nand say so")
+        seq = send(luna, "@nova", "--intent", "request", "--", f"look at build {number}\nand say so")
         request = old.requests(number)[-1]
-        assert f"[request #{place}] luna → nova: look at build {number} ⏎ and say so" in request.conversation
+        assert f"[request #{seq}] luna → nova: look at build {number} ⏎ and say so" in request.conversation
         assert request.conversation.count(f"build {number}\\nand say so") == 1
-        receipt = old.until_seen(place)
+        receipt = old.until_seen(seq)
         assert (receipt["lane"], receipt["grade"]) == ("native", "context")
 
     old.rest()
@@ -59,10 +59,10 @@ def test_busy_session_gets_messages_with_a_result_and_is_woken_later(old: OldCla
     luna = old.friend()
     old.requests(1)
 
-    place = send(luna, "@nova", "--", "look at this")
+    seq = send(luna, "@nova", "--", "look at this")
     old.script.open("busy")
 
-    receipt = old.until_seen(place)
+    receipt = old.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
     assert old.requests(2)[1].conversation.count("look at this") == 1
     old.rest()
@@ -77,18 +77,18 @@ def test_dialog_is_unchanged_and_messages_come_after_it(old: OldClaudeStage) -> 
     old.until(lambda: old.state() == ("blocked", f"permission: Write: {made}"))
     before = old.until_drawn()
 
-    place = send(luna, "@nova", "--", "a normal one")
+    sent_seq = send(luna, "@nova", "--", "a normal one")
     urgent = send(luna, "@nova", "--interrupt", "--", "an urgent one")
     later = send(luna, "@luna", "--", "to myself")
     luna.ok("recv", "--json")
 
     assert old.receipt(later)["state"] == "seen"
-    assert old.receipt(place)["state"] == "queued"
+    assert old.receipt(sent_seq)["state"] == "queued"
     assert old.receipt(urgent)["state"] in ("queued", "held")
     assert old.until_drawn() == before
 
     old.answer_dialog(old.sit_down(last=old.question.encode()))
-    for seq, text in ((place, "a normal one"), (urgent, "an urgent one")):
+    for seq, text in ((sent_seq, "a normal one"), (urgent, "an urgent one")):
         old.until_seen(seq)
         assert old.count(text, old.told(text)) == 1
 
@@ -100,8 +100,8 @@ def test_wake_message_during_a_users_prompt_comes_once_and_is_proven(old: OldCla
     old.rest()
     (waiter,) = waiters(old)
     os.kill(waiter, signal.SIGSTOP)
-    place = send(luna, "@nova", "--", "in between")
-    old.until(lambda: old.receipt(place)["state"] == "submitted")
+    seq = send(luna, "@nova", "--", "in between")
+    old.until(lambda: old.receipt(seq)["state"] == "submitted")
     person = old.sit_down()
     person.press(b"do it")
     old.until(lambda: old.composer("do it") in old.screen())
@@ -114,11 +114,11 @@ def test_wake_message_during_a_users_prompt_comes_once_and_is_proven(old: OldCla
 
     assert old.requests(2)[1].conversation.count("in between") == 1
     old.rest()
-    assert old.receipt(place)["state"] == "submitted"
+    assert old.receipt(seq)["state"] == "submitted"
     person.press(b"go on")
     old.until(lambda: old.composer("go on") in old.screen())
     person.press(b"\r")
-    receipt = old.until_seen(place)
+    receipt = old.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("native", "context")
     assert old.requests(3)[2].conversation.count("in between") == 1
 
@@ -131,9 +131,9 @@ def test_session_is_woken_by_the_next_daemon(old: OldClaudeStage) -> None:
     old.home.ok("up")
     old.rest()
     luna = old.friend()
-    place = send(luna, "@nova", "--", "welcome back")
+    seq = send(luna, "@nova", "--", "welcome back")
 
-    receipt = old.until_seen(place)
+    receipt = old.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("native", "context")
     assert old.told("welcome back").count("welcome back") == 1
 
@@ -175,9 +175,9 @@ def test_turn_stopped_by_a_person_ends_and_a_message_wakes_it(old: OldClaudeStag
 
     person.press(b"\x1b")
     old.rest()
-    place = send(luna, "@nova", "--", "and about this")
+    seq = send(luna, "@nova", "--", "and about this")
 
-    assert old.until_seen(place)["lane"] == "native"
+    assert old.until_seen(seq)["lane"] == "native"
     assert old.told("and about this").count("and about this") == 1
 
 
@@ -193,9 +193,9 @@ def test_new_conversation_is_woken(old: OldClaudeStage) -> None:
     old.until(lambda: waiters(old) not in ([], before))
     old.rest()
 
-    place = send(luna, "@nova", "--", "a new day")
+    seq = send(luna, "@nova", "--", "a new day")
 
-    assert old.until_seen(place)["lane"] == "native"
+    assert old.until_seen(seq)["lane"] == "native"
     assert old.told("a new day").count("a new day") == 1
 
 
@@ -203,9 +203,9 @@ def test_session_started_without_pal_is_woken(old: OldClaudeStage) -> None:
     session = Unheld(old)
     luna = old.friend()
 
-    place = send(luna, f"@{session.name}", "--", "good morning")
+    seq = send(luna, f"@{session.name}", "--", "good morning")
 
-    receipt = old.until_seen(place)
+    receipt = old.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("native", "context")
     assert old.told("good morning").count("good morning") == 1
     assert old.script.main[0].text.count(f"You are {session.name} on Palaver") == 1
@@ -219,8 +219,8 @@ def test_with_a_monitor_no_hook_waits_and_messages_come_once(claude: ClaudeStage
     claude.until(lambda: not waiters(claude))
 
     for number in (1, 2, 3):
-        place = send(luna, f"@{NAME}", "--", f"message {number} of three")
-        receipt = claude.until_seen(place)
+        seq = send(luna, f"@{NAME}", "--", f"message {number} of three")
+        receipt = claude.until_seen(seq)
         assert (receipt["lane"], receipt["grade"]) == ("native", "context")
         claude.until_idle()
         claude.until(lambda: not waiters(claude))

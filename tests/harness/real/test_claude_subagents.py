@@ -72,15 +72,14 @@ def test_sub_agent_messages_are_only_in_its_own_requests(claude: ClaudeStage) ->
     claude.until(lambda: len(asked_by(claude, child=False)) == 2)
     listed = {agent["name"]: agent for agent in claude.home.ok("list", "--json").lines}
 
-    place = send(luna, f"@{CHILD}", "--intent", "request", "--", "look at the second test")
+    seq = send(luna, f"@{CHILD}", "--intent", "request", "--", "look at the second test")
     claude.script.open("busy")
 
     assert listed[CHILD]["by"] == listed[CHILD]["parent"] == "nova"
     assert (
-        f"[request #{place}] luna → {CHILD}: look at the second test"
-        in until_asked(claude, 2)[1].conversation
+        f"[request #{seq}] luna → {CHILD}: look at the second test" in until_asked(claude, 2)[1].conversation
     )
-    receipt = claude.until_seen(place)
+    receipt = claude.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
     until_asked(claude, 3)
     claude.script.open("end")
@@ -110,9 +109,9 @@ def test_shell_is_the_parents_and_a_sub_agent_names_itself(claude: ClaudeStage) 
 
 
 def test_tools_know_which_sub_agent_calls(claude: ClaudeStage) -> None:
-    place = claude.project / "work"
-    place.mkdir()
-    call = tool("mcp__plugin_palaver_palaver__join_path", context_path=str(place))
+    folder = claude.project / "work"
+    folder.mkdir()
+    call = tool("mcp__plugin_palaver_palaver__join_path", context_path=str(folder))
     running = begin(claude, reply("joining", call), reply("looked"))
 
     end(claude, running)
@@ -128,12 +127,12 @@ def test_message_extends_a_sub_agent_that_would_end(claude: ClaudeStage) -> None
     running = begin(claude, reply("nearly done", gate="busy"), reply("read it"))
     until_asked(claude, 1)
 
-    place = send(luna, f"@{CHILD}", "--", "one more thing")
+    seq = send(luna, f"@{CHILD}", "--", "one more thing")
     claude.script.open("busy")
 
     end(claude, running)
-    assert f"#{place}] luna → {CHILD}: one more thing" in until_asked(claude, 2)[1].conversation
-    receipt = claude.until_seen(place)
+    assert f"#{seq}] luna → {CHILD}: one more thing" in until_asked(claude, 2)[1].conversation
+    receipt = claude.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
@@ -149,9 +148,9 @@ def test_parent_keeps_its_messages_and_sub_agents_end_when_killed(claude: Claude
     until_asked(claude, 1)
     claude.until(lambda: claude.state()[0] == "idle")
 
-    place = send(luna, "@nova", "--", "this is for you alone")
+    seq = send(luna, "@nova", "--", "this is for you alone")
 
-    claude.until_seen(place)
+    claude.until_seen(seq)
     assert "this is for you alone" in asked_by(claude, child=False)[2].conversation
     assert "this is for you alone" not in asked_by(claude, child=True)[0].conversation
     assert claude.state(CHILD)[0] == "active"
@@ -184,28 +183,28 @@ def interrupted(claude: ClaudeStage, of_parent: ScriptedReply, **environment: st
     person.press(b"\r")
     until_asked(claude, 1)
     claude.until(lambda: "esc to interrupt" in claude.screen())
-    place = send(claude.friend(), f"@{CHILD}", "--intent", "request", "--", "are you there?")
+    seq = send(claude.friend(), f"@{CHILD}", "--intent", "request", "--", "are you there?")
     while "Interrupted" not in claude.screen():
         person.press(b"\x1b")
         claude.wait(lambda: "Interrupted" in claude.screen(), PATIENCE_S)
-    return place
+    return seq
 
 
 def test_sub_agent_stopped_with_the_turn_ends_and_is_reported(claude: ClaudeStage) -> None:
-    place = interrupted(claude, reply("never"), CLAUDE_CODE_DISABLE_BACKGROUND_TASKS="1")
+    seq = interrupted(claude, reply("never"), CLAUDE_CODE_DISABLE_BACKGROUND_TASKS="1")
 
     claude.until(lambda: ended(claude))
     claude.until_idle()
 
     assert ended(claude) == "stopped with the turn of nova"
-    assert claude.receipt(place)["state"] == "queued"
-    told = f"@luna {CHILD} is now stopped (request #{place})"
-    claude.until(lambda: told in claude.home.texts())
+    assert claude.receipt(seq)["state"] == "queued"
+    expected = f"@luna {CHILD} is now stopped (request #{seq})"
+    claude.until(lambda: expected in claude.home.texts())
     assert len(asked_by(claude, child=True)) == 1
 
 
 def test_stopped_turn_ends_while_its_sub_agent_continues(claude: ClaudeStage) -> None:
-    place = interrupted(claude, reply("thinking", gate="thinking"))
+    seq = interrupted(claude, reply("thinking", gate="thinking"))
 
     claude.until_idle()
     assert claude.state(CHILD)[0] == "active"
@@ -213,7 +212,7 @@ def test_stopped_turn_ends_while_its_sub_agent_continues(claude: ClaudeStage) ->
     claude.script.add_rules(Rule(pattern=GREETING, reply=reply("looked")))
     claude.script.open("busy")
 
-    claude.until_seen(place)
+    claude.until_seen(seq)
     claude.until(lambda: ended(claude) == "done")
     claude.until_idle()
 

@@ -56,14 +56,14 @@ def test_message_waits_until_the_tools_have_started(codex: CodexStage) -> None:
     codex.launch("pal", "codex", "--name", "nova", "--detach", *words)
     codex.until(lambda: "native" in codex.gates())
 
-    place = send(codex.friend(), "@nova", "--", "hello there")
+    seq = send(codex.friend(), "@nova", "--", "hello there")
     codex.until(lambda: codex.gates()["native"] == "starting" or codex.script.main)
     sign.touch()
 
     first = codex.requests(1)[0]
     assert "hello there" in first.conversation
     assert codex.tools_sign in first.text
-    assert codex.until_seen(place)["lane"] == "native"
+    assert codex.until_seen(seq)["lane"] == "native"
 
 
 def test_failed_tools_do_not_block_messages_and_the_state_says_why(codex: CodexStage) -> None:
@@ -73,8 +73,8 @@ def test_failed_tools_do_not_block_messages_and_the_state_says_why(codex: CodexS
 
     assert state == "idle"
     assert detail.startswith("no Palaver tools: ")
-    place = send(codex.friend(), "@nova", "--", "hello there")
-    assert codex.until_seen(place)["lane"] == "native"
+    seq = send(codex.friend(), "@nova", "--", "hello there")
+    assert codex.until_seen(seq)["lane"] == "native"
 
 
 def test_error_of_a_failed_detached_start_is_printed(codex: CodexStage) -> None:
@@ -126,8 +126,8 @@ def test_messages_are_typed_when_the_server_is_lost(codex: CodexStage) -> None:
     codex.requests(1)
     codex.until(lambda: codex.state()[0] == "idle")
     luna = codex.friend()
-    (place,) = codex.places
-    for pid in codex.processes_at(place):
+    (folder,) = codex.places
+    for pid in codex.processes_at(folder):
         if b"app-server" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
     codex.until(lambda: "Reconnecting" in codex.home.pal("peek", "nova").out)

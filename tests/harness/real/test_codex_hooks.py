@@ -137,12 +137,12 @@ def test_headless_session_gets_messages_from_its_hooks(codex: CodexStage) -> Non
     running = codex.begin_headless(*words)
     codex.until(there.exists)
 
-    place = send(codex.friend(), "@vega", "--", "stop at the second test")
+    seq = send(codex.friend(), "@vega", "--", "stop at the second test")
     waiting.touch()
 
     assert running.wait(60) == 0
     assert "stop at the second test" in codex.script.main[-1].conversation
-    receipt = codex.until_seen(place)
+    receipt = codex.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
@@ -170,11 +170,11 @@ def test_with_hooks_messages_come_once_and_files_are_reported(codex: CodexStage)
     codex.start("-s", "danger-full-access", "-a", "never", "go")
     codex.until(there.exists)
 
-    place = send(codex.friend(), "@nova", "--", "nonce-4711")
-    codex.until(lambda: codex.receipt(place)["state"] == "submitted")
+    seq = send(codex.friend(), "@nova", "--", "nonce-4711")
+    codex.until(lambda: codex.receipt(seq)["state"] == "submitted")
     waiting.touch()
 
-    assert codex.until_seen(place)["grade"] == "context"
+    assert codex.until_seen(seq)["grade"] == "context"
     codex.until_idle()
     assert two.exists()
     assert codex.script.main[-1].conversation.count("nonce-4711") == 1

@@ -61,9 +61,9 @@ def test_allowed_command_is_run(codex: CodexStage) -> None:
     codex.until(lambda: codex.state() == ("blocked", f"permission: touch {made}"))
     assert not made.exists()
 
-    said = run_as_person(codex.home, "approve", shown["id"])
+    result = run_as_person(codex.home, "approve", shown["id"])
 
-    assert (said.status, said.err) == (0, "")
+    assert (result.status, result.err) == (0, "")
     codex.until(made.exists)
     codex.until_idle()
     codex.until(lambda: codex.home.ok("pending", "--json").lines == [])
@@ -76,9 +76,9 @@ def test_denied_command_is_not_run_and_the_turn_continues(codex: CodexStage) -> 
     made = codex.project / "made.txt"
     shown = asked(codex, made)
 
-    said = run_as_person(codex.home, "deny", shown["id"])
+    result = run_as_person(codex.home, "deny", shown["id"])
 
-    assert said.status == 0
+    assert result.status == 0
     assert "rejected" in codex.requests(2)[1].conversation
     codex.until_idle()
     assert not made.exists()
@@ -90,9 +90,9 @@ def test_agent_cannot_decide_a_request(codex: CodexStage) -> None:
     luna = codex.friend()
     before = codex.until_drawn()
 
-    said = luna.pal("approve", shown["id"], "--json")
+    result = luna.pal("approve", shown["id"], "--json")
 
-    assert (said.status, said.error["error"]) == (1, "not_allowed")
+    assert (result.status, result.error["error"]) == (1, "not_allowed")
     assert codex.until_drawn() == before
     assert not made.exists()
 
@@ -174,11 +174,11 @@ def test_bus_decides_nothing_when_approvals_are_off(quiet: CodexStage) -> None:
     idle = send(luna, "@nova", "--priority", "idle", "--", "yes")
     quiet.until(lambda: quiet.receipt(urgent)["state"] == "held")
     (shown,) = quiet.home.ok("pending", "--json").lines
-    said = run_as_person(quiet.home, "approve", "0", "--json")
+    result = run_as_person(quiet.home, "approve", "0", "--json")
 
     assert (shown["agent"], shown["id"], shown["answerable"]) == ("nova", None, False)
     assert shown["text"] == f"permission: touch {made}"
-    assert said.error["error"] == "not_found"
+    assert result.error["error"] == "not_found"
     assert quiet.receipt(urgent)["reason"] == "dialog"
     assert {quiet.receipt(one)["state"] for one in (normal, idle)} == {"queued"}
     assert quiet.screen() == before
@@ -188,5 +188,5 @@ def test_bus_decides_nothing_when_approvals_are_off(quiet: CodexStage) -> None:
     quiet.answer_dialog(quiet.sit_down())
 
     quiet.until(made.exists)
-    for place in (normal, urgent, idle):
-        assert quiet.until_seen(place)["grade"] == "context"
+    for seq in (normal, urgent, idle):
+        assert quiet.until_seen(seq)["grade"] == "context"

@@ -34,8 +34,8 @@ def run(codex: CodexStage, flow: Callable[[CodexStage, Server], Coroutine[Any, A
     """Run a test with the server that all plain Codex sessions share, and with trusted hooks."""
 
     async def all_of_it() -> None:
-        place = shared_server(codex.home.environment)
-        async with app_server(codex, path=place) as server:
+        socket = shared_server(codex.home.environment)
+        async with app_server(codex, path=socket) as server:
             await trust(codex, server)
             await flow(codex, server)
 
@@ -88,11 +88,11 @@ async def _wake(codex: CodexStage, server: Server) -> None:
     thread, name = await begin(codex, server)
     luna = await asyncio.to_thread(codex.friend)
 
-    place = await asyncio.to_thread(send, luna, f"@{name}", "--", "nonce-4711")
+    seq = await asyncio.to_thread(send, luna, f"@{name}", "--", "nonce-4711")
 
     await server.until("turn/completed", thread, 2)
     assert "nonce-4711" in codex.script.main[-1].conversation
-    receipt = await asyncio.to_thread(codex.until_seen, place)
+    receipt = await asyncio.to_thread(codex.until_seen, seq)
     assert (receipt["lane"], receipt["grade"]) == ("native", "context")
     await looked(lambda: codex.state(name)[0] == "idle")
     assert len(companions(codex)) == 1
@@ -159,9 +159,9 @@ async def _ask(codex: CodexStage, server: Server) -> None:
     await looked(lambda: any(one["id"] for one in codex.home.ok("pending", "--json").lines))
     (shown,) = codex.home.ok("pending", "--json").lines
 
-    said = await asyncio.to_thread(run_as_person, codex.home, "approve", shown["id"])
+    result = await asyncio.to_thread(run_as_person, codex.home, "approve", shown["id"])
 
-    assert (shown["agent"], shown["tool"], said.status) == (name, "Bash", 0)
+    assert (shown["agent"], shown["tool"], result.status) == (name, "Bash", 0)
     await server.until("turn/completed", thread, 2)
     assert made.exists()
 

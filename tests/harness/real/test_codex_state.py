@@ -28,7 +28,7 @@ def codex() -> Iterator[CodexStage]:
         yield stage
 
 
-def said(codex: CodexStage) -> list[JsonLine]:
+def reported_states(codex: CodexStage) -> list[JsonLine]:
     """Return its reported statuses in order."""
     found = codex.home.events("--type", "status", "--agent", "nova")
     return [one["payload"] for one in found]
@@ -44,10 +44,10 @@ def test_tools_commands_and_every_file_are_reported(codex: CodexStage) -> None:
 
     codex.requests(3)
     codex.until_idle()
-    assert [(one["tool"], one["command"]) for one in said(codex) if "command" in one] == [
+    assert [(one["tool"], one["command"]) for one in reported_states(codex) if "command" in one] == [
         ("Bash", "echo a-command")
     ]
-    edits = [(one["tool"], one["file"]) for one in said(codex) if "file" in one]
+    edits = [(one["tool"], one["file"]) for one in reported_states(codex) if "file" in one]
     assert sorted(edits) == [("apply_patch", str(one)), ("apply_patch", str(two))]
     assert one.exists()
     assert two.exists()
@@ -64,13 +64,13 @@ def test_compaction_is_reported_and_messages_wait_for_its_end(codex: CodexStage)
     codex.type_keys(person, "/compact")
     person.press(b"\r")
     codex.until(lambda: codex.state() == ("active", "compacting"))
-    place = send(codex.friend(), "@nova", "--", "are you there?")
+    seq = send(codex.friend(), "@nova", "--", "are you there?")
     codex.until(lambda: codex.gates()["native"] == "compacting")
 
-    assert codex.receipt(place)["state"] == "queued"
+    assert codex.receipt(seq)["state"] == "queued"
     codex.script.aside = reply("a title")
     codex.script.open("summary")
-    assert codex.until_seen(place)["grade"] == "context"
+    assert codex.until_seen(seq)["grade"] == "context"
 
 
 def test_usage_limit_is_reported_with_its_end(codex: CodexStage) -> None:
@@ -81,9 +81,9 @@ def test_usage_limit_is_reported_with_its_end(codex: CodexStage) -> None:
     codex.start(*FREE, "go")
 
     codex.until(lambda: codex.state()[0] == "blocked")
-    place = send(codex.friend(), "@nova", "--", "are you there?")
-    codex.until(lambda: codex.receipt(place)["state"] == "held")
-    reason = str(codex.receipt(place)["reason"])
+    seq = send(codex.friend(), "@nova", "--", "are you there?")
+    codex.until(lambda: codex.receipt(seq)["state"] == "held")
+    reason = str(codex.receipt(seq)["reason"])
     until = datetime.strptime(reason, "usage limit until %Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
     assert abs(until.timestamp() - ends) <= 60
     assert len(codex.script.main) == 1

@@ -59,11 +59,11 @@ def test_open_sub_agent_gets_its_own_messages(codex: CodexStage) -> None:
     ]
     assert (status["payload"]["tool"], status["payload"]["command"]) == ("Bash", wait)
     luna = codex.friend()
-    place = send(luna, f"@{SUB}", "--", "mind the stairs")
-    codex.until(lambda: codex.receipt(place)["state"] == "submitted")
+    seq = send(luna, f"@{SUB}", "--", "mind the stairs")
+    codex.until(lambda: codex.receipt(seq)["state"] == "submitted")
     waiting.touch()
 
-    assert codex.until_seen(place)["grade"] == "context"
+    assert codex.until_seen(seq)["grade"] == "context"
     # The scripted model may note the request a moment after the receipt.
     codex.until(lambda: any("mind the stairs" in one.conversation for one in codex.script.main))
     (asked,) = [one.conversation for one in codex.script.main if "mind the stairs" in one.conversation]
@@ -91,8 +91,8 @@ def test_closed_sub_agent_has_left(codex: CodexStage) -> None:
     begin(codex, reply("looked"))
     codex.until_idle()
     codex.until(lambda: codex.state(SUB)[0] == "idle")
-    told = "".join(one.text for one in codex.script.main)
-    found = re.search(r'agent_id[\\": ]+([0-9a-f-]{36})', told)
+    conversation = "".join(one.text for one in codex.script.main)
+    found = re.search(r'agent_id[\\": ]+([0-9a-f-]{36})', conversation)
     assert found is not None
     codex.script.add(reply("", crew_call("close_agent", target=found[1])), reply("closed"))
 

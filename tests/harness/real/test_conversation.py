@@ -45,16 +45,16 @@ def test_request_is_answered_and_the_talk_continues_to_six_messages(both: Duo) -
     both.claude.start(*MANUAL, "ask cody about the build", name=CLAUDE)
     both.claude.until(lambda: len(messages(both)) >= 6)
 
-    said = messages(both)
-    texts = [(one["from"], one["payload"]["text"]) for one in said]
+    sent = messages(both)
+    texts = [(one["from"], one["payload"]["text"]) for one in sent]
     expected = []
     for question, answer in zip(ASKED, SAID, strict=True):
         expected += [(CLAUDE, question), (CODEX, answer)]
     assert texts == expected
-    places = [one["seq"] for one in said]
-    both.claude.until(lambda: both.claude.receipt(places[0])["state"] == "answered")
-    assert {both.claude.until_seen(place)["lane"] for place in places} == {"native"}
-    assert both.claude.receipt(places[-1])["grade"] == "context"
+    seqs = [one["seq"] for one in sent]
+    both.claude.until(lambda: both.claude.receipt(seqs[0])["state"] == "answered")
+    assert {both.claude.until_seen(seq)["lane"] for seq in seqs} == {"native"}
+    assert both.claude.receipt(seqs[-1])["grade"] == "context"
     assert [one for one in both.home.events("--type", "life") if one["payload"]["action"] == "typed"] == []
 
 
@@ -107,8 +107,8 @@ def test_no_processes_or_files_are_left_after_both_are_stopped(both: Duo) -> Non
     both.codex.start(name=CODEX)
     both.claude.start(*MANUAL, name=CLAUDE)
 
-    told = [run_as_person(both.home, "stop", name, "--json").json["reason"] for name in (CODEX, CLAUDE)]
+    reasons = [run_as_person(both.home, "stop", name, "--json").json["reason"] for name in (CODEX, CLAUDE)]
 
-    assert told == ["exited with 0", "exited with 0"]
+    assert reasons == ["exited with 0", "exited with 0"]
     both.claude.until(lambda: not both.claude.processes())
     both.claude.until(lambda: not both.left())

@@ -77,19 +77,19 @@ def statuses(stage: HarnessStage) -> list[JsonLine]:
     return stage.home.events("--type", "status", "--agent", "nova")
 
 
-def is_sender_notified(sender: Shell, place: int) -> bool:
+def is_sender_notified(sender: Shell, seq: int) -> bool:
     """Return whether the sender was notified that the outcome of a message is unknown."""
-    return f"#{place} " in sender.ok("recv", "--json", "--peek").out
+    return f"#{seq} " in sender.ok("recv", "--json", "--peek").out
 
 
 @by_lane("native", "terminal")
 def test_message_wakes_an_idle_agent(stage: HarnessStage, lane: str) -> None:
     names = set(stage.own_settings())
 
-    place, asked = wakes_one_that_rests(stage, lane)
+    seq, asked = wakes_one_that_rests(stage, lane)
 
     if lane == "native":
-        assert f"[request #{place}] luna → nova: please look at the build" in asked
+        assert f"[request #{seq}] luna → nova: please look at the build" in asked
         assert asked.count("You are nova on Palaver") == 1
     settings = stage.own_settings()
     assert set(settings) == names
@@ -105,13 +105,13 @@ def test_message_reaches_a_busy_agent_before_its_turn_ends(stage: HarnessStage, 
     luna = stage.friend()
     stage.until(lambda: stage.state()[0] == "active")
 
-    place = send(luna, "@nova", "--", "stop at the second test")
+    seq = send(luna, "@nova", "--", "stop at the second test")
     stage.script.open("busy")
 
     asked = stage.told("stop at the second test")
     assert "the-result" in asked
     assert asked.count("stop at the second test") == 1
-    receipt = stage.until_seen(place)
+    receipt = stage.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == (lane, "context")
     stage.until(lambda: any(one["payload"].get("command") == "echo the-result" for one in statuses(stage)))
 
@@ -133,14 +133,14 @@ def test_turn_end_delivers_waiting_messages_without_a_loop(stage: HarnessStage, 
     stage.begin("go on", lane=lane)
     luna = stage.friend()
 
-    places = []
+    seqs = []
     for number in rounds:
         stage.requests(number + 1)
-        places.append(send(luna, "@nova", "--", f"one more thing {number}"))
+        seqs.append(send(luna, "@nova", "--", f"one more thing {number}"))
         stage.script.open(f"gate {number}")
 
-    for place in places:
-        stage.until_seen(place)
+    for seq in seqs:
+        stage.until_seen(seq)
     stage.until_idle()
     send(luna, "@nova", "--", "and the last one")
     asked = stage.told("and the last one")
@@ -154,9 +154,9 @@ def test_forty_messages_in_ten_seconds_arrive_once_each(stage: HarnessStage) -> 
     luna = stage.friend()
     texts = [f"message {number:02} of forty" for number in range(40)]
 
-    places = []
+    seqs = []
     for text in texts:
-        places.append(send(luna, "@nova", "--", text))
+        seqs.append(send(luna, "@nova", "--", text))
         stage.wait(lambda: False, 0.2)  # four or five per second, independent of their delivery
 
     def arrivals() -> dict[str, int]:
@@ -170,8 +170,8 @@ def test_forty_messages_in_ten_seconds_arrive_once_each(stage: HarnessStage) -> 
             for text in texts
         }
 
-    for place in places:
-        stage.until_seen(place)
+    for seq in seqs:
+        stage.until_seen(seq)
     stage.until(lambda: all(arrivals().values()))  # a typed text may still wait in the harness's own queue
     stage.until_idle()
     assert arrivals() == dict.fromkeys(texts, 1)
@@ -208,10 +208,10 @@ def test_turn_continues_without_the_daemon_and_nothing_is_lost(stage: HarnessSta
     stage.requests(2)
     stage.home.ok("up")
 
-    place = send(stage.friend("kira"), "@nova", "--", "welcome back")
+    seq = send(stage.friend("kira"), "@nova", "--", "welcome back")
 
     assert stage.count("welcome back", stage.told("welcome back")) == 1
-    stage.until_seen(place)
+    stage.until_seen(seq)
     stage.until_idle()
     stage.until(
         lambda: (
@@ -258,11 +258,11 @@ def test_resumed_conversation_keeps_its_name(stage: HarnessStage, how: str) -> N
     assert begun.out == "nova\n"
     stage.until(lambda: stage.is_ready("nova"))
     stage.until_idle()
-    place = send(stage.friend(), "@nova", "--", "do you remember?")
+    seq = send(stage.friend(), "@nova", "--", "do you remember?")
     asked = stage.told("do you remember?")
     assert "first answer" in asked
     assert asked.count("begin the work") == 1
-    stage.until_seen(place)
+    stage.until_seen(seq)
 
 
 @pytest.mark.parametrize("stage", EDITS, indirect=True)

@@ -69,18 +69,18 @@ def test_loop_dialog_blocks_the_agent_until_a_person_has_chosen(gemini: GeminiSt
     gemini.start("--approval-mode", "yolo", "-i", "go on")
     asks(gemini, LOOP)
 
-    place = send(gemini.friend(), "@nova", "--interrupt", "--", "are you there?")
-    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+    seq = send(gemini.friend(), "@nova", "--interrupt", "--", "are you there?")
+    gemini.until(lambda: gemini.receipt(seq)["state"] == "held")
 
     # The rest of the screen may change: Gemini CLI writes a prompt itself while the dialog is open.
-    assert gemini.receipt(place)["reason"] == "dialog"
+    assert gemini.receipt(seq)["reason"] == "dialog"
     assert "are you there?" not in gemini.screen()
     assert f"nova is blocked: {LOOP}" in gemini.home.ok("pending").out
 
     gemini.answer_dialog(gemini.sit_down(last=b"Disable loop"), "● 1. Keep loop")
 
     gemini.told("are you there?")
-    gemini.until_seen(place)
+    gemini.until_seen(seq)
     gemini.until_idle()
 
 
@@ -96,15 +96,15 @@ def test_open_menu_is_not_typed_into(gemini: GeminiStage) -> None:
         gemini.wait(lambda: gemini.gates()["terminal"] != "draft", PATIENCE_S)
     before = asks(gemini, "dialog: Select Theme")
 
-    place = send(gemini.friend(), "@nova", "--interrupt", "--", "are you there?")
-    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+    seq = send(gemini.friend(), "@nova", "--interrupt", "--", "are you there?")
+    gemini.until(lambda: gemini.receipt(seq)["state"] == "held")
 
     assert dialog_on(gemini.screen()) == dialog_on(before)
 
     person.press(b"\x1b")
 
     gemini.told("are you there?")
-    gemini.until_seen(place)
+    gemini.until_seen(seq)
 
 
 def test_login_dialogs_are_not_typed_into(gemini: GeminiStage) -> None:
@@ -115,8 +115,8 @@ def test_login_dialogs_are_not_typed_into(gemini: GeminiStage) -> None:
         *("env", "-u", "GEMINI_API_KEY", "pal", "gemini", "--name", "nova", "--detach"),
     )
     asks(gemini, "dialog: How would you like to authenticate for this project?")
-    place = send(gemini.friend(), "@nova", "--interrupt", "--", "a secret")
-    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+    seq = send(gemini.friend(), "@nova", "--interrupt", "--", "a secret")
+    gemini.until(lambda: gemini.receipt(seq)["state"] == "held")
 
     person = gemini.sit_down(last=b"Vertex")
     person.press(b"\x1b[B")
@@ -125,7 +125,7 @@ def test_login_dialogs_are_not_typed_into(gemini: GeminiStage) -> None:
 
     asks(gemini, "dialog: Enter Gemini API Key")
     assert "a secret" not in gemini.screen()
-    assert gemini.receipt(place)["state"] == "held"
+    assert gemini.receipt(seq)["state"] == "held"
 
 
 def test_permission_request_can_be_decided_only_at_its_terminal(gemini: GeminiStage) -> None:

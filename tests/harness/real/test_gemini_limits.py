@@ -33,8 +33,8 @@ def used_up(quota: str, retry: str = "") -> ScriptedReply:
         "violations": [{"quotaMetric": "generate_requests", "quotaId": f"GenerateRequests{quota}PerModel"}],
     }
     info: dict[str, object] = {"@type": f"{kind}RetryInfo", "retryDelay": retry}
-    said = "You exceeded your current quota, please check your plan and billing details."
-    return refusal(429, "RESOURCE_EXHAUSTED", said, failure, *([info] if retry else []))
+    error_text = "You exceeded your current quota, please check your plan and billing details."
+    return refusal(429, "RESOURCE_EXHAUSTED", error_text, failure, *([info] if retry else []))
 
 
 def stop(gemini: GeminiStage) -> None:
@@ -52,10 +52,10 @@ def test_daily_limit_is_a_dialog_and_messages_are_held(gemini: GeminiStage) -> N
     asked = ("blocked", "usage limit: gemini-2.5-flash; Keep trying / Stop?")
     gemini.until(lambda: gemini.state() == asked)
 
-    place = send(luna, "@nova", "--interrupt", "--", "are you there?")
-    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+    seq = send(luna, "@nova", "--interrupt", "--", "are you there?")
+    gemini.until(lambda: gemini.receipt(seq)["state"] == "held")
 
-    assert gemini.receipt(place)["reason"] == "usage limit"
+    assert gemini.receipt(seq)["reason"] == "usage limit"
     assert f"nova is blocked: {asked[1]}" in gemini.home.ok("pending").out
     # The notice is stored after the entry of the ledger.
     (notice,) = luna.ok("recv", "--wait", "--timeout", "30", "--json").lines
@@ -66,7 +66,7 @@ def test_daily_limit_is_a_dialog_and_messages_are_held(gemini: GeminiStage) -> N
 
     assert gemini.state()[0] == "blocked"
     assert gemini.state()[1].endswith(":00am (UTC)")
-    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+    gemini.until(lambda: gemini.receipt(seq)["state"] == "held")
     assert "are you there?" not in gemini.screen()
     assert len(gemini.script.main) == 1
     assert "nova" not in gemini.home.ok("pending").out
@@ -80,7 +80,7 @@ def test_daily_limit_is_a_dialog_and_messages_are_held(gemini: GeminiStage) -> N
         gemini.wait(lambda: gemini.gates()["terminal"] != "draft", PATIENCE_S)
 
     gemini.told("are you there?")
-    gemini.until_seen(place)
+    gemini.until_seen(seq)
     gemini.until_idle()
 
 
@@ -90,12 +90,12 @@ def test_limit_with_a_known_end_ends_by_itself(gemini: GeminiStage) -> None:
     gemini.until(lambda: gemini.state()[1].startswith("usage limit, resets "))
     gemini.script.add(reply("read"))
 
-    place = send(gemini.friend(), "@nova", "--", "are you there?")
-    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+    seq = send(gemini.friend(), "@nova", "--", "are you there?")
+    gemini.until(lambda: gemini.receipt(seq)["state"] == "held")
 
-    assert gemini.receipt(place)["reason"].startswith("usage limit until ")
+    assert gemini.receipt(seq)["reason"].startswith("usage limit until ")
     gemini.told("are you there?")
-    gemini.until_seen(place)
+    gemini.until_seen(seq)
     gemini.until_idle()
 
 

@@ -50,10 +50,10 @@ def test_messages_while_idle_are_held_until_the_next_prompt(gemini: GeminiStage,
     (name,) = names()
     until(lambda: len(gemini.script.main) == 1 and gemini.state(name)[0] == "idle")
 
-    place = send(luna, f"@{name}", "--", "are you there?")
-    until(lambda: gemini.receipt(place)["state"] == "held")
+    seq = send(luna, f"@{name}", "--", "are you there?")
+    until(lambda: gemini.receipt(seq)["state"] == "held")
 
-    receipt = gemini.receipt(place)
+    receipt = gemini.receipt(seq)
     assert (receipt["lane"], receipt["reason"]) == ("hook", "asleep")
     until(lambda: "nothing can wake it" in luna.ok("recv", "--peek", "--json").out)
     assert len(gemini.script.main) == 1
@@ -67,6 +67,6 @@ def test_messages_while_idle_are_held_until_the_next_prompt(gemini: GeminiStage,
     asked = gemini.script.main[1].conversation
     assert asked.count("are you there?") == 1
     assert "go on again" in asked
-    until(lambda: gemini.receipt(place)["state"] == "seen")
-    seen = gemini.receipt(place)
+    until(lambda: gemini.receipt(seq)["state"] == "seen")
+    seen = gemini.receipt(seq)
     assert (seen["lane"], seen["grade"]) == ("hook", "context")

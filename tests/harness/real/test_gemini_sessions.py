@@ -88,13 +88,13 @@ def test_message_during_a_sub_agent_goes_to_its_parent(gemini: GeminiStage) -> N
     gemini.start("--approval-mode", "yolo", "-i", "go on")
     gemini.requests(2)
 
-    place = send(gemini.friend(), "@nova", "--", "for the parent")
+    seq = send(gemini.friend(), "@nova", "--", "for the parent")
     gemini.script.open("inside")
 
     asked = gemini.requests(4)
     assert "for the parent" not in asked[2].conversation
     assert "for the parent" in asked[3].conversation
-    receipt = gemini.until_seen(place)
+    receipt = gemini.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
 
 
@@ -111,7 +111,7 @@ def test_killed_bus_delivers_no_parent_messages_to_a_sub_agent(gemini: GeminiSta
     person = gemini.sit_down()
     person.press(b"half a thought")  # so that nothing is typed
     gemini.until(lambda: gemini.gates()["terminal"] == "draft")
-    place = send(gemini.friend(), "@nova", "--", "for the parent")
+    seq = send(gemini.friend(), "@nova", "--", "for the parent")
 
     gemini.home.kill()
     gemini.home.ok("up")
@@ -122,7 +122,7 @@ def test_killed_bus_delivers_no_parent_messages_to_a_sub_agent(gemini: GeminiSta
     asked = gemini.requests(5)
     assert [one.conversation.count("for the parent") for one in asked] == [0, 0, 0, 0, 1]
     gemini.script.open("end")
-    receipt = gemini.until_seen(place)
+    receipt = gemini.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("hook", "context")
     gemini.until_idle()
 
@@ -137,13 +137,13 @@ def test_cleared_conversation_keeps_the_name_and_gets_messages_once(gemini: Gemi
     say(gemini, gemini.sit_down(), "/clear")
     gemini.until(lambda: session(gemini) != before)
     gemini.until_idle()
-    place = send(gemini.friend(), "@nova", "--", "are you there?")
+    seq = send(gemini.friend(), "@nova", "--", "are you there?")
 
     asked = gemini.told("are you there?")
     assert "what was before" not in asked
     assert "You are nova on Palaver" in asked
     assert asked.count("are you there?") == 1
-    gemini.until_seen(place)
+    gemini.until_seen(seq)
     gemini.until_idle()
     shown = gemini.home.ok("transcript", "nova").out
     assert "are you there?" in shown
@@ -160,9 +160,9 @@ def test_nothing_is_typed_during_compression_and_messages_come_later(gemini: Gem
     say(gemini, gemini.sit_down(), "/compress")
     gemini.until(lambda: gemini.state() == ("active", "compacting"))
     gemini.until(lambda: gemini.gates()["terminal"] == "compacting")
-    place = send(gemini.friend(), "@nova", "--", "are you there?")
+    seq = send(gemini.friend(), "@nova", "--", "are you there?")
 
-    assert gemini.receipt(place)["state"] == "queued"
+    assert gemini.receipt(seq)["state"] == "queued"
 
     def is_compressed() -> bool:
         gemini.script.open("compress")
@@ -171,7 +171,7 @@ def test_nothing_is_typed_during_compression_and_messages_come_later(gemini: Gem
     gemini.until(is_compressed)
     asked = gemini.told("are you there?")
     assert asked.count("are you there?") == 1
-    gemini.until_seen(place)
+    gemini.until_seen(seq)
     gemini.until_idle()
 
 
@@ -191,12 +191,12 @@ def test_older_conversation_resumed_inside_keeps_the_name(gemini: GeminiStage) -
     gemini.until(lambda: gemini.state() == ("blocked", "dialog: Chat Sessions"))
     person.press(b"\x1b[B")
     gemini.until(lambda: "❯ #1 " not in gemini.screen() or "❯ #2 " in gemini.screen())
-    place = send(gemini.friend(), "@nova", "--interrupt", "--", "do you remember?")
-    gemini.until(lambda: gemini.receipt(place)["state"] == "held")
+    seq = send(gemini.friend(), "@nova", "--interrupt", "--", "do you remember?")
+    gemini.until(lambda: gemini.receipt(seq)["state"] == "held")
     person.press(b"\r")
 
     gemini.told("do you remember?")
-    gemini.until_seen(place)
+    gemini.until_seen(seq)
     gemini.until_idle()
     assert session(gemini) != before
 

@@ -126,13 +126,13 @@ def test_session_started_without_pal_gets_its_messages(harness: str) -> None:
         until(lambda: len(made.script.main) == 1)
         until(lambda: len(made.agents()) == 1)
         (name,) = made.agents()
-        place = made.home.ok("send", f"@{name}", "--json", "--", "nonce-4711").json["seq"]
+        seq = made.home.ok("send", f"@{name}", "--json", "--", "nonce-4711").json["seq"]
         made.script.open("busy")
         finish(process)
 
         assert f"You are {name} on Palaver" in made.script.main[0].text
         assert any("nonce-4711" in request.text for request in made.script.main[1:])
-        (receipt,) = made.home.ok("receipts", str(place), "--json").json["receipts"]
+        (receipt,) = made.home.ok("receipts", str(seq), "--json").json["receipts"]
         assert (receipt["state"], receipt["lane"], receipt["grade"]) == ("seen", "hook", "context")
         made.home.ok("uninstall", harness, "--yes")
         assert made.settings() == before

@@ -45,14 +45,14 @@ def test_oldest_supported_version_gets_its_messages_natively() -> None:
 
 def test_server_refuses_requests_without_the_password(opencode: OpenCodeStage) -> None:
     opencode.start()
-    (place,) = opencode.places
+    (folder,) = opencode.places
 
     with pytest.raises(HTTPError) as refusal:
         urlopen(f"http://127.0.0.1:{opencode.port}/session", timeout=5)
 
     refusal.value.close()
     assert refusal.value.code == 401
-    assert (place / "server.json").stat().st_mode & 0o077 == 0
+    assert (folder / "server.json").stat().st_mode & 0o077 == 0
 
 
 def test_nothing_is_left_when_daemon_and_holder_are_killed(opencode: OpenCodeStage) -> None:
@@ -62,8 +62,8 @@ def test_nothing_is_left_when_daemon_and_holder_are_killed(opencode: OpenCodeSta
     opencode.home.kill(signal.SIGKILL)
     opencode.until(lambda: opencode.home.pal("up").status == 0)  # its holder may be starting one already
     opencode.until(lambda: "native" in opencode.gates())
-    place = send(opencode.friend(), "@nova", "--", "are you still there?")
-    assert opencode.until_seen(place)["grade"] == "context"
+    seq = send(opencode.friend(), "@nova", "--", "are you still there?")
+    assert opencode.until_seen(seq)["grade"] == "context"
 
     opencode.home.kill(signal.SIGKILL)
     os.kill(holder, signal.SIGKILL)

@@ -35,13 +35,13 @@ def test_idle_session_is_woken_and_its_draft_is_unchanged(opencode: InstalledSta
     person.press(b"half a thou")
     opencode.until(lambda: "half a thou" in opencode.shown(person))
 
-    place = send(opencode.friend(), f"@{name}", "--", "are you there?")
+    seq = send(opencode.friend(), f"@{name}", "--", "are you there?")
 
     assert "are you there?" in opencode.requests(2)[1].conversation
-    told = opencode.script.main[0].conversation
-    assert f"You are {name} on Palaver" in told
-    assert "a message wakes you" in told
-    receipt = opencode.until_seen(place)
+    conversation = opencode.script.main[0].conversation
+    assert f"You are {name} on Palaver" in conversation
+    assert "a message wakes you" in conversation
+    receipt = opencode.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("native", "context")
     opencode.until(lambda: "I am awake" in opencode.shown(person))
     assert "half a thou" in opencode.shown(person)
@@ -107,9 +107,9 @@ def test_sessions_of_one_process_never_get_each_others_messages(opencode: Instal
 
         opencode.until_seen(one)
         opencode.until_seen(two)
-        told = [request.conversation for request in opencode.script.main]
-        assert all("I am the first" in text for text in told if "for-number-one" in text)
-        assert all("I am the second" in text for text in told if "for-number-two" in text)
+        conversation = [request.conversation for request in opencode.script.main]
+        assert all("I am the first" in text for text in conversation if "for-number-one" in text)
+        assert all("I am the second" in text for text in conversation if "for-number-two" in text)
         whoami = tool(
             "bash", command=f"{opencode.shell_pal} --home {opencode.home.path} whoami --json", description="x"
         )
@@ -137,8 +137,8 @@ def test_one_shot_session_is_not_promised_a_wake(opencode: InstalledStage) -> No
     try:
         opencode.requests(1)
         name = only_agent(opencode)
-        place = send(opencode.friend(), f"@{name}", "--", "while you work")
-        opencode.until(lambda: opencode.receipt(place)["state"] == "submitted")
+        seq = send(opencode.friend(), f"@{name}", "--", "while you work")
+        opencode.until(lambda: opencode.receipt(seq)["state"] == "submitted")
         opencode.script.open("busy")
 
         asked = opencode.requests(2)[1].conversation
@@ -172,8 +172,8 @@ def test_session_runs_without_a_daemon_and_joins_a_later_one(opencode: Installed
         opencode.home.ok("up")
 
         opencode.until(lambda: opencode.agents().get(session) == name)
-        place = send(opencode.friend(), f"@{name}", "--", "welcome back")
-        assert opencode.until_seen(place)["grade"] == "context"
+        seq = send(opencode.friend(), f"@{name}", "--", "welcome back")
+        assert opencode.until_seen(seq)["grade"] == "context"
     finally:
         process.kill()
         process.wait()
@@ -213,9 +213,9 @@ def test_session_started_with_pal_gets_messages_once(opencode: InstalledStage) -
     opencode.requests(1)
     opencode.until(lambda: opencode.state()[0] == "idle")
 
-    place = send(opencode.friend(), "@nova", "--", "only once")
+    seq = send(opencode.friend(), "@nova", "--", "only once")
 
-    assert opencode.until_seen(place)["lane"] == "native"
+    assert opencode.until_seen(seq)["lane"] == "native"
     assert opencode.script.main[-1].conversation.count("only once") == 1
     assert list(opencode.agents().values()) == ["nova"]
     opencode.until(lambda: opencode.companions() == [])

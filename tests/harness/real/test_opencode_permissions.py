@@ -44,9 +44,9 @@ def test_permission_is_valid_for_one_call(opencode: OpenCodeStage) -> None:
     assert "+x" in str(line["input"])
     assert not made.exists()
 
-    said = run_as_person(opencode.home, "approve", str(line["id"]))
+    result = run_as_person(opencode.home, "approve", str(line["id"]))
 
-    assert (said.status, said.err) == (0, "")
+    assert (result.status, result.err) == (0, "")
     opencode.until(made.exists)
     opencode.until_idle()
     assert opencode.home.ok("pending", "--json").lines == []
@@ -107,11 +107,11 @@ def test_with_approvals_off_a_dialog_stays_and_messages_wait() -> None:
         opencode.until(lambda: opencode.state() == ("blocked", "permission: palaver_send"))
         opencode.until(lambda: "Call tool palaver_send" in opencode.screen())
 
-        place = send(luna, "@nova", "--", "a normal one")
+        seq = send(luna, "@nova", "--", "a normal one")
         urgent = send(luna, "@nova", "--interrupt", "--", "an urgent one")
 
         opencode.until(lambda: opencode.receipt(urgent)["state"] == "held")
-        assert opencode.receipt(place)["state"] == "queued"
+        assert opencode.receipt(seq)["state"] == "queued"
         (line,) = opencode.home.ok("pending", "--json").lines
         assert (line["id"], line["answerable"]) == (None, False)
         assert "Call tool palaver_send" in opencode.screen()
@@ -120,7 +120,7 @@ def test_with_approvals_off_a_dialog_stays_and_messages_wait() -> None:
         opencode.give_leave()
 
         opencode.until(lambda: "by a tool" in luna.ok("recv", "--peek").out)
-        opencode.until_seen(place)
+        opencode.until_seen(seq)
         opencode.until_seen(urgent)
         opencode.until_idle()
         assert opencode.all_told().count("a normal one") == 1
@@ -174,7 +174,7 @@ def test_request_of_a_session_started_without_pal_is_decided() -> None:
         assert isinstance(opencode, InstalledStage)
         assert "Allow once" in opencode.shown(person)
 
-        said = run_as_person(opencode.home, "approve", str(line["id"]))
+        result = run_as_person(opencode.home, "approve", str(line["id"]))
 
-        assert (said.status, said.err) == (0, "")
+        assert (result.status, result.err) == (0, "")
         opencode.until(made.exists)

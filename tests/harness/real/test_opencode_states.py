@@ -38,14 +38,14 @@ def test_usage_limit_is_reported_and_messages_wait_until_it_ends(opencode: OpenC
     assert opencode.gates()["native"] == "usage_limit"
     assert opencode.home.ok("pending", "--json").lines == []
 
-    place = send(luna, "@nova", "--", "are you there?")
-    opencode.until(lambda: opencode.receipt(place)["state"] == "held")
+    seq = send(luna, "@nova", "--", "are you there?")
+    opencode.until(lambda: opencode.receipt(seq)["state"] == "held")
 
-    assert str(opencode.receipt(place)["reason"]).startswith("usage limit until ")
-    assert opencode.until_seen(place)["grade"] == "context"
+    assert str(opencode.receipt(seq)["reason"]).startswith("usage limit until ")
+    assert opencode.until_seen(seq)["grade"] == "context"
     assert len(opencode.script.main) >= 2
-    (told, *_) = luna.ok("recv", "--json").lines
-    assert "usage limit is reached" in str(told["text"])
+    (notice, *_) = luna.ok("recv", "--json").lines
+    assert "usage limit is reached" in str(notice["text"])
 
 
 def test_permanent_usage_limit_blocks_until_a_person_tries_again(opencode: OpenCodeStage) -> None:
@@ -53,16 +53,16 @@ def test_permanent_usage_limit_blocks_until_a_person_tries_again(opencode: OpenC
     opencode.script.add(ScriptedReply(status=402, body=gone), reply("I go on"), reply("read"))
     opencode.start("--prompt", "go on")
     opencode.until(lambda: opencode.state() == ("blocked", "usage limit"))
-    place = send(opencode.friend(), "@nova", "--", "are you there?")
-    opencode.until(lambda: opencode.receipt(place)["state"] == "held")
-    assert opencode.receipt(place)["reason"] == "usage limit"
+    seq = send(opencode.friend(), "@nova", "--", "are you there?")
+    opencode.until(lambda: opencode.receipt(seq)["state"] == "held")
+    assert opencode.receipt(seq)["reason"] == "usage limit"
 
     person = opencode.sit_down()
     person.press(b"try again")
     opencode.until(lambda: "try again" in opencode.screen())
     person.press(b"\r")
 
-    assert opencode.until_seen(place)["grade"] == "context"
+    assert opencode.until_seen(seq)["grade"] == "context"
 
 
 def test_provider_error_is_shown_and_the_next_message_is_delivered(opencode: OpenCodeStage) -> None:
@@ -93,12 +93,12 @@ def test_messages_wait_for_the_end_of_a_compaction(opencode: OpenCodeStage) -> N
     person.press(b"\r")
     opencode.until(lambda: opencode.state() == ("active", "compacting"))
 
-    place = send(opencode.friend(), "@nova", "--", "are you there?")
+    seq = send(opencode.friend(), "@nova", "--", "are you there?")
     opencode.until(lambda: opencode.gates()["native"] == "compacting")
 
-    assert opencode.receipt(place)["state"] == "queued"
+    assert opencode.receipt(seq)["state"] == "queued"
     opencode.script.open("compact")
-    assert opencode.until_seen(place)["grade"] == "context"
+    assert opencode.until_seen(seq)["grade"] == "context"
 
 
 def test_shell_does_not_have_the_password(opencode: OpenCodeStage) -> None:
@@ -108,8 +108,8 @@ def test_shell_does_not_have_the_password(opencode: OpenCodeStage) -> None:
     opencode.start("--prompt", "go on")
 
     asked = opencode.requests(2)[1].conversation
-    (place,) = opencode.places
+    (folder,) = opencode.places
     assert "left=[]" in asked
     assert "OPENCODE_SERVER_PASSWORD" not in asked.split("left=[]", 1)[1]
     assert '\\"name\\":\\"nova\\"' in asked or '"name":"nova"' in asked
-    assert (place / "bash").stat().st_mode & 0o777 == 0o700
+    assert (folder / "bash").stat().st_mode & 0o777 == 0o700

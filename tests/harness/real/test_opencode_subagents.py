@@ -45,14 +45,14 @@ def test_message_to_a_sub_agent_goes_into_its_own_session(opencode: OpenCodeStag
     opencode.until(lambda: opencode.state("nova_general_1")[0] == "active")
     luna = opencode.friend()
 
-    place = send(luna, "@nova_general_1", "--", "for the child alone")
-    opencode.until(lambda: opencode.receipt(place)["state"] == "submitted")
+    seq = send(luna, "@nova_general_1", "--", "for the child alone")
+    opencode.until(lambda: opencode.receipt(seq)["state"] == "submitted")
     opencode.script.open("busy")
 
-    told = opencode.told("for the child alone")
-    assert CHILD in told
-    assert "sub-result" in told
-    receipt = opencode.until_seen(place)
+    conversation = opencode.told("for the child alone")
+    assert CHILD in conversation
+    assert "sub-result" in conversation
+    receipt = opencode.until_seen(seq)
     assert (receipt["lane"], receipt["grade"]) == ("native", "context")
     opencode.until(lambda: opencode.state("nova_general_1")[0] in ("", "exited"))
     opencode.until_idle()
@@ -73,10 +73,10 @@ def test_request_of_a_sub_agent_blocks_it_and_its_parent(opencode: OpenCodeStage
     opencode.until(lambda: opencode.state("nova_general_1") == asked)
     opencode.until(lambda: opencode.state() == asked)
     opencode.until(lambda: "Allow once" in opencode.screen())
-    place = send(opencode.friend(), "@nova_general_1", "--", "while it asks")
+    seq = send(opencode.friend(), "@nova_general_1", "--", "while it asks")
     shown = {one["agent"] for one in opencode.home.ok("pending", "--json").lines}
     assert "nova_general_1" in shown
-    assert opencode.receipt(place)["state"] == "queued"
+    assert opencode.receipt(seq)["state"] == "queued"
     assert not made.exists()
 
     opencode.answer_dialog(opencode.sit_down(last=b"Reject"))
@@ -94,10 +94,10 @@ def test_installed_plugin_identifies_the_shell_of_a_sub_agent() -> None:
         try:
             session = opencode.begin_session("go on")
 
-            told = opencode.told('\\"kind\\":')
+            conversation = opencode.told('\\"kind\\":')
             name = opencode.agents()[session]
-            assert f'\\"name\\":\\"{name}_general_1\\"' in told
-            assert f"You are {name}_general_1" in told
+            assert f'\\"name\\":\\"{name}_general_1\\"' in conversation
+            assert f"You are {name}_general_1" in conversation
         finally:
             process.kill()
             process.wait()

@@ -41,9 +41,9 @@ def test_allowed_command_is_run(claude: ClaudeStage) -> None:
     assert shown["input"] == {"file_path": str(made), "content": "x"}
     assert not made.exists()
 
-    said = run_as_person(claude.home, "approve", shown["id"])
+    result = run_as_person(claude.home, "approve", shown["id"])
 
-    assert (said.status, said.err) == (0, "")
+    assert (result.status, result.err) == (0, "")
     claude.until(made.exists)
     claude.until(lambda: claude.state()[0] == "idle")
     assert claude.home.ok("pending", "--json").lines == []
@@ -52,9 +52,9 @@ def test_allowed_command_is_run(claude: ClaudeStage) -> None:
 def test_denied_command_is_not_run(claude: ClaudeStage) -> None:
     shown = asked(claude)
 
-    said = run_as_person(claude.home, "deny", shown["id"])
+    result = run_as_person(claude.home, "deny", shown["id"])
 
-    assert said.status == 0
+    assert result.status == 0
     claude.until(lambda: any("a person denied it" in one.text for one in claude.script.main))
     assert not (claude.project / "made.txt").exists()
 

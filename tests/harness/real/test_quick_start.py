@@ -118,14 +118,14 @@ def test_quick_start_of_the_readme_works_as_it_is_typed(both: Duo) -> None:
     you = both.claude.person()
     you.output_of("stty -echo")
     numbers = Numbers()
-    told = steps(QUICK)
+    story_steps = steps(QUICK)
 
-    for _, command, page in told:
+    for _, command, page in story_steps:
         here = you.output_of(numbers.replace(command))
         numbers.learn(page, here)
         assert normal(here) == normal(numbers.replace(page)), command
 
-    assert [command.split()[1] for _, command, _ in told] == ["send", "recv", "receipts"]
+    assert [command.split()[1] for _, command, _ in story_steps] == ["send", "recv", "receipts"]
     sent = both.home.events("--type", "message")
     assert [one["from"] for one in sent] == ["human", "luna", "nova", "luna"]
     assert [one for one in both.home.events("--type", "life") if one["payload"]["action"] == "typed"] == []

@@ -103,8 +103,8 @@ class Agent:
         os.write(1, PROBE)
 
     def draw(self) -> None:
-        said = b"\x1b]7501;state=%s\x1b\\" % SAID.get(self.mood, b"working") if self.look != "mute" else b""
-        os.write(1, said + (self.framed() if self.look == "framed" else self.plain()))
+        report = b"\x1b]7501;state=%s\x1b\\" % SAID.get(self.mood, b"working") if self.look != "mute" else b""
+        os.write(1, report + (self.framed() if self.look == "framed" else self.plain()))
 
     def plain(self) -> bytes:
         shown = b"\x1b[2J\x1b[H" + self.last + b"\r\n%s\r\n" % self.mood.encode() + self.text
