@@ -7,7 +7,8 @@ from tests.delivery.terminals import CLOSED, OPEN, WITH_DIALOG
 from tests.fakes import HUMAN, Bus, FakeLane, seat
 from tests.limits import LIMIT_S
 
-from palaver.delivery.lanes import CLAIM_S, SHUT_S
+from palaver.delivery.lanes import CLAIM_S, FIRST_PAUSE_S, SHUT_S
+from palaver.errors import DiskFull
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
 from palaver.protocol.events import AgentState, Grade
@@ -675,6 +676,25 @@ async def test_message_that_comes_back_to_a_removed_session_is_dead(
     await bus.delivery.answer(lane.lane, offer.number, OfferOutcome.DEFERRED)
 
     await becomes(bus, event, MON, "dead")
+
+
+async def test_failed_end_of_a_message_of_a_removed_session_is_retried(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = bus.open_lane("nova")
+    event = await route(bus, luna, "new")
+    await lane.next()
+    await bus.submit(nova, RemoveSession(agent="nova", session="mon"))
+    bus.failure = DiskFull("no room")
+    await bus.report(MON, "queued", event.seq)
+    async with asyncio.timeout(LIMIT_S):
+        await bus.has_failed.wait()
+    bus.failure = None
+
+    bus.clock.advance(FIRST_PAUSE_S)
+    await bus.delivery.catch_up()
+
+    assert bus.state(event, MON) == "dead"
 
 
 # Dead letters

@@ -426,6 +426,27 @@ async def test_unmatched_path_has_a_dead_receipt_and_its_sender_is_notified(bus:
     reader.close()
 
 
+async def test_failed_report_of_a_dead_letter_is_retried_after_a_pause(bus: Bus) -> None:
+    luna = await bus.join("luna")
+    bus.failure = DiskFull("no room")
+    event = await bus.send(luna, "a", "ticket/7")
+    async with asyncio.timeout(LIMIT_S):
+        await bus.has_failed.wait()
+    first_wait_s = bus.delivery.next_wait_s()
+    bus.clock.advance(5)
+    with pytest.raises(DiskFull):
+        await bus.delivery.catch_up()
+    second_wait_s = bus.delivery.next_wait_s()
+    bus.failure = None
+
+    bus.clock.advance(5)
+    await bus.delivery.catch_up()
+
+    assert (first_wait_s, second_wait_s, bus.delivery.next_wait_s()) == (5, 5, None)
+    assert bus.state(event, "ticket/7") == "dead"
+    assert bus.texts("luna") == [f"#{event.seq} reached no agent: none is subscribed to ticket/7"]
+
+
 async def test_expiring_message_changes_the_deadline(bus: Bus) -> None:
     luna, _ = await bus.join("luna"), await bus.join("nova")
     before = bus.deadlines

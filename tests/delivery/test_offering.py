@@ -7,6 +7,7 @@ from tests.delivery.terminals import CLOSED, OPEN, WITH_DIALOG, becomes, lane_of
 from tests.fakes import HUMAN, Bus, FakeLane, seat, texts_of
 from tests.limits import LIMIT_S
 
+from palaver.delivery.lanes import CLAIM_S
 from palaver.errors import DiskFull
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Event
@@ -299,6 +300,40 @@ async def test_failed_release_is_repeated_later(bus: Bus, luna: Caller, nova: Ca
     bus.delivery.set_level(lane.lane, OPEN)
 
     assert await take(bus, lane) == "hello"
+
+
+async def test_failed_release_of_a_closed_lane_is_repeated_by_time(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    lane = lane_of(bus, CLOSED)
+    held = await bus.send(luna, "hello", "@nova")
+    await passes(bus, 30)
+    bus.failure = DiskFull("no room")
+    with pytest.raises(DiskFull):
+        await bus.delivery.close_lane(lane.lane)
+    bus.failure = None
+    before = bus.state(held, "nova")
+
+    await passes(bus, CLAIM_S)
+
+    assert (before, bus.state(held, "nova")) == ("held", "queued")
+
+
+async def test_failed_release_after_the_end_of_a_session_is_repeated_by_time(
+    bus: Bus, luna: Caller, nova: Caller
+) -> None:
+    held = await bus.send(luna, "hello", "@nova")
+    await bus.report("nova", "held", held.seq, lane="terminal", reason="draft")
+    bus.failure = DiskFull("no room")
+    await bus.submit(nova, Leave())
+    async with asyncio.timeout(LIMIT_S):
+        await bus.has_failed.wait()
+    bus.failure = None
+    before = bus.state(held, "nova")
+
+    await passes(bus, CLAIM_S)
+
+    assert (before, bus.state(held, "nova")) == ("held", "queued")
 
 
 async def test_mail_held_by_an_earlier_daemon_is_released(bus: Bus, luna: Caller, nova: Caller) -> None:

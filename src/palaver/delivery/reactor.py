@@ -1,13 +1,15 @@
 """Deliver after each event: choose a reader or lane per message, and report every outcome to the ledger."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice, takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 from palaver.clock import Clock
-from palaver.delivery.lanes import NATIVE_S, Backoff, SilenceLimits
+from palaver.delivery.lanes import FIRST_PAUSE_S, NATIVE_S, Backoff, SilenceLimits
 from palaver.delivery.ledger import Ledger, expiring
 from palaver.delivery.mailbox import Mailboxes, QueueReader, by_mailbox, mailboxes_of_lanes
 from palaver.delivery.offers import Offering
@@ -170,6 +172,9 @@ Trace = Callable[[str, Sequence[int], str, str, str], None]
 """Called with each step: the agent, the seqs of its messages, what happened, the lane, and why."""
 
 
+_Step: TypeAlias = Callable[[], Coroutine[None, None, None]]
+
+
 def _no_trace(agent: str, seqs: Sequence[int], step: str, lane: str, detail: str) -> None:
     """Ignore a step."""
 
@@ -204,6 +209,8 @@ class DeliveryReactor:
         )
         self._answering: dict[str, float] = {}
         """Mailboxes of agents that follow them and have read a request, and when these count as idle."""
+        self._unwritten: deque[tuple[float, _Step]] = deque()
+        """Steps that could not be written, and when each is tried again."""
         self._backoff = Backoff(clock, self._time_changed, native_wait_s=native_wait_s)
         self._silence = SilenceLimits(clock, self._time_changed)
         self._offering = Offering(
@@ -467,11 +474,13 @@ class DeliveryReactor:
         self._offering.forget_idle(lane.agent)
         try:
             await self._conclude(lane, parts)
+            await self._offering.let_go(lane.agent)
         except Unavailable:
             self._silence.stray(lane.agent)  # No lane reports their outcome any more, so try again by time.
             raise
-        await self._offering.let_go(lane.agent)
-        self._offering.look(lane.agent)
+        finally:
+            # Also after a failure: messages that waited for this lane may go on another one.
+            self._offering.look(lane.agent)
 
     async def _conclude(self, lane: Lane, parts: Mapping[str, Sequence[int]]) -> None:
         """Write what is known of the open offers of a closed lane, or wait for its holder to report it."""
@@ -503,14 +512,13 @@ class DeliveryReactor:
                 self._on_state(event.sender)
                 if event.type == BYE:
                     self._offering.gated.forget_notified(event.sender)
-                self._tasks.create_task(self._unconfirm(event.sender))  # A session has started or ended.
-                self._tasks.create_task(self._offering.let_go(event.sender))
+                self._tasks.create_task(self._free(event.sender))  # A session has started or ended.
             elif event.type in STATE_TYPES or (isinstance(life, LifeChanged) and life.has_agent):
                 self._on_state(agent_of(event))
             elif isinstance(life, SessionCreated | SessionRemoved):
                 self._on_state(life.agent)  # The lanes of the agent may reach another session now.
             elif isinstance(life, LifeChanged) and life.is_ready:
-                self._tasks.create_task(self._tell_unsure(event.sender))
+                self._start(partial(self._tell_unsure, event.sender))
 
     def _on_mail(self, event: Event) -> None:
         mail = deliverable(event)
@@ -533,7 +541,7 @@ class DeliveryReactor:
                     self._mailboxes.settle(mailbox, [answered])
         # In a task, because a handler must not wait.
         if message.dead:
-            self._tasks.create_task(self._ledger.dead(event, message.dead))
+            self._start(partial(self._ledger.dead, event, message.dead))
 
     def _is_for_lanes(self, mailbox: str) -> bool:
         """Return whether lanes may carry messages of a mailbox: of an agent, or of the session it runs in."""
@@ -549,8 +557,8 @@ class DeliveryReactor:
             self.deadline_changed()
             # A lane had the message when its session was removed, so that it could not be ended then.
             if self._is_removed(report.agent):
-                self._tasks.create_task(
-                    self._ledger.report(report.agent, report.messages, State.DEAD, reason=REMOVED)
+                self._start(
+                    partial(self._ledger.report, report.agent, report.messages, State.DEAD, reason=REMOVED)
                 )
         elif report.state != State.SUBMITTED or report.unconfirmed:
             self._mailboxes.settle(report.agent, report.messages)
@@ -584,6 +592,27 @@ class DeliveryReactor:
             if lost := self._mailboxes.unclaimed(mailbox, lane):
                 await self._ledger.unconfirmed(mailbox, lost)
 
+    async def _free(self, agent: str) -> None:
+        """Conclude for messages that no lane has claimed, and queue those that no gate holds any more."""
+        try:
+            await self._unconfirm(agent)
+            await self._offering.let_go(agent)
+        except Unavailable:
+            self._silence.stray(agent)  # By time, because there may be no other event of this agent.
+            raise
+
+    def _start(self, step: _Step) -> None:
+        self._tasks.create_task(self._run(step))
+
+    async def _run(self, step: _Step) -> None:
+        """Run a step that no later event would cause again. After a failed write it runs again by time."""
+        try:
+            await step()
+        except Unavailable:
+            self._unwritten.append((self._clock.monotonic_s() + FIRST_PAUSE_S, step))
+            self.deadline_changed()
+            raise
+
     async def _tell_unsure(self, agent: str) -> None:
         """Send a new session the seqs of unconfirmed messages, if its terminal is its only lane."""
         if all(lane.is_terminal for lane in self._lanes.get(agent, ())):
@@ -600,6 +629,8 @@ class DeliveryReactor:
         waits = [wait_s for wait_s in next_waits if wait_s is not None]
         if self._answering:
             waits.append(max(0.0, min(self._answering.values()) - self._clock.monotonic_s()))
+        if self._unwritten:
+            waits.append(max(0.0, self._unwritten[0][0] - self._clock.monotonic_s()))
         if (deadline := self.next_deadline_ms()) is not None:
             waits.append(max(0, deadline - self._clock.now_ms()) / 1000)
         return min(waits, default=None)
@@ -625,10 +656,15 @@ class DeliveryReactor:
         try:
             while strays:
                 await self._unconfirm(strays[-1])
+                await self._offering.let_go(strays[-1])
                 strays.pop()
         finally:
             for agent in strays:  # A failed write is tried again later.
                 self._silence.stray(agent)
+        # In the order of their times, because each is added with the same pause.
+        while self._unwritten and self._unwritten[0][0] <= now_s:
+            _, step = self._unwritten.popleft()
+            await self._run(step)
         await self.expire()
 
     async def _act_on(self, lanes: list[Lane], act: Callable[[Lane], Awaitable[None]]) -> None:
