@@ -17,7 +17,7 @@ from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import AutoTurnError, AutoTurnStarted, State
 from palaver.protocol.paths import Content, CreateSession, RemoveSession, SubscribePath
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Leave, Pause, Put, Release, Request, Send, TagAgent, Unpause
+from palaver.protocol.requests import Leave, Notify, Pause, Put, Release, Request, Send, TagAgent, Unpause
 from palaver.protocol.turns import BatchMessage, FailTurn, NoJob, SkipTurn, StartTurn, TriageJob, TurnStats
 from palaver.reactors.turns import NO_RUNNER_S, Step, TurnOutcome
 from palaver.state.paths import read_agent_session
@@ -845,6 +845,23 @@ async def test_senders_are_notified_once_that_no_runner_is_running(turning: Turn
     assert first != second
     await turning.turns.register(())
     assert await turning.run() == ["one", "from a script", "two"]
+
+
+async def test_failed_notice_of_a_missing_runner_is_retried_by_time(turning: Turning) -> None:
+    nova = await turning.bus.join("nova")
+    await turning.join()
+    await turning.turns.lose_runner()
+    await turning.send("one", sender=nova)
+    turning.passes(3)
+    await turning.runner_is_awaited()
+    turning.failures.append((Notify, DiskFull("no room")))
+    turning.passes(NO_RUNNER_S)
+    await turning.runner_is_awaited()
+
+    turning.passes(NO_RUNNER_S)
+
+    (notice,) = await turning.notified("nova", 1)
+    assert "no runner is running" in notice
 
 
 async def test_runner_that_comes_in_time_needs_no_notice(turning: Turning) -> None:

@@ -815,9 +815,14 @@ class AutomaticTurns:
             self._tasks.create_task(self._tell_missing())
 
     async def _tell_missing(self) -> None:
-        for target in list(self._ready):
-            # Planned now, because the batch may have changed while earlier notices were written.
-            for one in self.plan(*target).batch:
-                event = self._log.event(one.seq)
-                if event is not None and (notice := no_runner_notice(event, one.mailbox)) is not None:
-                    await self._submit(notice)
+        try:
+            for target in list(self._ready):
+                # Planned now, because the batch may have changed while earlier notices were written.
+                for one in self.plan(*target).batch:
+                    event = self._log.event(one.seq)
+                    if event is not None and (notice := no_runner_notice(event, one.mailbox)) is not None:
+                        await self._submit(notice)
+        except Unavailable as error:
+            _logger.warning("the notices that no runner is running wait: %s", error)
+            # By time, because there may be no other event of a session that is due.
+            self._watch_runner(is_awaited=bool(self._ready) and not self.has_runner)
