@@ -9,9 +9,10 @@ from tests.fakes import Bus, open_memory, open_sqlite, opened_bus, seat
 from tests.limits import LIMIT_S
 
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.protocol.agents import Agent, BeginSubagent, Standing, caller_for
+from palaver.errors import DiskFull
+from palaver.protocol.agents import Agent, BeginSubagent, Caller, Standing, caller_for
 from palaver.protocol.query import Query
-from palaver.protocol.requests import Gone, Leave
+from palaver.protocol.requests import Gone, Leave, Request
 from palaver.services import agents as module
 from palaver.services.agents import Subagents
 
@@ -115,6 +116,27 @@ async def test_sub_agent_ends_when_its_parent_moves_to_another_process(nest: Nes
     await nest.bus.join("luna", seat=seat(9), session="s", harness="claude")
 
     assert await nest.reason("luna_x_1") == "luna is now another process"
+
+
+async def test_sub_agent_ends_with_its_parent_although_the_disk_was_full(
+    nest: Nest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await nest.bus.join("luna", seat=seat(7))
+    await nest.begun("luna", "a1")
+    failures, submit = [DiskFull("no room")] * 2, nest.bus.broker.submit
+
+    async def fail_at_first(caller: Caller, request: Request) -> object:
+        if failures and isinstance(request, Gone) and request.name == "luna_x_1":
+            raise failures.pop()
+        return await submit(caller, request)
+
+    monkeypatch.setattr(module, "TRY_AGAIN_S", 0)
+    monkeypatch.setattr(nest.bus.broker, "submit", fail_at_first)
+
+    await nest.bus.broker.submit(SYSTEM_CALLER, Gone(name="luna", reason="killed", seat=seat(7)))
+
+    assert await nest.reason("luna_x_1") == "luna has ended: killed"
+    assert failures == []
 
 
 async def test_restart_keeps_live_sub_agents_and_ends_orphans(nest: Nest) -> None:

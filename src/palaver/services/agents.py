@@ -211,6 +211,8 @@ class Consumers:
 
 _LIMIT_CALLS: Final = 4096
 """Remembered tool calls. When full, the oldest is dropped and then counts as a call of the parent."""
+TRY_AGAIN_S: Final = 5.0
+"""Seconds to the next attempt to end a sub-agent after its parent, if the disk is full."""
 
 
 class Subagents:
@@ -320,9 +322,20 @@ class Subagents:
         """End a sub-agent whose parent has ended, or now runs in another process than when it began."""
         if parent is None or parent.left:
             why = f": {parent.detail}" if parent is not None and parent.detail else ""
-            self._tasks.create_task(self._end(agent, f"{agent.parent} has ended{why}"))
+            self._tasks.create_task(self._end_after(agent, f"{agent.parent} has ended{why}"))
         elif _process_of(parent.seat) != _process_of(agent.seat):
-            self._tasks.create_task(self._end(agent, f"{agent.parent} is now another process"))
+            self._tasks.create_task(self._end_after(agent, f"{agent.parent} is now another process"))
+
+    async def _end_after(self, agent: Agent, reason: str) -> None:
+        """Store that a sub-agent has ended after its parent. If the disk is full, look again later."""
+        try:
+            await self._end(agent, reason)
+        except Unavailable:
+            # By time, because a parent that has ended causes no other event.
+            await asyncio.sleep(TRY_AGAIN_S)
+            for child in self.of(agent.parent):
+                if child.name == agent.name:
+                    self._look_at(child, self._broker.directory.get(child.parent))
 
     async def _end(self, agent: Agent, reason: str) -> None:
         await self._broker.submit(SYSTEM_CALLER, Gone(name=agent.name, reason=reason, seat=agent.seat))
