@@ -30,6 +30,7 @@ from palaver.services.view_reader import STEP
 from palaver.services.views import (
     agents_with_messages,
     attention_view,
+    open_mail,
     receipts_of,
     receipts_view,
     terminal_view,
@@ -177,6 +178,22 @@ async def test_encoding_of_many_receipts_lets_others_run(tmp_path: Path) -> None
 
         assert turns >= MANY // STEP
         assert len(msgspec.json.decode(encoding.result())["receipts"]) == MANY
+
+
+async def test_search_in_much_open_mail_lets_others_run(tmp_path: Path) -> None:
+    async with opened_views(open_memory, tmp_path) as parts:
+        await parts.bus.join("luna")
+        for number in range(MANY):
+            await parts.bus.send(HUMAN, str(number), "@luna", is_confirmed=True)
+        turns = 0
+
+        searching = asyncio.ensure_future(open_mail(services_of(parts), "luna", 1, lambda event: False))
+        while not searching.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+        assert turns >= MANY // STEP
+        assert searching.result() == []
 
 
 async def test_agents_may_join_while_a_view_begins(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ async def test_held_message_is_not_part_of_open_mail(bus: Bus) -> None:
     with pytest.raises(RateLimited):
         await bus.send(luna, "held", "@nova")
 
-    waiting = open_mail(services(bus), "nova", 50, None)
+    waiting = await open_mail(services(bus), "nova", 50, None)
 
     assert [event.payload["text"] for event in waiting] == [str(number) for number in range(LIMIT_A_MINUTE)]
 

@@ -372,7 +372,7 @@ def _without_text(services: Services, event: Event, name: str) -> Event:
     return msgspec.structs.replace(event, payload=kept | {"text": f"(held: {wait.text})"})
 
 
-def open_mail(
+async def open_mail(
     services: Services, name: str, limit: int, passes: Callable[[Event], bool] | None
 ) -> list[Event]:
     """Return up to `limit` unread messages of a name in delivery order, including those being delivered.
@@ -380,7 +380,8 @@ def open_mail(
     Held messages are left out, because the recipient may not read them yet, and so are raw keys.
     """
     found: list[Event] = []
-    for mail in read_mail(services.queries.rows, name):
+    for at, mail in enumerate(read_mail(services.queries.rows, name)):
+        await let_others_run(at)  # A filter may pass none of thousands.
         event = None if mail.is_kept_back or mail.raw else services.queries.event(mail.seq)
         if event is not None and (passes is None or passes(event)):
             found.append(event)

@@ -873,12 +873,14 @@ async def peek(call: Call, name: str, limit: int) -> int:
     if parsed.has("--follow"):
         return await _follow_peek(call, name, after, timeout_s)
     events: Sequence[Event] | None
+    # Before the look, in which a message that arrives meanwhile may be missed: the wait begins after it.
+    last = call.services.queries.last()
     if after is None:
-        events = open_mail(call.services, name, limit, mail_filter(call))
+        events = await open_mail(call.services, name, limit, mail_filter(call))
     else:
         events = await _read_all(call, _query_after(call, name, after, limit))
     if not events and (parsed.has("--wait") or timeout_s is not None):
-        seq = call.services.queries.last() if after is None else after
+        seq = last if after is None else after
         events = await call.first(_query_after(call, name, seq, limit), timeout_s)
         if events is None:
             return EXIT_NOTHING
