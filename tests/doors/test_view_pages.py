@@ -11,8 +11,9 @@ from tests.fakes import HUMAN, open_sqlite
 
 from palaver.errors import BadQuery, NotFound
 from palaver.protocol.agents import Caller
+from palaver.protocol.envelope import Event
 from palaver.protocol.events import State
-from palaver.protocol.requests import AddNote, Claim, JoinRoom, Redeliver, ReleaseStick, SetStatus
+from palaver.protocol.requests import AddNote, Claim, Import, JoinRoom, Redeliver, ReleaseStick, SetStatus
 from palaver.protocol.tasks import CreateTask
 from palaver.protocol.views import (
     AgentPage,
@@ -456,3 +457,36 @@ async def test_time_is_found_as_a_seq(parts: ViewParts, luna: Caller) -> None:
     assert page.found == sent.seq
     assert isinstance(snapshot, Snapshot)
     assert snapshot.seq == parts.queries.last()
+
+
+async def test_time_is_found_as_a_seq_next_to_imported_and_archived_events(
+    parts: ViewParts, luna: Caller
+) -> None:
+    own = [await later(parts, luna) for _ in range(4)]
+    # So many that the middle of the log is one of them.
+    imported = [
+        msgspec.structs.replace(own[0], seq=number, id=f"01ARZ3NDEKTSV4RRFFQ69G5F{number}", ts=number)
+        for number in range(10, 22)
+    ]
+    await parts.bus.broker.submit(HUMAN, Import(events=tuple(imported)))
+    own += [await later(parts, luna) for _ in range(2)]
+    now_ms = parts.bus.clock.now_ms()
+
+    before = [await seq_at(parts, event.ts) for event in own]
+    after_all = await seq_at(parts, now_ms + 1)
+    await parts.log.archive(own[4].seq)
+    archived = [await seq_at(parts, event.ts) for event in own]
+
+    assert before == archived == [event.seq for event in own]
+    assert after_all == parts.queries.last() + 1
+
+
+async def later(parts: ViewParts, luna: Caller) -> Event:
+    parts.timers.advance(60)
+    return await parts.bus.send(luna, "later", "@human")
+
+
+async def seq_at(parts: ViewParts, ts: int) -> int:
+    page = await ask(parts, AskSeq(ts=ts))
+    assert isinstance(page, SeqPage)
+    return page.found

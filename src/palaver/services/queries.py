@@ -8,7 +8,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -310,26 +310,29 @@ class Queries:
     async def seq_at(self, ts: int) -> int:
         """Return the seq of the first event from a time on, or the next seq of the log if all are older.
 
-        Found by bisection: times rise with the seqs of a log, except in imported events.
+        Found by bisection, without imported events: only the times of a log's own events rise with the seqs.
         """
-        low, high = 1, self._log.last() + 1
+        low = 1
+        found = high = self._log.last() + 1
         while low < high:
             middle = (low + high) // 2
             event = await self._first_from(middle)
             if event is None or event.ts >= ts:
                 high = middle
+                found = found if event is None else event.seq
             else:
                 # Not `middle + 1`: seqs without an event are between the two, and need no look.
                 low = event.seq + 1
-        return low
+        return found
 
     async def _first_from(self, seq: int) -> Event | None:
+        """Return the first event from a seq on that is not imported, or None."""
         event = self._log.event(seq)
-        if event is not None:
+        if event is not None and not event.imported:
             return event
-        query = Query(after=seq - 1, limit=1, with_imported=True)
-        archived = (await self._log.read_archived(query)).events if seq <= self._log.archived() else ()
-        return next(iter([*archived, *await self._log.read(query)]), None)
+        async with aclosing(self.pages(Query(after=seq - 1, limit=1))) as found:
+            page = await anext(found, ())
+        return page[0] if page else None
 
     def pages(self, query: Query, *, with_archives: bool = True) -> AsyncGenerator[Sequence[Event], None]:
         """Yield the matching events that are stored by now, in seq order, never an empty page."""
