@@ -545,6 +545,24 @@ async def test_next_daemon_knows_processes_that_began_at_the_same_time(
     }
 
 
+async def test_process_of_a_turn_that_ends_before_it_is_recorded_is_refused(
+    stage: Stage, child: "subprocess.Popen[bytes]"
+) -> None:
+    await stage.turning.join(value={**ACCEPT, "maxBatchSize": 1})
+    link = await stage.runner()
+    await stage.turning.send("one")
+    job = await job_of(link)
+    assert isinstance(job, TurnJob)
+
+    async with stage.service._recording:
+        beginning = asyncio.ensure_future(link.serve(HUMAN, TurnProcessOp(pid=child.pid, turn=job.turn)))
+        await link.serve(HUMAN, TurnEndOp(turn=job.turn, output="done"))
+
+    with pytest.raises(NotFound, match="has ended"):
+        await beginning
+    assert stage.seats.turn_above(ancestors(child.pid)) is None
+
+
 async def test_open_turns_fail_if_the_runner_ended_with_the_daemon(stage: Stage) -> None:
     await stage.turning.join(value={**ACCEPT, "maxBatchSize": 1})
     await stage.turning.send("one")

@@ -428,6 +428,8 @@ class TurnService:
             process = TurnProcess(seat=seat, agent=name, session=session, turn=turn)
             # One at a time: a write replaces the whole record, also the process that another one adds.
             async with self._recording:
+                # Again: the turn may have ended while another process was recorded, also with its runner.
+                self._turns.target_of(turn=turn)
                 await self._runners.put_turn(process)  # First: it must act as the agent also after a restart.
         self._begin(seat, TurnSeat(agent=self._agent(name), session=session, is_triage=bool(job)), job, turn)
 
