@@ -168,6 +168,17 @@ def test_search_of_all_names_the_agents_and_skips_what_cannot_be_read(
     assert err == "pal: transcripts that cannot be read: vega\n"
 
 
+def test_invalid_expression_is_refused_without_a_transcript(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lost = KnownSession(agent="vega", harness="claude", session="none-such")
+
+    status = read_transcript(ordered(lost, search="(", is_all=True), {"HOME": str(tmp_path)})
+
+    _, err = capfd.readouterr()
+    assert (status, "is not a regular expression" in err) == (2, True)
+
+
 def test_json_entries_name_their_agent(
     environment: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -360,13 +360,15 @@ def read_transcript(words: Sequence[str], environment: Mapping[str, str]) -> int
     read: set[tuple[str, str]] = set()
     unread: list[str] = []
     try:
+        # Here, because an invalid expression is an error even if there is no transcript to search.
+        search = Search(order.search, order.level) if order.search else None
         for known in order.known:
             try:
                 transcript = find_transcript(known, environment)
                 if (transcript.path, transcript.session) in read:
                     continue  # Two agents share a session.
                 read.add((transcript.path, transcript.session))
-                shown += _print(order, known.agent, transcript, environment)
+                shown += _print(order, known.agent, transcript, environment, search)
                 skipped_lines += transcript.skipped_lines
             except (NotFound, Unavailable):
                 if not order.is_all:
@@ -386,7 +388,13 @@ def read_transcript(words: Sequence[str], environment: Mapping[str, str]) -> int
     return 0
 
 
-def _print(order: ReadOrder, agent: str, transcript: Transcript, environment: Mapping[str, str]) -> int:
+def _print(
+    order: ReadOrder,
+    agent: str,
+    transcript: Transcript,
+    environment: Mapping[str, str],
+    search: Search | None,
+) -> int:
     """Write the entries one by one, and return how many there were.
 
     For a range from the end they are counted first, and then read again.
@@ -394,9 +402,9 @@ def _print(order: ReadOrder, agent: str, transcript: Transcript, environment: Ma
     paint = paint_for(environment, is_terminal=sys.stdout.isatty(), harness=harness_of(environment))
     skipped = 0
     if order.newest:
-        skipped = max(0, sum(1 for _ in _chosen(order, agent, transcript)) - order.newest)
+        skipped = max(0, sum(1 for _ in _chosen(order, agent, transcript, search)) - order.newest)
     shown = 0
-    for number, entry in islice(_chosen(order, agent, transcript), skipped, None):
+    for number, entry in islice(_chosen(order, agent, transcript, search), skipped, None):
         shown += 1
         if order.is_json:
             data = _encode({"agent": agent, **entry_at_level(entry, number, order.level)}) + b"\n"
@@ -411,9 +419,10 @@ def _print(order: ReadOrder, agent: str, transcript: Transcript, environment: Ma
     return shown
 
 
-def _chosen(order: ReadOrder, agent: str, transcript: Transcript) -> Iterator[Numbered]:
+def _chosen(
+    order: ReadOrder, agent: str, transcript: Transcript, search: Search | None
+) -> Iterator[Numbered]:
     """Yield the entries of the range that match the search, with their numbers."""
-    search = Search(order.search, order.level) if order.search else None
     number = 0
     for number, entry in enumerate(islice(transcript.entries(), order.last), 1):
         if number >= order.first and (search is None or search.is_in(entry, number)):
