@@ -31,6 +31,8 @@
 enum {
     LONGEST_PAUSE_MS = 2000, /* between two repeats */
     READY_FD = 3,            /* on which the daemon reports that it listens */
+    SLOW_S = 10,             /* after which a daemon that is still starting is reported */
+    START_LIMIT_MIN = 2,     /* for a daemon to start without a report of progress */
     LOOK_MS = 100,           /* between two looks at a daemon that is starting */
     LOCK_MS = 20,            /* between two tries to take the start lock */
 };
@@ -41,6 +43,8 @@ bool has_spawned;
 bool is_patient;
 
 static int failures; /* of starts, without a connection in between */
+static long long quiet_since_ms; /* when this start began, or its last report of progress */
+static bool is_slow_reported;
 
 /* Return whether a person runs this command: at a terminal, in its foreground, and not inside a harness. */
 static bool is_person(void)
@@ -169,6 +173,26 @@ static void __attribute__((format(printf, 1, 2))) fail_start(const char *format,
         dprintf(STDERR_FILENO, "pal: %s; trying again\n", line);
 }
 
+/* Whether to wait on for a starting daemon. A blocked disk or a stopped process would make the wait endless. */
+static bool may_wait(void)
+{
+    long long quiet_ms;
+
+    if (is_upgrading())
+        quiet_since_ms = now_ms(); /* the start goes on after an upgrade, with its own limit from then on */
+    quiet_ms = now_ms() - quiet_since_ms;
+    if (quiet_ms > 1000LL * SLOW_S && !is_slow_reported && !call.is_monitor) {
+        dprintf(STDERR_FILENO, "pal: the bus takes more than %d s to start; waiting up to %d minutes\n", SLOW_S,
+                START_LIMIT_MIN);
+        is_slow_reported = true;
+    }
+    if (quiet_ms <= 60000LL * START_LIMIT_MIN)
+        return true;
+    fail_start("the bus has not started after %d minutes: try again later, or see %s/daemon.log", START_LIMIT_MIN,
+               home);
+    return false;
+}
+
 /* Start a daemon and wait until it listens or reports an error; false when a waiting command should try again. */
 static bool spawn_daemon(void)
 {
@@ -201,9 +225,11 @@ static bool spawn_daemon(void)
     while (n < sizeof text - 1 && !(n == 3 && !memcmp(text, "ok\n", 3))) {
         struct pollfd report = {.fd = ends[0], .events = POLLIN};
         ssize_t got;
-        if (poll(&report, 1, LOOK_MS) == 0) {
-            is_upgrading();
-            continue;
+        if (poll(&report, 1, LOOK_MS) <= 0) {
+            if (may_wait())
+                continue;
+            close(ends[0]);
+            return false;
         }
         got = read(ends[0], text + n, sizeof text - 1 - n);
         if (got < 0 && errno == EINTR)
@@ -227,32 +253,35 @@ static bool spawn_daemon(void)
     return false;
 }
 
-/* Take the start lock; or return a connection to the daemon that another client has started meanwhile. */
-static int lock_start(int lock)
+/* Take the start lock, or connect to the daemon that another client has started meanwhile; false to try again. */
+static bool lock_start(int lock, int *fd)
 {
-    int fd = -1;
-
     /* Not one blocking flock: the progress of an upgrade is reported, and a daemon that listens ends the wait. */
-    while (fd < 0 && flock(lock, LOCK_EX | LOCK_NB) && (errno == EWOULDBLOCK || errno == EINTR)) {
-        is_upgrading();
+    while (*fd < 0 && flock(lock, LOCK_EX | LOCK_NB) && (errno == EWOULDBLOCK || errno == EINTR)) {
+        if (!may_wait())
+            return false;
         pause_ms(LOCK_MS);
-        fd = reach();
+        *fd = reach();
     }
-    return fd;
+    return true;
 }
 
 int start_daemon(void)
 {
-    int lock, fd;
+    int lock, fd = -1;
     char *path;
 
     make_home();
+    quiet_since_ms = now_ms();
     path = path_in_home("start.lock");
     lock = above_stdio(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (lock < 0)
         fail_home(errno);
     free(path);
-    fd = lock_start(lock);
+    if (!lock_start(lock, &fd)) {
+        close(lock);
+        return -1;
+    }
     if (fd < 0)
         fd = await_listening(true); /* again: another client may have started it just before this one took the lock */
     if (fd < 0 && is_daemon_alive())

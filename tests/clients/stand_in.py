@@ -2,8 +2,8 @@
 
 The note goes to PALAVER_TEST_NOTES, one JSON object per line. PALAVER_TEST_DAEMON selects the daemon's
 behaviour: `serve` (the default), `silent` (exits without output), `broken` (exits with lines on standard
-error), `older` (calls every client too new), `upgrade` (upgrades its log until there is a file `go`) or a
-text that it reports instead of starting.
+error), `older` (calls every client too new), `upgrade` (upgrades its log until there is a file `go`),
+`slow` (reports nothing until there is a file `go`) or a text that it reports instead of starting.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def _play_daemon(home: str) -> None:
         return
     if part == "broken":
         sys.exit("Traceback ...\nNo module named palaver")
-    if part not in ("serve", "older", "upgrade"):
+    if part not in ("serve", "older", "upgrade", "slow"):
         os.write(3, part.encode())
         return
     lock = os.open(f"{home}/daemon.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -76,6 +76,7 @@ def _play_daemon(home: str) -> None:
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         with open(f"{home}/upgrading", "w", encoding="ascii") as mark:
             mark.write(f"{os.getpid()} 50 100\n")
+    if part in ("upgrade", "slow"):
         while not os.path.exists(f"{home}/go"):
             time.sleep(0.01)
     listener = socket.socket(socket.AF_UNIX)

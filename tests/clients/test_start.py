@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -18,7 +19,7 @@ import pytest
 from tests.daemon.stage import wait_until
 from tests.limits import LIMIT_S
 
-from palaver.client.start import StartError, ensure_daemon
+from palaver.client.start import StartError, ensure_daemon, start
 from palaver.harness.marks import MARKS
 from palaver.version import __version__
 
@@ -624,6 +625,69 @@ def test_failed_start_is_one_sentence(in_process: Pal, monkeypatch: pytest.Monke
     monkeypatch.setenv("PALAVER_TEST_DAEMON", "the disk is full")
 
     with pytest.raises(StartError, match=r"^the daemon did not start: the disk is full$"):
+        ensure_daemon(str(in_process.home))
+
+
+@pytest.mark.parametrize("pal", ["python"], indirect=True)
+@pytest.mark.parametrize("has_starter", [False, True])
+def test_start_without_progress_is_reported_and_has_a_limit(
+    in_process: Pal, monkeypatch: pytest.MonkeyPatch, has_starter: bool
+) -> None:
+    monkeypatch.setenv("PALAVER_TEST_DAEMON", "slow")
+    monkeypatch.setattr("palaver.client.start.SLOW_S", 0)
+    lock = os.open(in_process.home / "start.lock", os.O_RDWR | os.O_CREAT)
+    if has_starter:  # Another client has the start lock, and was stopped by a signal.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    reports: list[str] = []
+
+    def end_the_wait(text: str) -> None:
+        reports.append(text)
+        monkeypatch.setattr("palaver.client.start.START_LIMIT_S", 0)
+
+    with pytest.raises(
+        StartError, match=r"^the bus has not started after 0 minutes: try again later, or see"
+    ):
+        start(str(in_process.home), report=end_the_wait)
+
+    assert reports == ["the bus takes more than 0 s to start; waiting up to 2 minutes"]
+    (in_process.home / "go").touch()
+    os.close(lock)
+
+
+@pytest.mark.parametrize("pal", ["native"], indirect=True)
+def test_slow_start_is_reported(pal: Pal, home: Path) -> None:
+    process = pal.start("list", env={"PALAVER_TEST_DAEMON": "slow"})
+
+    line = next_line(process)
+    (home / "go").touch()
+    out, _ = process.communicate(timeout=LIMIT_S)
+
+    assert line == "pal: the bus takes more than 10 s to start; waiting up to 2 minutes\n"
+    assert out == b"served\n"
+
+
+@pytest.mark.parametrize("pal", ["python"], indirect=True)
+def test_program_that_ignores_its_children_can_start_the_daemon(in_process: Pal) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    try:
+        ensure_daemon(str(in_process.home))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+    assert len(in_process.notes()) == 1
+
+
+@pytest.mark.parametrize("pal", ["python"], indirect=True)
+def test_start_without_free_files_is_refused_with_the_reason(
+    in_process: Pal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pipe() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", no_pipe)
+
+    with pytest.raises(StartError, match=r"^the daemon did not start: Too many open files$"):
         ensure_daemon(str(in_process.home))
 
 

@@ -51,12 +51,17 @@ def spawn(home: str, python: str, look: Callable[[], object] = lambda: None) -> 
     try:
         child = _fork()
     except OSError as error:
+        os.close(ready)
+        os.close(report)
         return f": {error.strerror}"
     if child == 0:
         _detach(home, python, report)
     # Otherwise the read below would never see the end of a daemon that exits without a report.
     os.close(report)
-    os.waitpid(child, 0)
+    try:  # noqa: SIM105 - contextlib is slow to import
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        pass  # the system itself removes the children of a process that ignores SIGCHLD
     try:
         text = _read_report(ready, look)
     finally:
@@ -189,6 +194,12 @@ DEAF_LIMIT_S = 5.0
 UPGRADE_LIMIT_S = 600.0
 """How long a client waits while a daemon upgrades the log of an older version."""
 
+SLOW_S = 10.0
+"""How long a daemon may start before the client reports that it waits."""
+
+START_LIMIT_S = 120.0
+"""How long a start may take without a report of progress: a blocked disk or a stopped process has no end."""
+
 _ADDRESS_BYTES = 104 if sys.platform == "darwin" else 108
 """Size of the path in a socket address, with the null byte at its end."""
 
@@ -206,19 +217,23 @@ class ConnectDenied(NoHope):
 
 
 class Patience:
-    """The wait of one client for a starting daemon. It reports the progress of an upgrade of the log."""
+    """The wait of one client for a starting daemon. It reports a slow start, and an upgrade of the log."""
 
     def __init__(self, home: str, report: Callable[[str], None] | None = None) -> None:
         self._home = home
         self._report = report
-        self._begin_s = time.monotonic()
+        self._begin_s = self._quiet_since_s = time.monotonic()
         self._shown = -1
+        self._is_slow_reported = False
 
     def look(self) -> bool:
-        """Return whether the daemon upgrades its log now. Raises StartError if that takes too long."""
+        """Return whether the daemon upgrades its log now. Raises StartError if the wait takes too long."""
         percent = upgraded_percent(self._home)
         if percent is None:
+            self._look_at_silence()
             return False
+        # The start goes on after an upgrade, with its own limit from then on.
+        self._quiet_since_s = time.monotonic()
         minutes = int(UPGRADE_LIMIT_S // 60)
         if time.monotonic() - self._begin_s > UPGRADE_LIMIT_S:
             raise StartError(
@@ -230,6 +245,18 @@ class Patience:
             self._report(f"the bus is upgrading its log ({percent} %){limit}")
             self._shown = percent // 10
         return True
+
+    def _look_at_silence(self) -> None:
+        quiet_s = time.monotonic() - self._quiet_since_s
+        minutes = int(START_LIMIT_S // 60)
+        if quiet_s > START_LIMIT_S:
+            raise StartError(
+                f"the bus has not started after {minutes} minutes: try again later, or see "
+                f"{self._home}/daemon.log"
+            )
+        if quiet_s > SLOW_S and not self._is_slow_reported and self._report is not None:
+            self._report(f"the bus takes more than {int(SLOW_S)} s to start; waiting up to {minutes} minutes")
+            self._is_slow_reported = True
 
 
 def upgraded_percent(home: str) -> int | None:
@@ -299,7 +326,7 @@ def start(
     None means that it was lost again at once. The marker of `pal down` is respected as in `ensure_daemon`;
     the daemon removes it once it is up.
     `spawned` is called if this process starts the daemon. `up` is the command that a refusal advises.
-    `report` gets sentences about an upgrade of the log, which can take minutes.
+    `report` gets sentences about a slow start, and about an upgrade of the log, which can take minutes.
     """
     marker = f"{home}/down"
     if os.path.lexists(marker) and not (is_person() if person is None else person):
@@ -312,6 +339,8 @@ def start(
     patience = Patience(home, report)
     try:
         return _lock_start(home, lock, patience) or _start_alone(home, spawned, patience)
+    except OSError as error:  # such as too many open files
+        raise StartError(f"the daemon did not start: {error.strerror or error}") from error
     finally:
         os.close(lock)
 
