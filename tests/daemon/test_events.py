@@ -106,6 +106,19 @@ def test_search_finds_words(stage: Home) -> None:
     assert [line["payload"]["text"] for line in shown] == ["number two"]
 
 
+@pytest.mark.parametrize("option", ["--search", "--sql", "--agent", "--thread", "--file", "--target"])
+def test_empty_filter_is_refused(quiet: Home, option: str) -> None:
+    result = quiet.pal("events", option, "")
+
+    assert (result.status, f"{option} requires a value" in result.err) == (2, True)
+
+
+def test_subscription_with_an_empty_filter_is_refused(quiet: Home) -> None:
+    result = quiet.pal("events", "sub", "--agent", "")
+
+    assert (result.status, "--agent requires a value" in result.err) == (2, True)
+
+
 def test_sql_condition_is_a_filter(stage: Home) -> None:
     shown = stage.ok("events", "--sql", "thread = 't' AND text LIKE '%t%o%'", "--json").lines
 

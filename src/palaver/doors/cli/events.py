@@ -331,7 +331,7 @@ _ANY: Final = "any"
 
 def files_from(call: Call) -> tuple[str, ...]:
     """Return the file filter: each path as given, and as an absolute path."""
-    given = call.parsed.values("--file")
+    given = call.parsed.references("--file")
     return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
 
 
@@ -368,7 +368,7 @@ def _named_targets(call: Call) -> tuple[str, ...]:
 
 
 def _targets(call: Call) -> list[str]:
-    return [name.removeprefix("@").lower() for name in call.parsed.values("--target")]
+    return [name.removeprefix("@").lower() for name in call.parsed.references("--target")]
 
 
 async def rooms_from(call: Call) -> tuple[str, ...]:
@@ -386,26 +386,26 @@ async def query_from(call: Call, *, last: int | None = None, limit: int) -> Quer
     parsed = call.parsed
     return Query(
         types=types_from(call),
-        agents=tuple(parsed.values("--agent")),
-        senders=tuple(parsed.values("--from")),
-        to=tuple(parsed.values("--to")),
-        participants=tuple(parsed.values("--participant")),
-        mentions=tuple(parsed.values("--mention")),
+        agents=tuple(parsed.references("--agent")),
+        senders=tuple(parsed.references("--from")),
+        to=tuple(parsed.references("--to")),
+        participants=tuple(parsed.references("--participant")),
+        mentions=tuple(parsed.references("--mention")),
         targets=targets_from(call),
         concerns=concerns_from(call),
-        threads=tuple(parsed.values("--thread")),
+        threads=tuple(parsed.references("--thread")),
         rooms=await rooms_from(call),
-        intents=tuple(parsed.values("--intent")),
+        intents=tuple(parsed.references("--intent")),
         replies_to=replies_from(call),
-        tools=tuple(parsed.values("--tool")),
+        tools=tuple(parsed.references("--tool")),
         files=files_from(call),
-        statuses=tuple(parsed.values("--status")),
+        statuses=tuple(parsed.references("--status")),
         after=parsed.number("--after") or 0,
         before=parsed.number("--before"),
         since=time_from(call, "--since"),
         until=time_from(call, "--until"),
-        search=parsed.value("--search") or "",
-        sql=parsed.value("--sql") or "",
+        search=parsed.reference("--search"),
+        sql=parsed.reference("--sql"),
         last=last,
         limit=limit,
         with_imported=True,
@@ -945,7 +945,11 @@ def _preset(parsed: Parsed) -> str:
 async def _filter_from(call: Call, preset: str) -> Filter:
     parsed = call.parsed
     given = Filter(
-        **{name: tuple(parsed.values(option)) for name, option in _OPTIONS.items() if name not in _RESOLVED},
+        **{
+            name: tuple(parsed.references(option))
+            for name, option in _OPTIONS.items()
+            if name not in _RESOLVED
+        },
         types=types_from(call),
         # Here and not when an event is compared: an event has names and ids of rooms, never `self` or a path.
         targets=_named_targets(call),

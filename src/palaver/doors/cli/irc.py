@@ -398,7 +398,7 @@ def _order(call: Call) -> BridgeOrder:
     parsed = call.parsed
     has_tls = parsed.has("--tls")
     host, port = _server(parsed.value("--server"), has_tls=has_tls)
-    network = check_network(parsed.value("--network") or host)
+    network = check_network(parsed.reference("--network") or host)
     channels = tuple(dict.fromkeys(parsed.values("--channel")))
     if not 1 <= len(channels) <= _LIMIT_CHANNELS:
         raise UsageError(f"add 1 to {_LIMIT_CHANNELS} channels, such as --channel '#c'")
@@ -406,12 +406,12 @@ def _order(call: Call) -> BridgeOrder:
         if not is_channel_name(channel):
             raise UsageError(f"{shown(channel)} is not a channel: its name begins with #")
         irc_path(network, channel)
-    nick = parsed.value("--nick") or "palaver"
+    nick = parsed.reference("--nick") or "palaver"
     if not _NICK.fullmatch(nick):
         raise UsageError(
             f"{shown(nick)} cannot be a nick: use letters, digits, _ and -, and begin with a letter"
         )
-    sasl_file = parsed.value("--sasl-file") or ""
+    sasl_file = parsed.reference("--sasl-file")
     if sasl_file and not has_tls and not _is_loopback(host):
         raise BadRequest("--sasl-file needs --tls: without it the password can be read on its way")
     rate = parsed.number("--rate", 1)

@@ -405,6 +405,12 @@ _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|[smhdw]?)\Z")
 _SECONDS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
+def _check_reference(name: str, given: str) -> None:
+    # Most often an unset variable of a script: without its reference the command would do something else.
+    if not given:
+        raise UsageError(f"{name} requires a value, which is empty here; leave {name} out for none")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
     """A parsed command line.
@@ -442,10 +448,16 @@ class Parsed:
     def reference(self, name: str) -> str:
         """Return the value of an option that names something, or an empty string if it was not given."""
         given = self.value(name)
-        # Most often an unset variable of a script: without its reference the command would do something else.
-        if given == "":
-            raise UsageError(f"{name} requires a value, which is empty here; leave {name} out for none")
+        if given is not None:
+            _check_reference(name, given)
         return given or ""
+
+    def references(self, name: str) -> list[str]:
+        """Return all values of an option that can be repeated and names something, or an empty list."""
+        given = self.values(name)
+        for one in given:
+            _check_reference(name, one)
+        return given
 
     def values(self, name: str) -> list[str]:
         """Return all values of an option that can be repeated, or an empty list."""
