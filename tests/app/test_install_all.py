@@ -247,7 +247,7 @@ def test_damaged_record_is_reported_and_the_rest_is_undone(
 ) -> None:
     run("install", "all", "--yes", PATH=path)
     (tmp_path / ".palaver/install/codex.json").write_text("{")
-    (tmp_path / ".palaver/install/skill.json").write_text("{")
+    (tmp_path / ".palaver/install/skill.json").write_bytes(b'{"\xff": []}')
     capsys.readouterr()
 
     status = run("uninstall", "all", "--yes")

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from palaver.app.path_broker_import import (
     time_or,
     warning_lines,
 )
-from palaver.errors import BadRequest, PalaverError
+from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.protocol.agents import check_name, split_name
 from palaver.protocol.lines import MigrateOp
 from palaver.protocol.paths import (
@@ -584,6 +585,17 @@ def test_dry_run_needs_no_bus(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     view = json.loads(capsys.readouterr().out)
     assert (status, view["messages"], view["dead"], view["dry_run"]) == (0, 6, 1, True)
     assert view["auto_runs"] == 2
+
+
+def test_full_disk_for_temporary_files_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(spool: Spool, *_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    write_source(tmp_path)
+    monkeypatch.setattr(Spool, "add", fail)
+
+    with pytest.raises(Unavailable, match="database or disk is full; set TMPDIR"):
+        import_folder(str(tmp_path / "home"), tmp_path, is_json=True, is_dry_run=True)
 
 
 def test_migrated_messages_of_the_spool_are_all_different(tmp_path: Path) -> None:

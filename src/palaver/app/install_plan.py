@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -33,6 +33,8 @@ from palaver.home import find_pal, replace_file
 _FOLDER: Final = "install"
 _SKILL: Final = "skill.json"
 _FOLDERS: Final = "folders.json"
+
+_T = TypeVar("_T")
 
 
 class InstalledFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +73,16 @@ def own_folder(home: Path, harness: str) -> Path:
 
 def read_record(home: Path, harness: str) -> Record | None:
     """Return the record of a harness; None if nothing was written. Raises OSError if it is damaged."""
-    path = _record_path(home, harness)
+    return _read_file(_record_path(home, harness), Record)
+
+
+def _read_file(path: Path, kind: type[_T]) -> _T | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Record)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    # msgspec raises the second one for a text that is not UTF-8, which is not a DecodeError.
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OSError(0, f"it is damaged: {error}", str(path)) from error
 
 
@@ -175,13 +181,7 @@ def _installed_paths(home: Path) -> list[Path]:
 
 
 def _kept_folders(home: Path) -> list[str]:
-    path = home / _FOLDER / _FOLDERS
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=list[str])
-    except FileNotFoundError:
-        return []
-    except msgspec.DecodeError as error:
-        raise OSError(0, f"it is damaged: {error}", str(path)) from error
+    return _read_file(home / _FOLDER / _FOLDERS, list[str]) or []
 
 
 def _keep_folders(home: Path, folders: Collection[str]) -> None:
@@ -222,13 +222,7 @@ def noted_skills(home: Path) -> list[Path]:
 
 
 def _skill_folders(home: Path) -> dict[str, tuple[str, ...]]:
-    path = home / _FOLDER / _SKILL
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, ...]])
-    except FileNotFoundError:
-        return {}
-    except msgspec.DecodeError as error:
-        raise OSError(0, f"it is damaged: {error}", str(path)) from error
+    return _read_file(home / _FOLDER / _SKILL, dict[str, tuple[str, ...]]) or {}
 
 
 def _record_path(home: Path, harness: str) -> Path:

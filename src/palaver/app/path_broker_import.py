@@ -24,7 +24,7 @@ from typing import IO, Final, Protocol, TypeVar
 import msgspec
 
 from palaver.client.connection import Plain
-from palaver.errors import BadRequest, PalaverError
+from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.protocol.address import AGENT, check_path, split_path
 from palaver.protocol.agents import LIMIT_NAME, check_name, split_name
 from palaver.protocol.display import safe
@@ -889,6 +889,11 @@ def import_folder(home: str, folder: Path, *, is_json: bool, is_dry_run: bool) -
                     report.add(_found(request))
             else:
                 asyncio.run(_send(home, work, spool))
+        except sqlite3.Error as error:
+            raise Unavailable(
+                f"the temporary file of the import cannot be used: {error}; set TMPDIR to a folder with more "
+                "space, and run this again"
+            ) from error
         finally:
             progress.end()
     if is_json:
