@@ -4,6 +4,7 @@ On a terminal `app/ui/talk.py` shows the room. Both parse a typed line in the sa
 """
 
 import asyncio
+import io
 import os
 import re
 import secrets
@@ -440,13 +441,16 @@ def _lines(read: TextIO) -> "asyncio.Queue[str]":
     A separate daemon thread reads them: it may block indefinitely, and must not delay the end of the process.
     """
     loop, lines = asyncio.get_running_loop(), asyncio.Queue[str]()
+    if isinstance(read, io.TextIOWrapper):
+        # A byte that is not UTF-8 would otherwise end the input silently. So only its line is refused.
+        read.reconfigure(errors="surrogateescape")
 
     def pump() -> None:
         line = "\n"
         while line:
             try:
                 line = read.readline()
-            except (OSError, ValueError):  # The stream was closed, or is not text.
+            except (OSError, ValueError):  # The stream was closed.
                 line = ""
             try:
                 loop.call_soon_threadsafe(lines.put_nowait, line)

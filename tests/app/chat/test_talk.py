@@ -1,4 +1,5 @@
 import asyncio
+import io
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
@@ -7,15 +8,18 @@ from tests.app.chat.events import room_event
 from palaver.app.chat import (
     ChatEvents,
     ChatMember,
+    ChatPage,
     ChatRoom,
     ChatSent,
     ChatState,
     ChatText,
     refusal_line,
+    talk_in_lines,
     until_first,
     who_lines,
 )
 from palaver.errors import Disconnected, MessageTooLarge, UnknownMember
+from palaver.protocol.display import Paint
 from palaver.protocol.envelope import Event
 from palaver.protocol.query import RoomEvent
 
@@ -170,3 +174,21 @@ async def test_only_messages_of_members_outside_the_room_are_beside_it() -> None
 
     assert [event.seq for event in earlier] == [1, 4, 52]
     assert (last, later) == (50, [52])
+
+
+class _QuietBus(_Bus):
+    """A bus on which nothing waits for the person."""
+
+    async def attention(self) -> AsyncGenerator[int, None]:
+        await asyncio.Event().wait()
+        yield 0
+
+
+async def test_input_that_is_not_utf8_ends_neither_the_chat_nor_its_other_lines() -> None:
+    bus, out = _QuietBus(), io.StringIO()
+    page = ChatPage("human", Paint(colour=False, is_for_person=True), str)
+    read = io.TextIOWrapper(io.BytesIO(b"one\n\xff\nthree\n"), encoding="utf-8")
+
+    await talk_in_lines(bus, "shop", page, read, out, out)
+
+    assert [text.text for _, text in bus.sent] == ["one", "\udcff", "three"]
