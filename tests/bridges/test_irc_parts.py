@@ -1,9 +1,17 @@
 """The pure parts of the bridge: what goes out and comes in, pauses, limits and nicks."""
 
+import asyncio
+import errno
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.bridges import irc
 from palaver.bridges.irc import (
     LIMIT_LINES,
     FloodLimit,
@@ -164,3 +172,42 @@ def test_position_knows_the_sent_lines_of_one_message() -> None:
     position = Position(seq=41, next_seq=42, lines=3)
 
     assert [position.sent_of(seq) for seq in (41, 42, 43)] == [0, 3, 0]
+
+
+class FullAfterOneLine(io.StringIO):
+    """A standard output whose disk is full after the first line."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def flush(self) -> None:
+        if self.getvalue().count("\n") > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class ReportingBridge:
+    """A bridge that reports a line in one of its tasks, and then runs until it is cancelled."""
+
+    def __init__(self, home: str, order: object, sasl: object, report: Callable[..., None]) -> None:
+        self._report = report
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._connect())
+            await asyncio.Event().wait()
+
+    async def _connect(self) -> None:
+        self._report("connected", {"event": "connected"})
+
+
+def test_full_disk_ends_the_bridge_with_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(tmp_path / "out", "wb") as out:
+        monkeypatch.setattr(irc, "IrcBridge", ReportingBridge)
+        monkeypatch.setattr("sys.stdout", FullAfterOneLine(out.fileno()))
+
+        with pytest.raises(OSError, match="No space left on device"):
+            irc.main([msgspec.json.encode(ORDER).decode()], {"PALAVER_HOME": str(tmp_path)})

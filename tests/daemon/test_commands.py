@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 import pytest
-from tests.daemon.stage import Home, check_output, new_home, run_as_person
+from tests.daemon.stage import Home, check_output, finish, new_home, run_as_person
 
 from palaver.doors.cli.run import COMMANDS, HANDLERS
 from palaver.doors.cli.spec import Command
@@ -426,6 +426,15 @@ def test_help_without_a_bus_reports_an_output_error(home: Home) -> None:
 
     assert (full.status, full.err) == (1, "pal: standard output: No space left on device\n")
     assert (cut.status, cut.err) == (128 + 13, "")
+
+
+def test_command_in_the_process_of_the_client_reports_an_output_error(still: Home) -> None:
+    with open("/dev/full", "wb") as full:
+        skill = finish(still.start("install", "skill", "--print", stdout=full))
+        doctor = finish(still.start("doctor", stdout=full))
+
+    for result in (skill, doctor):
+        assert (result.status, result.err) == (1, "pal: standard output: No space left on device\n")
 
 
 def test_completion_lists_the_agents_of_the_bus(still: Home) -> None:

@@ -3,9 +3,13 @@
 A harness waits while `__run` loads, so nothing is imported here that it does not need.
 """
 
+import errno
 import os
 import signal
 import sys
+
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a file or device to which the output is written."""
 
 
 def main() -> int:
@@ -65,7 +69,17 @@ def _attach(words: list[str]) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        status = main()
+        if sys.__stdout__ is not None:
+            # Here, because the interpreter would report an error of its own last flush as one of Python.
+            sys.stdout.flush()
     except KeyboardInterrupt:  # Ctrl-C at a question: end as every other program does, without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
+            raise
+        sys.stderr.write(f"pal: standard output: {error.strerror}\n")
+        os._exit(1)  # The exit of the interpreter would flush again, and print a second error.
+    else:
+        sys.exit(status)

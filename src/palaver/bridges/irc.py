@@ -946,12 +946,18 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 async def _run(home: str, order: BridgeOrder, sasl: SaslAccount | None) -> None:
+    failures: list[OSError] = []
+
     def report(sentence: str, fields: Mapping[str, object]) -> None:
         line = msgspec.json.encode(fields).decode() if order.is_json else safe(sentence)
         try:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
-        except BrokenPipeError:  # Its reader has ended, and so does the bridge, as other commands do.
+        except OSError as error:
+            # Its reader has ended, or the disk is full: the bridge ends too, as other commands do. Not raised
+            # here, where it would end one of many tasks, in an `ExceptionGroup`.
+            if not isinstance(error, BrokenPipeError):
+                failures.append(error)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             running.cancel()
 
@@ -965,3 +971,5 @@ async def _run(home: str, order: BridgeOrder, sasl: SaslAccount | None) -> None:
     with suppress(asyncio.CancelledError):
         await running
     report("the bridge has ended", {"event": "ended"})
+    if failures:
+        raise failures[0]
