@@ -1,6 +1,8 @@
 """The connection with a fake daemon: order, repeats, refusals, endings."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -259,6 +261,25 @@ async def test_lost_name_is_reported_and_may_be_requested_again(
 
         assert [type(reason) for reason in heard.reasons] == [NameTaken]
         back.close()
+
+
+async def test_return_that_fails_in_the_system_ends_the_waiting_calls(
+    fake: FakeDaemon, home: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pipe() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("palaver.client.wire._PAUSES_S", ())
+    async with joined(fake, home, heard) as (connection, peer):
+        waiting = connection.ask(ListOp())
+        await peer.next()
+        await fake.close()
+        monkeypatch.setattr(os, "pipe", no_pipe)  # The next daemon cannot be started.
+        peer.close()
+
+        with pytest.raises(Disconnected, match="the daemon did not start: Too many open files"):
+            async with asyncio.timeout(LIMIT_S):
+                await waiting
 
 
 async def test_refusal_is_raised_as_its_class(fake: FakeDaemon, home: Path, heard: Heard) -> None:
