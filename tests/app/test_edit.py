@@ -138,6 +138,22 @@ def test_concurrent_change_is_not_overwritten(
     assert file.read_text() == "brake_hops = 2\n"
 
 
+def test_interrupted_edit_names_the_copy(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(words: list[str], *, check: bool) -> None:
+        Path(words[-1]).write_text("brake_hops = 7\n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("palaver.app.offline.subprocess.run", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        edit_settings(tmp_path, {"EDITOR": "editor"})
+
+    (copy,) = files(tmp_path)
+    assert capsys.readouterr().err == f"pal: {file} is unchanged; your text is in {tmp_path / copy}\n"
+
+
 def test_deleted_copy_changes_nothing(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("brake_hops = 1\n")
 

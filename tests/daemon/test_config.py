@@ -250,6 +250,16 @@ def test_unusable_file_is_not_changed_and_list_reports_it(bus: Home) -> None:
     assert "brake_hops = 40 (default)" in shown.out
 
 
+@pytest.mark.parametrize("words", [("set", "brake_hops", "30"), ("unset", "brake_hops")])
+def test_invalid_value_in_the_file_can_be_replaced(bus: Home, words: tuple[str, ...]) -> None:
+    (bus.path / "config.toml").write_text('brake_hops = "few"\n')
+
+    changed = check_output(run_as_person(bus, "config", *words, "--json")).json
+
+    assert changed["old"] == "few"
+    assert of_file(bus) == ({"brake_hops": 30} if words[0] == "set" else {})
+
+
 def test_unknown_key_cannot_be_shown(bus: Home) -> None:
     refused = bus.pal("config", "get", "colour")
 

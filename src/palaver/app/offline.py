@@ -169,6 +169,10 @@ def edit_settings(
         is_changed = copy.edit(editor, ask or _ask)
     except (OSError, ValueError, PalaverError) as error:
         return _complain(f"{error}\n{copy.left()}")
+    except KeyboardInterrupt:
+        # An editor with its own window ends by Ctrl-C too, and its text may be saved in the copy.
+        _complain(copy.left())
+        raise
     if not is_changed:
         sys.stdout.write("nothing was changed\n")
     elif not reload():

@@ -1,7 +1,7 @@
 """The commands that show and change settings."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from palaver.config import (
@@ -217,7 +217,7 @@ async def _change(call: Call, key: str, text: str | None) -> int:
     # No await until the file is written: a change by another caller in between would be lost.
     content = read_settings_file(home)
     name = str(home / SETTINGS_FILE)
-    old = typed(key, parse_file(content, name).get(key, DEFAULTS[key]))
+    old = _old_value(key, parse_file(content, name))
     whole = content.decode()
     changed = (without_setting(whole, key) if text is None else with_setting(whole, key, value)).encode()
     parse_settings(changed, name)  # The bus would not start with a file that this refuses.
@@ -233,6 +233,15 @@ async def _change(call: Call, key: str, text: str | None) -> int:
     if call.services.daemon.settings.origins[key] == "environment":
         call.warn(f"{PREFIX}{key.upper()} was set when the bus was started, and overrides the file")
     return 0
+
+
+def _old_value(key: str, file: Mapping[str, object]) -> str | int:
+    found = file.get(key, DEFAULTS[key])
+    try:
+        return typed(key, found)
+    except BadRequest:
+        # Not refused, because it is about to be replaced: the command can repair what a person typed wrong.
+        return str(found)
 
 
 async def _change_of_agent(call: Call, agent: Agent, key: str, value: str) -> int:
