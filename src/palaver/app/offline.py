@@ -196,6 +196,7 @@ class _SettingsCopy:
         self._copy = home / f"config.{secrets.token_hex(4)}.toml"
         self._before = read_settings_file(home)
         self._opened = self._before or _every_setting()
+        # Private from its creation, not after a chmod: a command in the settings may contain a token.
         with open(self._copy, "xb", opener=_private) as file:
             file.write(self._opened)
 

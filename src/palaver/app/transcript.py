@@ -179,7 +179,9 @@ LIMIT_LINE_BYTES: Final = 32 * 1024 * 1024
 
 _LIMIT_REGISTRY_BYTES: Final = 64 * 1024
 _PAGE: Final = 100
+"""Messages that one query reads."""
 _BUSY_S: Final = 2.0
+"""Seconds to wait for the database while OpenCode writes to it."""
 
 Environment = Mapping[str, str]
 
@@ -301,6 +303,7 @@ def _read_small(path: str) -> bytes:
 
 
 def _connect(path: str) -> sqlite3.Connection:
+    # Read-only: by default SQLite would create a missing file in the folder of the harness.
     return sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_BUSY_S)
 
 

@@ -291,6 +291,7 @@ class RequestConnection:
         try:
             if self._returning is not None:
                 self._returning.cancel()
+                # Not awaited directly: its cancellation would be raised here, as if the caller was cancelled.
                 await asyncio.wait([self._returning])
             elif wire is not None:
                 leaving = self.ask(LeaveOp())
@@ -327,6 +328,7 @@ class RequestConnection:
         # No await between the join and here: later requests are written after the waiting ones.
         self._wire = wire
         if self.is_listening:
+            # No call waits for this number, so the reply is dropped.
             wire.write(op_to_json(next(self._numbers), ListenOp()))
         # A cancelled call is in the table until its reply comes: do not send it again.
         self._calls = {number: call for number, call in self._calls.items() if not call[1].done()}

@@ -137,6 +137,8 @@ def _detach(home: str, python: str, report: int) -> None:
         # Before `_shed` the number of the daemon's pipe may be another open file of the caller.
         os.write(report, f"cannot run {python}: {error.strerror}".encode(errors="replace"))
     finally:
+        # Not `sys.exit`: this is a copy of the caller's program, whose exit handlers must not run twice, nor
+        # its unflushed output appear twice.
         os._exit(1)
 
 
@@ -485,6 +487,7 @@ def _connect_far(wire: Socket, home: str) -> None:
         finally:
             os.close(directory)
     else:
+        # Without /proc only a relative path is short enough. For this moment it applies to all threads.
         back = os.open(".", os.O_RDONLY)
         try:
             os.chdir(home)

@@ -119,6 +119,7 @@ def asked_from_bytes(payload: bytes) -> ThinRequest:
         stdin_is_terminal=terminals[0:1] == b"1",
         stdout_is_terminal=terminals[1:2] == b"1",
         stderr_is_terminal=terminals[2:3] == b"1",
+        # A longer number is no width, and Python refuses to convert one of thousands of digits.
         width=int(width) if width.isdigit() and len(width) < 6 else 0,
         resume=fields.get(b"r"),
         can=fields.get(b"c", b""),
