@@ -89,3 +89,12 @@ def test_help_starts_with_starting_an_agent(bus: Home) -> None:
     start = lines.index("Start here")
     commands = [line.strip() for line in lines[start + 1 :] if line.startswith("  pal ")]
     assert commands[0] == "pal claude --name luna"
+
+
+def test_join_with_an_empty_remote_name_is_refused_and_joins_no_agent(bus: Home) -> None:
+    shell = bus.shell()
+
+    refused = shell.pal("join", "--remote", "")
+
+    assert (refused.status, "--remote requires a value" in refused.err) == (2, True)
+    assert bus.ok("list", "--names").out == ""

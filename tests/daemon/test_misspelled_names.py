@@ -101,3 +101,12 @@ def test_second_join_is_refused_with_the_callers_name_whatever_its_pid(still: Ho
     refused = luna.pal("join", "--name", "other", "--pid", "1", "--json")
 
     assert (refused.error["error"], refused.error["details"]["name"]) == ("already_joined", name)
+
+
+def test_empty_name_of_a_started_agent_is_refused(still: Home) -> None:
+    before = still.ok("list", "--names").out
+
+    refused = still.pal("run", "--detach", "--name", "", "--", "true")
+
+    assert (refused.status, "--name requires a value" in refused.err) == (2, True)
+    assert still.ok("list", "--names").out == before

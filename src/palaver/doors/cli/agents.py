@@ -222,7 +222,7 @@ _STAYS_SCRIPT: Final = (
 
 async def join(call: Call) -> int:
     """Join the caller as an agent; with --remote register an agent of another machine."""
-    if remote := call.parsed.value("--remote"):
+    if remote := call.parsed.reference("--remote"):
         joined = await call.submit(Register(name=remote))
     else:
         found = await _sit_down(call)

@@ -281,7 +281,7 @@ async def run(call: Call) -> int:
     _check_command(argv, call.asked.cwd)
     role = parsed.value("--role") or "worker"
     _check_role(call, role)
-    name, tag = (parsed.value("--name") or "").lower(), (parsed.value("--tag") or "").lower()
+    name, tag = parsed.reference("--name").lower(), (parsed.value("--tag") or "").lower()
     if name:
         _check_free(call, full_name(name, tag))
     ticket = Ticket(
@@ -299,7 +299,7 @@ async def run(call: Call) -> int:
 
 def launch(call: Call, harness: str, args: tuple[str, ...]) -> int:
     """Check the request, and let the client start a harness as an agent, with its integration."""
-    name, tag = (call.parsed.value("--name") or "").lower(), (call.parsed.value("--tag") or "").lower()
+    name, tag = call.parsed.reference("--name").lower(), (call.parsed.value("--tag") or "").lower()
     ticket = _ticket_for(call, harness, args, name, tag)
     if name:
         _check_free(call, full_name(name, tag))
@@ -402,7 +402,7 @@ async def fork(call: Call) -> int:
         raise BadRequest(f"{agent.name} has no session yet: there is nothing to continue")
     role = parsed.value("--role") or "worker"
     _check_role(call, role)
-    name, tag = (parsed.value("--name") or "").lower(), (parsed.value("--tag") or "").lower()
+    name, tag = parsed.reference("--name").lower(), (parsed.value("--tag") or "").lower()
     if name:
         _check_free(call, full_name(name, tag))
     is_launched = agent.argv[: len(LAUNCHED)] == LAUNCHED
