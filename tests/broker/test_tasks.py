@@ -285,6 +285,11 @@ async def test_event_of_another_type_is_not_a_task(bus: Bus) -> None:
         find_task(bus.log, f"#{update.event.seq}")
 
 
+async def test_reference_that_cannot_be_a_task_is_called_a_task(bus: Bus) -> None:
+    with pytest.raises(BadRequest, match="'zz' is not a task"):
+        find_task(bus.log, "zz")
+
+
 # Envelopes
 
 

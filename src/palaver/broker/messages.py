@@ -473,14 +473,17 @@ _LEAST: Final = 4
 _END: Final = re.compile(rf"[0-9A-Za-z]{{{_LEAST},26}}", re.ASCII)
 
 
-def find_event(log: Log, reference: str) -> Event:
-    """Return any event by its reference. Raises `NotFound`, or names the candidates if several match."""
+def find_event(log: Log, reference: str, *, what: str = "a message") -> Event:
+    """Return any event by its reference. Raises `NotFound`, or names the candidates if several match.
+
+    `what` is the kind of the wanted event, for the error about a reference that cannot be one.
+    """
     if found := _SEQ.fullmatch(reference):
         # `recall`, not `event`: a lost archive must be an error, and not look like a wrong number.
         return _checked(reference, log.recall(int(found[1])), found[2])
     if not _END.fullmatch(reference):
         raise BadRequest(
-            f"{cut_name(reference)!r} is not a message: write its number, its ULID, or at least the last "
+            f"{cut_name(reference)!r} is not {what}: write its number, its ULID, or at least the last "
             f"{_LEAST} characters of its ULID"
         )
     events = log.find(reference.upper())

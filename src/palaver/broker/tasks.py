@@ -102,7 +102,7 @@ def find_task(log: Log, reference: str) -> Task:
     if task is not None:
         return task
     try:
-        event = find_event(log, reference)
+        event = find_event(log, reference, what="a task")
     except NotFound:
         raise NotFound(f"task {reference}", "'pal task list' shows the tasks") from None
     task = read_task(log.rows, event.id) if event.type == TASK_CREATE else None
