@@ -176,8 +176,8 @@ def test_token_for_all_acts_for_agents_that_join_later_but_not_for_people(stage:
 @pytest.mark.parametrize("names", ["all", "luna,zed"])
 def test_token_for_several_names_never_acts_for_a_registered_person(stage: Stage, names: str) -> None:
     stage.join("luna")
-    check_output(run_as_person(stage.home, "agent", "register", "zed", "--person"))
     client = stage.client(stage.token("--acts-for", names))
+    check_output(run_as_person(stage.home, "agent", "register", "zed", "--person"))
 
     assert client.refused("msg.send", from_="zed", to="luna")[0] == "not_you"
     assert client.refused("msg.receive", agentId="zed")[0] == "not_you"
@@ -311,6 +311,19 @@ def test_names_of_a_token_must_be_names_of_agents(stage: Stage, names: str, erro
     asked = run_as_person(stage.home, "token", "create", "--acts-for", names, "--json")
 
     assert asked.error["error"] == error
+
+
+def test_token_for_several_agents_is_not_created_for_a_person(stage: Stage) -> None:
+    stage.join("luna")
+    check_output(run_as_person(stage.home, "agent", "register", "zed", "--person"))
+
+    refused = run_as_person(stage.home, "token", "create", "--acts-for", "luna,Zed", "--json")
+
+    assert refused.error == {
+        "error": "bad_request",
+        "message": "zed is a person, for whom no token acts: leave zed out of --acts-for",
+    }
+    assert [one for one in stage.home.ok("token", "list", "--json").lines if "acts_for" in one] == []
 
 
 def test_token_for_several_agents_is_listed_and_revoked(stage: Stage) -> None:

@@ -282,6 +282,11 @@ async def _create_for_several(call: Call, written: str) -> int:
     _check_person(call, "token create --acts-for")
     names = _names_of(written)
     agents = [agent for name in names if (agent := call.services.broker.directory.find(name))]
+    # The WebSocket refuses them as well, because a name can become a person's after this.
+    if persons := [agent.name for agent in agents if agent.role == GUEST_ROLE]:
+        raise BadRequest(
+            f"{persons[0]} is a person, for whom no token acts: leave {persons[0]} out of --acts-for"
+        )
     standing = max((standing_of_role(agent.role) for agent in agents), default=Standing.WORKER)
     if ALL_AGENTS in names:
         standing = Standing.OPERATOR
