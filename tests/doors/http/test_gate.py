@@ -53,6 +53,8 @@ class Visit:
     method: str = "POST"
     status: int = 0
     body: bytes = b""
+    more: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Further headers, which may repeat a name."""
 
     async def pay(self, *pieces: bytes, is_cut: bool = False) -> "Visit":
         parts = self._parts(pieces, is_cut=is_cut)
@@ -65,6 +67,7 @@ class Visit:
             self.body += message.get("body", b"")
 
         headers = [(name.encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        headers += self.more
         await self.gate({"type": "http", "method": self.method, "headers": headers}, receive, send)
         return self
 
@@ -151,6 +154,14 @@ async def test_foreign_origin_is_refused_and_own_origin_is_accepted(visit: Visit
 
     visit.headers["origin"] = f"http://{visit.headers['host']}"
     assert (await visit.pay(b"{}")).status == 200
+
+
+async def test_foreign_origin_after_an_allowed_one_is_refused(visit: Visit) -> None:
+    visit.more = [(b"origin", f"http://{visit.headers['host']}".encode()), (b"origin", b"http://evil.com")]
+
+    refused = await visit.pay(b"{}")
+
+    assert (refused.status, refused.error["error"]) == (403, "not_allowed")
 
 
 async def test_origin_on_another_local_port_is_foreign(visit: Visit) -> None:

@@ -146,8 +146,8 @@ class HttpGate:
                 "not_allowed",
                 "this bus has another host name; to add this one, use the setting http_hosts",
             )
-        origin = headers.get("origin")
-        if origin is not None and not is_allowed_origin(origin, host, names):
+        # Each one: a header can be sent twice, and the first may be the only allowed one.
+        if not all(is_allowed_origin(origin, host, names) for origin in headers.getlist("origin")):
             return error_reply(403, "not_allowed", "a page of another site may not call this bus")
         return None
 
