@@ -1,5 +1,6 @@
 """A daemon that cannot serve says so: out of descriptors, or stopped. No caller waits without a message."""
 
+import json
 import os
 import signal
 import socket
@@ -108,6 +109,36 @@ def test_http_connections_without_a_request_are_limited(bus: Home) -> None:
 
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b"try again" in answer
+
+
+def replies_to(home: Home, request: bytes) -> bytes:
+    """Send bytes to the HTTP door; return all bytes that it sends before it closes the connection."""
+    with http_door(home) as raw:
+        raw.sendall(request)
+        return b"".join(iter(lambda: raw.recv(65536), b""))
+
+
+def test_request_that_is_not_http_is_refused_in_json(bus: Home) -> None:
+    check_output(run_as_person(bus, "up", "--http", "127.0.0.1:0"))
+
+    head, _, body = replies_to(bus, b"no HTTP\r\n\r\n").partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+    assert json.loads(body)["error"] == "bad_request"
+
+
+def test_invalid_body_after_a_response_gets_no_second_response(bus: Home) -> None:
+    check_output(run_as_person(bus, "up", "--http", "127.0.0.1:0"))
+    head = b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n"
+    with http_door(bus) as raw:
+        raw.sendall(head)
+        first = raw.recv(65536)
+        raw.sendall(b"not a chunk\r\n")
+        rest = b"".join(iter(lambda: raw.recv(65536), b""))
+
+    assert first.startswith(b"HTTP/1.1 401 ")
+    assert b"HTTP/1.1" not in rest
+    assert "Traceback" not in (bus.path / "daemon.log").read_text()
 
 
 def test_http_head_must_arrive_in_time(bus: Home) -> None:

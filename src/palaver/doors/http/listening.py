@@ -132,9 +132,9 @@ LIMIT_WITHOUT_REQUEST: Final = 64
 LIMIT_HEAD_S: Final = 10.0
 """Seconds that the head of a request may take."""
 _FULL: Final = b'{"error":"unavailable","message":"too many connections wait here: try again"}'
-_REFUSAL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-    b"connection: close\r\n\r\n%s" % (len(_FULL), _FULL)
+_NOT_HTTP: Final = b'{"error":"bad_request","message":"this is not a valid HTTP/1.1 request"}'
+_REPLY: Final = (
+    b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
 )
 
 
@@ -197,8 +197,7 @@ class _Protocol(H11Protocol):
         # The highest descriptors are a reserve for the daemon's own files.
         is_full = transport.get_extra_info("socket").fileno() >= first_reserved_file()
         if is_full or waiting > LIMIT_WITHOUT_REQUEST:
-            transport.write(_REFUSAL)
-            transport.close()
+            self._refuse(b"503 Service Unavailable", _FULL)
         else:
             self._time_head()
 
@@ -210,6 +209,18 @@ class _Protocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._time_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request that cannot be parsed, as JSON like every other error."""
+        # After the beginning of a response, this one would look like its rest.
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._refuse(b"400 Bad Request", _NOT_HTTP)
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: bytes, body: bytes) -> None:
+        self.transport.write(_REPLY % (status, len(body), body))
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
