@@ -227,6 +227,29 @@ def test_print_shows_every_change_and_makes_none(
     }
 
 
+def test_print_says_if_nothing_is_installed(
+    tmp_path: Path, run: Run, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_mine(tmp_path)
+    nothing = "nothing is installed: there is nothing to restore\n"
+
+    before = run("uninstall", "all", "--print")
+    assert (before, capsys.readouterr().out) == (0, nothing)
+
+    add_line(tmp_path / ".bashrc", COMPLETION_LINES[0])
+    run("uninstall", "all", "--print")
+    assert nothing not in capsys.readouterr().out
+
+    run("install", "skill", "--yes", PATH=path)
+    run("uninstall", "all", "--print")
+    assert nothing not in capsys.readouterr().out
+
+    run("uninstall", "all", "--yes")
+    capsys.readouterr()
+    run("uninstall", "all", "--print")
+    assert capsys.readouterr().out == nothing
+
+
 def test_completion_line_stays_without_permission(
     tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -431,9 +431,20 @@ def _uninstall_all(parsed: Parsed, environment: Mapping[str, str]) -> int:
                 remove_kept_folders(home)  # those of an interrupted 'pal uninstall'
     except OSError as error:
         statuses.append(_complain(parsed, reason_of(error, SKILL)))
-    if max(statuses) == 0 and not parsed.has("--print") and parsed.form != "json":
-        _say_the_rest(home)
+    if max(statuses) == 0 and parsed.form != "json":
+        if not parsed.has("--print"):
+            _say_the_rest(home)
+        elif not _is_anything_installed(home, environment):
+            sys.stdout.write("nothing is installed: there is nothing to restore\n")
     return max(statuses)
+
+
+def _is_anything_installed(home: Path, environment: Mapping[str, str]) -> bool:
+    return (
+        any(read_record(home, one) is not None for one in INSTALLABLE)
+        or any(plan_shell(path) is not None for path in start_files(environment))
+        or noted_skills(home) != []
+    )
 
 
 def _say_the_rest(home: Path) -> None:
