@@ -236,9 +236,11 @@ class IrcStage(Parts):
 
 
 @asynccontextmanager
-async def opened_irc(directory: Path, limits: IrcLimits = MANY_LINES) -> AsyncIterator[IrcStage]:
-    """Open an IRC door. Everything ends with the block."""
-    async with opened_bus(open_memory, directory) as bus, asyncio.TaskGroup() as tasks:
+async def opened_irc(
+    directory: Path, limits: IrcLimits = MANY_LINES, group: type[asyncio.TaskGroup] = asyncio.TaskGroup
+) -> AsyncIterator[IrcStage]:
+    """Open an IRC door. Everything ends with the block. `group` is the class of its tasks."""
+    async with opened_bus(open_memory, directory) as bus, group() as tasks:
         stage = IrcStage(bus, tasks, directory, limits)
         await stage.open()
         assert stage.door.where, stage.door.trouble

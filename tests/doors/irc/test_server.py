@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.doors.irc.door_stage import IrcStage, commands, opened_irc
+from tests.doors.irc.door_stage import IrcStage, commands, opened_irc, shown
 from tests.limits import LIMIT_S
 
 from palaver.config import Settings
+from palaver.daemon.daemon import GuardedTasks
+from palaver.doors.irc.commands import IrcSession
 from palaver.doors.irc.connection import IrcLimits
+from palaver.doors.irc.irc_wire import Line
 from palaver.doors.irc.server import _is_local
 
 
@@ -133,6 +136,24 @@ async def test_three_hundred_connections_are_limited(irc: IrcStage) -> None:
     assert "too many" in lines[0].params[0]
     assert [commands(await one.rest()) for one in more] == [["ERROR"]] * 44
     assert await first[0].ask("ISON u255") != []
+
+
+async def test_fault_of_the_daemon_ends_only_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(session: IrcSession, line: Line) -> None:
+        raise KeyError(line.command)
+
+    async with opened_irc(tmp_path, group=GuardedTasks) as irc:
+        bob, kira = await irc.guest("bob"), await irc.guest("kira")
+        with monkeypatch.context() as patch:
+            patch.setattr(IrcSession, "_run", fail)
+            kira.send("FOO")
+            assert commands(await kira.rest()) == ["ERROR"]
+
+        assert shown(await bob.ask("ISON kira")) == [("303", "bob", "")]
+        await irc.guest("kira")
+    assert "KeyError: 'FOO'" in caplog.text
 
 
 async def test_place_of_an_ended_connection_is_free_again(tmp_path: Path) -> None:

@@ -184,7 +184,9 @@ class IrcListening:
             )
             writer = asyncio.StreamWriter(transport, protocol, reader, loop)
             await client.run(reader, writer, session.handle)
-        except OSError as error:  # such as a failed TLS handshake
+        # Such as a failed TLS handshake. Any other error is a fault of the daemon: its task group logs it
+        # with the traceback, and the other connections go on.
+        except OSError as error:
             _logger.info("an IRC connection failed: %s", error)
             connected.close()
         finally:
