@@ -207,7 +207,7 @@ UI_COMMANDS: Final = (
             "the bus as it was at an earlier event. "
             "'pal' alone at a terminal does the same. Press ? for the keys of a screen. Everything you do "
             "there is a 'pal' command, which is shown and has your rights. Without a terminal, or with "
-            "--plain, each change is printed as a line."
+            "--plain, each change is printed as a line until you end it with Ctrl-C."
         ),
         options=(Option(name="--plain", help="Print changes as lines, for screen readers and pipes."),),
         examples=(
