@@ -265,12 +265,15 @@ def test_completion_line_stays_without_permission(
     assert (tmp_path / ".zshrc").read_text() == "echo 'pal completion zsh'\n"
 
 
+@pytest.mark.parametrize(
+    ("codex", "skill"), [(b"{", b"{"), (b'{"harness":"\xff"}', b'{"\xff":[]}')], ids=["not JSON", "not UTF-8"]
+)
 def test_damaged_record_is_reported_and_the_rest_is_undone(
-    tmp_path: Path, run: Run, path: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run: Run, path: str, capsys: pytest.CaptureFixture[str], codex: bytes, skill: bytes
 ) -> None:
     run("install", "all", "--yes", PATH=path)
-    (tmp_path / ".palaver/install/codex.json").write_text("{")
-    (tmp_path / ".palaver/install/skill.json").write_bytes(b'{"\xff": []}')
+    (tmp_path / ".palaver/install/codex.json").write_bytes(codex)
+    (tmp_path / ".palaver/install/skill.json").write_bytes(skill)
     capsys.readouterr()
 
     status = run("uninstall", "all", "--yes")
