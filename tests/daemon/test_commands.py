@@ -338,6 +338,7 @@ def test_limit_must_be_at_least_one(still: Home, words: tuple[str, ...], number:
         ("route", "chat/1", "--id="),
         ("task", "create", "write the tests", "--assignee="),
         ("bundle", "create", "b", "--extends="),
+        ("events", "sub", "--type", "message", "--for="),
     ],
     ids=" ".join,
 )

@@ -847,7 +847,7 @@ async def subscribe(call: Call) -> int:
     preset = _preset(call.parsed)
     request = Subscribe(
         filter=await _filter_from(call, preset),
-        owner=call.parsed.value("--for") or "",
+        owner=call.parsed.reference("--for"),
         once=call.parsed.has("--once"),
         preset=preset,
         text=call.parsed.value("--text") or "",
