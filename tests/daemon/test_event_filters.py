@@ -47,6 +47,18 @@ def test_filter_selects_its_events(talk: Home, filters: tuple[str, ...], expecte
     assert texts(talk, *filters) == expected
 
 
+def test_target_is_the_mailbox_of_a_session_whose_id_has_capitals(bus: Home) -> None:
+    luna = bus.shell()
+    luna.ok("join", "--name", "luna")
+    luna.ok("session", "create", "luna", "Chat-1")
+    luna.ok("sub", "add", "ci/*", "--session", "Chat-1")
+    seq = luna.ok("route", "ci/main", "--json").json["seq"]
+
+    for target in ("luna+Chat-1", "@Luna+Chat-1"):
+        assert [event["seq"] for event in bus.events("--target", target)] == [seq]
+    assert bus.events("--target", "luna+chat-1") == []
+
+
 def test_replies_to_a_message_are_found(talk: Home) -> None:
     request = talk.events("--intent", "request")[0]
 

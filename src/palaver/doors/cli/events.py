@@ -368,7 +368,9 @@ def _named_targets(call: Call) -> tuple[str, ...]:
 
 
 def _targets(call: Call) -> list[str]:
-    return [name.removeprefix("@").lower() for name in call.parsed.references("--target")]
+    names = [name.removeprefix("@") for name in call.parsed.references("--target")]
+    # Only these two here: the query folds names, but keeps the case of a session's id, as in luna+Chat-1.
+    return [name.lower() if name.lower() in (_SELF, _ANY) else name for name in names]
 
 
 async def rooms_from(call: Call) -> tuple[str, ...]:
