@@ -612,9 +612,9 @@ def test_id_in_use_is_refused_and_the_pending_call_continues(
 
 @pytest.mark.parametrize("other", ["2", " 02"])
 def test_ids_that_are_one_number_are_not_open_at_the_same_time(
-    pump: RawPump, place: Path, other: str
+    pump: RawPump, workspace: Path, other: str
 ) -> None:
-    room = pump.ask(1, "join_path", context_path=str(place))["room_id"]
+    room = pump.ask(1, "join_path", context_path=str(workspace))["room_id"]
     pump.call(2, "wait_for_events", room_id=room, event_type="message_sent")
 
     pump.call(other, "wait_for_events", room_id=room, event_type="message_sent")
