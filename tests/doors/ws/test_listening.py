@@ -47,6 +47,20 @@ def commands(client: Client, number: int) -> list[str]:
     return [client.next()["message"]["command"] for _ in range(number)]
 
 
+def test_listener_of_an_agent_gets_nothing_of_a_person_who_takes_the_name(
+    stage: Stage, listener: Client, writer: Client
+) -> None:
+    stage.join("zed")
+    listener.ok("msg.listen", agentId="zed")
+    stage.shells["zed"].ok("leave")
+    check_output(run_as_person(stage.home, "agent", "register", "zed", "--person"))
+
+    stage.home.ok("send", "@zed", "--", "only for the person")
+    send(writer, "go")
+
+    assert listener.next()["agentId"] == "luna"
+
+
 def test_push_has_the_message_its_agent_and_its_seq(stage: Stage, listener: Client, writer: Client) -> None:
     (id,) = send(writer, "go", payload={"a": 1})
 

@@ -228,11 +228,16 @@ def sender_for(services: Services, token: Token, written: str) -> Caller:
             raise WhoAreYou(f"this token belongs to {token.name}, which has left the bus")
         return caller_for(agent, at_most=limit)
     # Looked at for each request: a name of the token, or any name for `all`, can become a person's later.
-    if agent is not None and agent.role == GUEST_ROLE:
+    if _is_persons(services, name):
         raise NotYou(written, f"a program with a token for {' or '.join(token.acts_for)}")
     if agent is None:
         return Caller(name=name, standing=min(limit, Standing.WORKER), kind=EXTERNAL, by=token.holder)
     return replace(caller_for(agent, at_most=limit), by=token.holder)
+
+
+def _is_persons(services: Services, name: str) -> bool:
+    agent = services.broker.directory.get(name)
+    return agent is not None and agent.role == GUEST_ROLE
 
 
 def agent_for(services: Services, token: Token, written: str) -> Caller:
@@ -651,7 +656,7 @@ class _Listeners:
     """The connections that listen, by mailbox. Reads the log only while there are any."""
 
     def __init__(self, services: Services) -> None:
-        self._paths = services.paths
+        self._services = services
         self._at: dict[str, dict[_Connection, None]] = {}
         self._stop: Callable[[], None] | None = None
 
@@ -659,7 +664,7 @@ class _Listeners:
         """Push the messages of a mailbox to a connection from now on. A repeat changes nothing."""
         self._at.setdefault(mailbox, {})[connection] = None
         if self._stop is None:
-            self._stop = self._paths.watch(self._hear)
+            self._stop = self._services.paths.watch(self._hear)
 
     def remove(self, mailbox: str, connection: "_Connection") -> None:
         """Stop pushing the messages of a mailbox to a connection. A repeat changes nothing."""
@@ -673,7 +678,12 @@ class _Listeners:
 
     def _hear(self, mail: NewMail) -> None:
         for mailbox in mail.mailboxes:
-            if there := self._at.get(mailbox):
+            there = self._at.get(mailbox)
+            if there and _is_persons(self._services, split_mailbox(mailbox)[0]):
+                # A person has taken the name of an agent that has left.
+                for connection in tuple(there):
+                    connection.unlisten(mailbox)
+            elif there:
                 message = routed_message(mail.event, mailbox)
                 push = _outgoing(push_frame(mailbox, message, mail.seq), mailbox, mail.seq)
                 for connection in tuple(there):
@@ -836,7 +846,7 @@ class _Connection:
             if listen is not None:
                 self._listen(listen)
             if answer.unlisten:
-                self._unlisten(answer.unlisten)
+                self.unlisten(answer.unlisten)
 
     # Pushes
 
@@ -867,7 +877,8 @@ class _Connection:
             cursor.is_replayed = True
             self._tasks.create_task(self._replay(listen.mailbox, cursor))
 
-    def _unlisten(self, mailbox: str) -> None:
+    def unlisten(self, mailbox: str) -> None:
+        """Push nothing more of a mailbox, also if its older messages are being read."""
         self._cursors.pop(mailbox, None)
         self.door.listeners.remove(mailbox, self)
 
@@ -888,7 +899,7 @@ class _Connection:
             agent, session = split_mailbox(mailbox)
             kind = "msg.session.listen.error" if session else "msg.listen.error"
             names = {"agentId": agent, "sessionId": session} if session else {"agentId": agent}
-            self._unlisten(mailbox)
+            self.unlisten(mailbox)
             self._reply({"type": kind, **names, "error": str(error), "code": error.code})
         except Exception:
             _logger.exception("messages of %s could not be replayed", mailbox)
