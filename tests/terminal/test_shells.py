@@ -43,6 +43,8 @@ from palaver.terminal.gates import HANDING_ON, SHELLS, ProgramNames, is_shell, r
         ["/opt/bin/bash-5.2", "-l"],
         ["zsh5"],
         ["pwsh-preview"],
+        ["zsh5-static"],
+        ["bash-5.2-static", "-i"],
     ],
 )
 def test_shell_that_waits_for_commands_is_a_plain_shell(argv: list[str]) -> None:
@@ -84,6 +86,7 @@ def test_script_or_other_program_is_not_a_plain_shell(argv: list[str]) -> None:
         ProgramNames(argv=("claude",), name="bash", program="/opt/own"),
         ProgramNames(argv=("claude",), program="/usr/bin/bash (deleted)"),
         ProgramNames(argv=("python3", "/usr/bin/xonsh"), name="xonsh", program="/usr/bin/python3.11"),
+        ProgramNames(argv=("python3", "/usr/bin/xonsh-0.14"), name="xonsh-0.14", program="/usr/bin/python3"),
         ProgramNames(argv=("sh",), name="sh", program="/bin/busybox"),
         ProgramNames(argv=("mysh", "--norc"), name="mysh", program="/opt/mysh", shell="bash"),
         ProgramNames(argv=(), name="bash"),
@@ -126,7 +129,10 @@ def test_options_alone_never_make_a_script(options: list[str]) -> None:
 def test_copy_of_a_shell_with_a_command_is_not_a_plain_shell() -> None:
     process = ProgramNames(argv=("mysh", "-c", "bash", "-x"), name="mysh", program="/opt/mysh", shell="bash")
 
+    versioned = ProgramNames(argv=("bash-5.2", "-c", "bash", "-x"), program="/opt/bin/bash-5.2")
+
     assert not is_shell(process)
+    assert not is_shell(versioned)
 
 
 def test_program_that_forwards_input_does_not_read_commands_itself() -> None:

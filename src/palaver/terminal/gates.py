@@ -70,7 +70,7 @@ _LONG_FLAGS: Final = frozenset(
 )
 _LONG_WITH_VALUE: Final = frozenset({"--rcfile", "--init-file"})
 _DEVICES: Final = ("/dev/", "/proc/")
-_VARIANT: Final = re.compile(r"(?:-static|-preview|-lts|-?\d[\d.]*)\Z")
+_VARIANT: Final = re.compile(r"(?:-static|-preview|-lts|-?\d[\d.]*)+\Z")
 """The end of a name such as `bash-static`, `zsh-5.9` or `pwsh-preview`: packages of the same program."""
 
 
@@ -95,7 +95,7 @@ def names_of(process: ProgramNames) -> set[str]:
     given = _base(process.argv[0]) if process.argv else ""
     # Some programs change their name and add their role, such as `tmux: client`.
     names = {_base(process.program), _base(process.name).partition(":")[0], given, process.shell}
-    return names | {_VARIANT.sub("", name) for name in names}
+    return names | set(map(_plain, names))
 
 
 def is_shell(process: ProgramNames) -> bool:
@@ -115,9 +115,10 @@ def reads_commands(process: ProgramNames) -> bool:
         shells = {words.pop(0)} & SHELLS
     if not shells:
         return False
+    is_own_file = bool({_plain(_base(process.program)), process.shell} & SHELLS)
     # If an interpreter runs the shell, the options of the shell start after its name.
     for index, word in enumerate(words):
-        if _base(word) in shells and not {_base(process.program), process.shell} & SHELLS:
+        if not is_own_file and {_base(word), _plain(_base(word))} & shells:
             words = words[index + 1 :]
             break
     return _reads_commands(words) if shells <= _POSIX else _reads_commands_elsewhere(words)
@@ -163,6 +164,11 @@ def _reads_commands_elsewhere(words: list[str]) -> bool:
 def _is_terminal(script: str) -> bool:
     """Return whether a script name is a device such as `/dev/stdin`, not a file."""
     return script.startswith(_DEVICES)
+
+
+def _plain(name: str) -> str:
+    """Return a name without a version or the like at its end."""
+    return _VARIANT.sub("", name)
 
 
 def _base(path: str) -> str:
