@@ -207,7 +207,13 @@ def test_failed_sequence_makes_screen_unreadable_but_parsing_continues(
     assert terminal.has_paste_mode
 
 
-@pytest.mark.parametrize("redraw", [b"\x1b[2J", b"\x1bc", b"\x1b[?1049h", b"\x1b[?6l" + b"line\r\n" * 8])
+@pytest.mark.parametrize(
+    "redraw",
+    [
+        *(b"\x1b[2J", b"\x1bc", b"\x1b[?1049h", b"\x1b[?6l" + b"line\r\n" * 8),
+        *(b"\x1b[?6l\x1b[H\x1b[J", b"\x1b[?6l\x1b[H\x1b[0J"),
+    ],
+)
 def test_redrawn_screen_is_readable_again(terminal: Emulator, redraw: bytes) -> None:
     terminal.feed(BREAKS_PYTE)
 
@@ -222,6 +228,14 @@ def test_cleared_scrollback_does_not_make_the_screen_readable(terminal: Emulator
     terminal.feed(b"\x1b[3J")
 
     assert not terminal.grid.scrollback
+    assert not terminal.is_readable
+
+
+def test_screen_that_is_cleared_below_its_first_line_stays_unreadable(terminal: Emulator) -> None:
+    terminal.feed(b"line\r\n" * 4 + BREAKS_PYTE + b"\x1b[?6l")
+
+    terminal.feed(b"\x1b[2;1H\x1b[J\x1b[1;2H\x1b[J\x1b[H\x1b[1J")
+
     assert not terminal.is_readable
 
 

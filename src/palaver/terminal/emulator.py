@@ -732,8 +732,10 @@ class Emulator:
             self._cursor_style = min(numbers[0], 9) if numbers else 0
         elif action := SEQUENCES.get(final):
             action(self.grid, numbers)
-            # The program has cleared the whole screen, so its content is known again.
-            if final == "J" and numbers[:1] == (2,):
+            # The program has cleared the whole screen, so its content is known again. Some terminal types,
+            # such as those of tmux, clear it from the first cell on.
+            is_home = self.grid.cursor.x == self.grid.cursor.y == 0
+            if final == "J" and (numbers[:1] == (2,) or (is_home and numbers[:1] in ((), (0,)))):
                 self.is_readable = True
         else:
             self._ask(numbers, final)
