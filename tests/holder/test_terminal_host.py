@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 import termios
+import tty
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -178,3 +179,20 @@ async def test_impossible_size_of_a_viewer_is_ignored(flooded: Flooded) -> None:
             flooded.host.on_control(viewer, {"type": "resize", "cols": cols, "rows": rows})
 
     assert (viewer.size, flooded.host.screen.size) == ((100, 30), (100, 30))
+
+
+@pytest.mark.parametrize("leaves_first", ["pasting", "watching"])
+async def test_paste_of_a_viewer_that_left_is_ended(flooded: Flooded, leaves_first: str) -> None:
+    ours, theirs = socket.socketpair()
+    watched, watching = socket.socketpair()
+    pasting, other = flooded.host.viewers.adopt(ours), flooded.host.viewers.adopt(watched)
+    tty.setraw(flooded.program)
+    flooded.host.screen.feed(b"\x1b[?2004h", 0)
+    flooded.host.on_keys(pasting, b"\x1b[200~begun")
+
+    with theirs, watching:
+        (pasting if leaves_first == "pasting" else other).close()
+
+    is_ended = leaves_first == "pasting"
+    assert flooded.host.look().is_pasting is not is_ended
+    assert os.read(flooded.program, 100) == b"\x1b[200~begun" + b"\x1b[201~" * is_ended

@@ -85,6 +85,14 @@ def test_person_who_paused_for_half_a_second_is_not_disturbed() -> None:
     assert check(replace(READY, human_key_ms=10_000 - HUMAN_SHOWN_MS), FACTS) == OPEN
 
 
+def test_stalled_paste_of_a_person_closes_the_gate_however_long_it_stalls() -> None:
+    pasting = replace(READY, human_key_ms=0, output_ms=0, is_pasting=True)
+
+    assert check(pasting, FACTS).reason == "human"
+    assert check(pasting, FACTS, ours=True).reason == "human"
+    assert check(replace(pasting, is_pasting=False), FACTS) == OPEN
+
+
 def test_terminal_keys_need_no_reader_but_no_unread_input() -> None:
     assert check(READY, replace(FACTS, is_reading=False), needs_reader=False) == OPEN
     assert check(READY, replace(FACTS, has_unread=True), needs_reader=False).reason == "deaf"

@@ -225,3 +225,20 @@ def test_draft_can_be_forgotten() -> None:
 @given(st.lists(st.binary(max_size=20), max_size=10))
 def test_any_input_is_safe(pieces: list[bytes]) -> None:
     assert typed(*pieces).count <= len(pieces)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "is_pasting"),
+    [
+        ([b"\x1b[200~text"], True),
+        ([b"\x1b[200~text\x1b[20", b"1~"], False),
+        ([b"\x1b[200~text\x1b]0;title\x1b[201~"], False),
+        ([b"\x1b[200~" + b"x" * PIECE_LIMIT], True),
+        ([b"\x1b[200~", b"text\x1b[201~" + b"x" * PIECE_LIMIT], False),
+        ([b"\x1b[200~", b"text\x1b[201~" + b"x" * (PIECE_LIMIT - 2)], False),
+        ([b"\x1b[200~", b"text\x1b[201~" + b"x" * (PIECE_LIMIT - 6)], False),
+        ([b"\x1b[201~\x1b[200~" + b"x" * PIECE_LIMIT + b"\x1b[201~"], False),
+    ],
+)
+def test_paste_lasts_until_its_end_however_long_it_is(pieces: list[bytes], is_pasting: bool) -> None:
+    assert typed(*pieces).is_pasting is is_pasting

@@ -508,6 +508,21 @@ def test_text_after_the_cursor_is_told_from_wide_characters_before_it() -> None:
     assert look.prompt is Prompt.OTHER
 
 
+def test_paste_is_open_only_while_the_program_takes_pastes() -> None:
+    screen = generic()
+    screen.feed(b"\x1b[?2004h", 0)
+    screen.human_keys(b"\x1b[200~text", 0)
+    states = [screen.look(SETTLED_MS).is_pasting]
+
+    screen.feed(b"\x1b[?2004l", 0)
+    states.append(screen.look(SETTLED_MS).is_pasting)
+    screen.feed(b"\x1b[?2004h", 0)
+    screen.human_keys(b"\x1b[201~", 0)
+    states.append(screen.look(SETTLED_MS).is_pasting)
+
+    assert states == [True, False, False]
+
+
 def test_text_before_the_cursor_includes_wrapped_rows() -> None:
     screen = Screen(10, 4, profile_of("generic"), started_ms=0)
     screen.feed(b"no\r\n> 0123456789abc", 0)

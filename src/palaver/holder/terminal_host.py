@@ -90,6 +90,8 @@ class TerminalHost:
         self.pump = TerminalPump(pty.master, self._on_output, on_hangup, self._on_drained)
         self.typist = Typist(self, self.screen.leftover, profile)
         self._bar = InputBar(self, settle_ms=profile.settle_ms)
+        self._pasting: Viewer | None = None
+        """The viewer that has begun a paste and not ended it."""
         self.accepts_only_interrupts = False
         """Whether the program is busy and does not read, so that only an interrupt can be delivered."""
         self._look_in(0)
@@ -304,6 +306,7 @@ class TerminalHost:
         """Pass a viewer's keys on, always in order; return False if too many are waiting."""
         if self.viewers.can_type(viewer):
             self.press_for_person(keys)
+            self._pasting = viewer if self.screen.is_pasting else None
         return self.pump.unsent <= _LIMIT_UNSENT_BYTES
 
     def on_gone(self, viewer: Viewer) -> None:
@@ -397,6 +400,11 @@ class TerminalHost:
     def on_viewers(self) -> None:
         self.first_viewer.set()
         self._look_in(0)
+        if self._pasting is not None and not self._pasting.is_open:
+            self._pasting = None
+            # The end of its paste will never arrive, and until then the program takes each text as pasted.
+            if not self._is_closed and self.look().is_pasting:
+                self.press_for_person(PASTE_END)
         if (size := self.viewers.size) is not None and size != self.screen.size:
             self.resize(*size)  # The viewer whose size was used has disconnected.
         self.viewers.tell_state()

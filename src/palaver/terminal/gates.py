@@ -408,6 +408,9 @@ def _check_screen(look: ScreenState, facts: GateFacts, *, needs_reader: bool) ->
 def _check_person(look: ScreenState, facts: GateFacts) -> str:
     if facts.is_passthrough:
         return "passthrough"
+    # However long it stalls: the program may show nothing of a paste before its end.
+    if look.is_pasting:
+        return "human"
     if look.human_key_ms is None:
         return ""
     # Until the program has shown the effect of a key, the draft on the screen may be incomplete.

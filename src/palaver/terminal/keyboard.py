@@ -28,6 +28,8 @@ PIECE_LIMIT: Final = 65_536
 _ALT_CONTROL: Final = re.compile(rb"\x1b[\x00-\x1a\x1c-\x1f\x7f]")
 _ALT_KEY: Final = b"\x1b[13;3u"
 _OLD_MOUSE: Final = re.compile(rb"\x1b\[M[\s\S]{3}")
+_PASTE_BEGIN: Final = b"\x1b[200~"
+_PASTE_END: Final = b"\x1b[201~"
 _KEYPAD: Final = re.compile(rb"\x1bO([A-DFHMP-S])")
 _LAST_WORD: Final = re.compile(r"(?:^|(?<=\s))[A-Za-z0-9]+\s*\Z")
 """The word that Ctrl-W deletes. Programs disagree about the ends of a word with any other character in it."""
@@ -79,6 +81,11 @@ class Keyboard:
         return self._has_draft
 
     @property
+    def is_pasting(self) -> bool:
+        """Whether a paste has begun and not ended: any text in between would become part of it."""
+        return self._is_pasting
+
+    @property
     def is_left_alone(self) -> bool:
         """Whether the draft is our own text that was left, and no person has pressed a key since."""
         return self._left_at == self.count
@@ -87,6 +94,11 @@ class Keyboard:
         """Process typed bytes. Never raises."""
         if len(data) > PIECE_LIMIT:
             self._lose_track()
+            # A bracket of a paste counts also in the part that is not parsed, or if it is cut there.
+            left_out = data[: len(_PASTE_BEGIN) - 1 - PIECE_LIMIT]
+            begin, end = left_out.rfind(_PASTE_BEGIN), left_out.rfind(_PASTE_END)
+            if begin != end:
+                self._is_pasting = begin > end
             data = data[-PIECE_LIMIT:]
         # Alt with Enter is Escape and CR on the wire, and inserts a line in many programs. Read as two
         # keys, its CR would count as an Enter that sends the draft. The bytes of a mouse report may look

@@ -73,6 +73,8 @@ class ScreenState:
     human_key_ms: int | None = None
     """When a person last pressed a key."""
     human_key_count: int = 0
+    is_pasting: bool = False
+    """A person's paste has begun and not ended, so the program would take any text as a part of it."""
 
 
 # --------------------
@@ -583,6 +585,11 @@ class Screen:
         """Whether the program has requested focus reports."""
         return self._terminal.has_focus_mode
 
+    @property
+    def is_pasting(self) -> bool:
+        """Whether a person's paste has begun and not ended."""
+        return self._keyboard.is_pasting
+
     def keep(self) -> Remembered:
         """Return the state without the cells, for the process that takes over."""
         self._catch_up()
@@ -667,6 +674,8 @@ class Screen:
             output_ms=self._output_ms,
             human_key_ms=self._keyboard.last_ms,
             human_key_count=self._keyboard.count,
+            # A program that has ended this mode, or its successor, waits for no end of a paste.
+            is_pasting=self._keyboard.is_pasting and terminal.has_paste_mode,
         )
 
     def next_change_ms(self, now_ms: int) -> int | None:
