@@ -48,6 +48,7 @@ COMMANDS: Final = {
 
 HELP: Final = (
     "a line goes to everyone in the room; @name sends it to one member, @a @b to several",
+    "names in a quoted line (> ...) address no one",
     "!@name interrupts them; routing is not privacy: everyone in the room can read everything",
     *(f"{word}  {meaning}" for word, meaning in COMMANDS.items()),
 )
@@ -78,8 +79,8 @@ class ChatCommand:
 def parse_line(line: str) -> ChatText | ChatCommand | None:
     """Parse a line; None if it is empty.
 
-    Names may be anywhere in the text and are kept; at its beginning they are removed. Two slashes at the
-    beginning mean one.
+    Names may be anywhere in the text and are kept; at its beginning they are removed. Names in a quoted line
+    (`> ...`) address no one: another member wrote them. Two slashes at the beginning mean one.
     """
     text = line.strip()
     if not text:
@@ -89,7 +90,8 @@ def parse_line(line: str) -> ChatText | ChatCommand | None:
     elif text.startswith("/"):
         word, _, rest = text.partition(" ")
         return ChatCommand(word.lower(), rest.strip())
-    found = list(_MENTION.finditer(text))
+    own = (line for line in text.splitlines() if not line.lstrip().startswith(">"))
+    found = [one for line in own for one in _MENTION.finditer(line)]
     to = tuple(dict.fromkeys(one[2].lower() for one in found))
     return ChatText(_without_heads(text), to, any(one[1] for one in found))
 
