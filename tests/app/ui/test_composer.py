@@ -1,11 +1,15 @@
 """The composer: destinations, unsent texts and keys."""
 
+import asyncio
+
 import pytest
+from tests.app.ui.fake_bus import settle
 from tests.app.ui.test_widgets import app_with, ready
 from textual.events import Key
 
+from palaver.app.ui.commands import Result
 from palaver.app.ui.composer import MessageComposer, OutgoingText, complete_name
-from palaver.app.ui.widgets import StatusLine
+from palaver.app.ui.widgets import Question, StatusLine
 
 
 async def test_last_line_shows_the_composer_keys_while_a_message_is_written() -> None:
@@ -155,3 +159,90 @@ async def test_keys_typed_at_once_act_in_their_order() -> None:
             await pilot.pause()
 
         assert composer.area.text == "luna look!"
+
+
+@pytest.mark.parametrize("result", [Result(0, "done\n", ""), Result(1, "", "the room is closed")])
+async def test_text_that_is_being_sent_is_not_sent_again_from_another_screen(result: Result) -> None:
+    app, _, commands = app_with("luna")
+    commands.held, commands.result = asyncio.Event(), result
+    shop = OutgoingText(room="shop")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        assert app.bus_screen is not None
+        first = app.bus_screen.query_one(MessageComposer)
+        first.open(shop)
+        await pilot.press(*"text", "enter", "escape")
+        await settle(pilot, lambda: bool(commands.ran))
+        await pilot.press("3")
+        await ready(app, pilot)
+        second = app.bus_screen.query_one(MessageComposer)
+        second.open(shop)
+        await pilot.press("enter", "escape")
+        commands.held.set()
+        await settle(pilot, lambda: not first.is_sending)
+        second.open(shop)
+
+        assert second is not first
+        assert len(commands.ran) == 1
+        assert second.area.text == ("" if result.is_done else "text")
+
+
+async def test_refused_text_returns_before_the_text_that_was_typed_after_it() -> None:
+    app, _, _ = app_with("luna")
+    shop = OutgoingText(room="shop")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        assert app.bus_screen is not None
+        composer = app.bus_screen.query_one(MessageComposer)
+        composer.open(shop, "first")
+        assert composer.submit("first")
+        composer.area.insert(" and more")
+        composer.action_cancel()
+        composer.open(shop)
+        during = composer.area.text
+        composer.keep("the room is closed")
+        joined = composer.area.text
+        composer.area.load_text("second")
+        assert not composer.submit("second")
+        composer.is_sending = False
+        assert composer.submit("second")
+        composer.action_cancel()
+        composer.open(shop, "other")
+        composer.keep("the room is closed")
+
+        assert (during, joined, composer.area.text) == (" and more", "first and more", "second\nother")
+
+
+async def test_dashboard_asks_before_it_ends_with_unsent_texts() -> None:
+    app, _, _ = app_with("luna")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        assert app.bus_screen is not None
+        app.bus_screen.query_one(MessageComposer).open(OutgoingText(room="shop"))
+        await pilot.press(*"not yet", "escape", "q")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("n")
+        await settle(pilot, lambda: not isinstance(app.screen, Question))
+        was_running = app.is_running
+        app.bus_screen.query_one(MessageComposer).open(OutgoingText(room="shop"))
+        kept = app.bus_screen.query_one(MessageComposer).area.text
+        await pilot.press("escape", "q")
+        await settle(pilot, lambda: isinstance(app.screen, Question))
+        await pilot.press("y")
+        await settle(pilot, lambda: app.return_value is not None)
+
+    assert (was_running, kept, app.return_value) == (True, "not yet", 0)
+
+
+async def test_dashboard_without_unsent_texts_ends_at_once() -> None:
+    app, _, _ = app_with("luna")
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(app, pilot)
+        await pilot.press("q")
+        await pilot.pause()
+
+    assert app.return_value == 0

@@ -298,7 +298,7 @@ async def test_quote_that_is_added_during_a_send_stays() -> None:
         await settle(pilot, lambda: not composer.is_sending)
         text, is_open = composer.area.text, composer.is_open
 
-    assert (text, is_open) == ("\n> which port?\n", True)
+    assert (text, is_open) == ("> which port?\n", True)
 
 
 async def test_refused_message_keeps_its_text() -> None:

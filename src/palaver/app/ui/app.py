@@ -515,8 +515,20 @@ class PalaverApp(App[int]):
         return isinstance(self.focused, Input | TextArea)
 
     def action_leave(self) -> None:
-        """End the dashboard. Nothing else ends."""
-        self.exit(0)
+        """End the dashboard, after a question if there are unsent texts. Nothing else ends."""
+        screens = dict.fromkeys((*self.screen_stack, *self._screens.values()))
+        composers = [one for screen in screens for one in screen.query(MessageComposer)]
+        # Composers share their texts, and the screen of an agent may be removed already.
+        texts = dict.fromkeys([*self.unsent.values(), *(text for one in composers for text in one.unsent)])
+        if unsent := [text.strip("\n") for text in texts if text.strip()]:
+            self._ask_to_leave("\n\n".join(unsent))
+        else:
+            self.exit(0)
+
+    @work(exclusive=True, group="leave")
+    async def _ask_to_leave(self, unsent: str) -> None:
+        if await self.confirm("Quit and lose the unsent texts?", unsent, "quit"):
+            self.exit(0)
 
     async def action_quit(self) -> None:
         """End the dashboard from anywhere."""

@@ -161,6 +161,8 @@ class MessageComposer(Widget):
         """Whether a message was given away and its result is not known yet."""
         self._submitted = ("", self._outgoing.destination)
         """The text of that message, as it was in the area, and where it goes."""
+        self._typed_after: str | None = None
+        """The text after it, if it left the area before its result was known."""
         self._unsent: dict[Destination, str] = {} if unsent is None else unsent
         """The texts that were not sent yet, without the one in the area."""
 
@@ -168,6 +170,12 @@ class MessageComposer(Widget):
     def outgoing(self) -> OutgoingText:
         """Where the message goes, and what it answers."""
         return self._outgoing
+
+    @property
+    def unsent(self) -> list[str]:
+        """Every text that was not sent yet, or may still be refused."""
+        sending = self._submitted[0] if self.is_sending and self._typed_after is not None else ""
+        return [text for text in (*self._unsent.values(), sending, self.area.text) if text.strip()]
 
     def compose(self) -> ComposeResult:
         """Build the head and the text."""
@@ -206,12 +214,9 @@ class MessageComposer(Widget):
     def sent(self) -> None:
         """Forget the sent text, and close if that is all. Text that was typed after it stays."""
         text, destination = self._submitted
-        is_here = self.is_attached and self._outgoing.destination == destination and self.area.text
-        if not is_here:  # it was closed, or another message was started in the meantime
-            if (unsent := self._unsent.get(destination, "")).startswith(text):
-                self._unsent[destination] = unsent[len(text) :]
-            return
-        if not self.area.text.startswith(text):
+        # It was closed, or another message was started in the meantime: that has removed the text already.
+        is_here = self._typed_after is None and self._outgoing.destination == destination
+        if not is_here or not self.area.text.startswith(text):
             return
         if self.area.text == text:
             self.area.load_text("")
@@ -230,8 +235,19 @@ class MessageComposer(Widget):
     def keep(self, why: str) -> None:
         """Keep the text after a refusal, and say why above it.
 
-        If the composer was closed or another message was started in the meantime, do nothing.
+        If the composer was closed or another message was started in the meantime, say nothing.
         """
+        text, destination = self._submitted
+        if self._typed_after is not None:
+            is_here = self.is_attached and self.is_open and self._outgoing.destination == destination
+            known = self.area.text if is_here else self._unsent.get(destination, "")
+            is_next = bool(self._typed_after) and known.startswith(self._typed_after)
+            text += known if is_next or not known.strip() else f"\n{known}"
+            if is_here:
+                self.area.load_text(text)
+                self.area.move_cursor(self.area.document.end)
+            else:
+                self._unsent[destination] = text
         if self.is_attached and self.is_open and self._outgoing.destination == self._submitted[1]:
             self._hint = f"not sent: {why}"
             self._draw_head()
@@ -264,6 +280,7 @@ class MessageComposer(Widget):
             return False
         self.is_sending = True  # until the result is known, a second Enter must not send it again
         self._submitted = (text, self._outgoing.destination)
+        self._typed_after = None
         return True
 
     def on_message_area_completing(self, event: MessageArea.Completing) -> None:
@@ -296,6 +313,10 @@ class MessageComposer(Widget):
 
     def _note_unsent(self) -> None:
         text, destination = self.area.text, self._outgoing.destination
+        submitted, to = self._submitted
+        if self.is_sending and self._typed_after is None and to == destination and text.startswith(submitted):
+            # Any composer may take up an unsent text, and would send this one a second time.
+            text = self._typed_after = text[len(submitted) :]
         if text.strip():
             # Another screen may have left one there since this one was begun.
             known = self._unsent.get(destination, "")
