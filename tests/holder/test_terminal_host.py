@@ -5,9 +5,9 @@ import contextlib
 import os
 import socket
 import termios
-import tty
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 import pytest_asyncio
@@ -17,9 +17,10 @@ from tests.limits import LIMIT_S
 from palaver.errors import BadRequest
 from palaver.harness.base import Gate
 from palaver.harness.programs import GENERIC
-from palaver.holder.terminal_host import TerminalHost
+from palaver.holder.terminal_host import _STEP_BYTES, TerminalHost
 from palaver.protocol.agent_socket import ViewerFrameReader
 from palaver.terminal.pty import Pty, TerminalPump
+from palaver.terminal.screen import KEPT_BYTES
 
 LINES = 20_000
 FLOOD = b"".join(b"line %05d of an endless build\r\n" % number for number in range(LINES))
@@ -157,6 +158,48 @@ async def test_hidden_line_is_refused_while_the_program_writes_without_pause(
         flooded.host.on_control(viewer, {"type": "input", "text": "hunter2", "priority": priority})
 
 
+async def test_level_is_checked_after_waiting_output_was_parsed_in_pieces(flooded: Flooded) -> None:
+    host = flooded.host
+    host.check_level()
+    flooded.gates.clear()
+    host._on_output(FLOOD[: 8 * _STEP_BYTES])
+    waiting: list[int] = []
+
+    host.changed()
+    async with asyncio.timeout(LIMIT_S):
+        while not flooded.gates:
+            waiting.append(host.screen.waiting_bytes)
+            await asyncio.sleep(0)
+
+    pieces = {before - after for before, after in pairwise([*waiting, host.screen.waiting_bytes])}
+    assert pieces <= {0, _STEP_BYTES}
+    assert waiting[-1] == 0
+
+
+async def test_level_is_checked_in_an_endless_flood(flooded: Flooded) -> None:
+    host = flooded.host
+    host.check_level()
+    flooded.gates.clear()
+    burst = FLOOD[:BURST]
+    host._on_output(burst)
+    host.changed()
+
+    async with asyncio.timeout(LIMIT_S):
+        while not host._is_check_due:
+            assert not flooded.gates
+            await asyncio.sleep(0)
+    waiting = host.screen.waiting_bytes
+    host._on_output(burst)
+    left = host.screen.waiting_bytes
+    async with asyncio.timeout(LIMIT_S):
+        while not flooded.gates:  # noqa: ASYNC110 - the loop checks
+            await asyncio.sleep(0)
+
+    assert host.is_flooded
+    assert waiting == BURST
+    assert left <= KEPT_BYTES
+
+
 async def test_closed_terminal_is_not_checked_again(flooded: Flooded) -> None:
     is_later = asyncio.Event()
     flooded.host.close()
@@ -182,11 +225,14 @@ async def test_impossible_size_of_a_viewer_is_ignored(flooded: Flooded) -> None:
 
 
 @pytest.mark.parametrize("leaves_first", ["pasting", "watching"])
-async def test_paste_of_a_viewer_that_left_is_ended(flooded: Flooded, leaves_first: str) -> None:
+async def test_paste_of_a_viewer_that_left_is_ended(
+    flooded: Flooded, leaves_first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[bytes] = []
+    monkeypatch.setattr(flooded.host.pump, "write", keys.append)
     ours, theirs = socket.socketpair()
     watched, watching = socket.socketpair()
     pasting, other = flooded.host.viewers.adopt(ours), flooded.host.viewers.adopt(watched)
-    tty.setraw(flooded.program)
     flooded.host.screen.feed(b"\x1b[?2004h", 0)
     flooded.host.on_keys(pasting, b"\x1b[200~begun")
 
@@ -195,4 +241,4 @@ async def test_paste_of_a_viewer_that_left_is_ended(flooded: Flooded, leaves_fir
 
     is_ended = leaves_first == "pasting"
     assert flooded.host.look().is_pasting is not is_ended
-    assert os.read(flooded.program, 100) == b"\x1b[200~begun" + b"\x1b[201~" * is_ended
+    assert b"".join(keys) == b"\x1b[200~begun" + b"\x1b[201~" * is_ended

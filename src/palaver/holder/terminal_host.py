@@ -82,6 +82,8 @@ class TerminalHost:
         self._output_at = 0.0
         self._shown_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._is_check_due = False
+        """Whether a check of the level waits until a flood leaves little output to parse."""
         self.first_viewer = asyncio.Event()
         """Set when a viewer attaches for the first time."""
         self.screen = Screen(pty.cols, pty.rows, profile, started_ms=self.now_ms())
@@ -119,6 +121,10 @@ class TerminalHost:
         self._recent = (self._recent + data)[-LIMIT_TAIL_BYTES:]
         self.screen.feed(data, self.now_ms())
         self._unparsed += len(data)
+        if self._is_check_due and self.screen.is_near:
+            # The oldest output was just skipped, so little is left to parse. Later: this may be inside a read
+            # of the typist.
+            self._loop.call_soon(self._check_in_flood)
         self._output_at = self._clock.monotonic_s()
         if not self._is_working:
             self._is_working = True
@@ -188,10 +194,27 @@ class TerminalHost:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(at_s, self.check_level)
+        self._timer = self._loop.call_at(at_s, self._check_in_time)
+
+    def _check_in_time(self) -> None:
+        """Check the level, but leave much waiting output to `_understand`, which parses it in pieces.
+
+        A check parses all of it at once, and 128 KB take 100 ms or more.
+        """
+        self._timer = None
+        if not self._is_working or self.screen.waiting_bytes <= _STEP_BYTES:
+            self.check_level()
+        else:
+            # At the end of the output `_understand` plans a check. An endless flood has no end.
+            self._is_check_due = self.is_flooded
+
+    def _check_in_flood(self) -> None:
+        if self._is_check_due and not self._is_closed:
+            self.check_level()
 
     def check_level(self) -> None:
         """Check whether a message can be typed now, report it, and plan the next check."""
+        self._is_check_due = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -519,9 +519,14 @@ class Screen:
         return bool(self._backlog)
 
     @property
+    def waiting_bytes(self) -> int:
+        """How much output waits to be parsed."""
+        return len(self._backlog)
+
+    @property
     def is_near(self) -> bool:
         """Whether little output waits: parsing all of it takes a few tens of milliseconds at most."""
-        return len(self._backlog) <= KEPT_BYTES
+        return self.waiting_bytes <= KEPT_BYTES
 
     def take_answers(self, *, is_attended: bool) -> bytes:
         """Return, and remove, the replies to queries of the program.
