@@ -13,7 +13,7 @@ from palaver.harness.registry import PROFILES, profile_of
 from palaver.protocol.events import AgentState
 from palaver.terminal.emulator import redraw
 from palaver.terminal.gates import Foreground, GateFacts, check
-from palaver.terminal.keyboard import squeeze
+from palaver.terminal.keyboard import is_at_cursor, squeeze
 from palaver.terminal.screen import (
     BACKLOG_BYTES,
     FRAME_LIMIT_MS,
@@ -496,6 +496,27 @@ def test_text_before_the_cursor_includes_wrapped_rows_of_wide_characters(text: s
 
     assert squeeze(look.before_cursor) == f">{squeeze(text)}"
     assert look.prompt_line == ">"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "done \u2764\ufe0f",
+        "\U0001f469\u200d\U0001f4bb ok",
+        "cafe\u0301",
+        "x\u0323 y",
+        "\u0939\u093f\u0928\u094d",
+    ],
+    ids=["emoji", "joined emoji", "accent", "mark without a letter of its own", "vowel sign"],
+)
+def test_own_text_is_found_although_some_characters_have_no_cell(text: str) -> None:
+    screen = generic()
+
+    screen.feed(f"> {text}".encode(), 0)
+    look = screen.look(SETTLED_MS, ours=squeeze(text))
+
+    assert (look.prompt_line, look.prompt) == (">", Prompt.KNOWN)
+    assert is_at_cursor(look.before_cursor, squeeze(text))
 
 
 def test_text_after_the_cursor_is_told_from_wide_characters_before_it() -> None:

@@ -8,11 +8,12 @@ the draft when a person changes it, or when it is left unsent.
 """
 
 import re
+import unicodedata
 from typing import Final
 
 import msgspec
 
-from palaver.terminal.emulator import Sequences
+from palaver.terminal.emulator import Sequences, width_of
 
 HUMAN_QUIET_MS: Final = 500
 """How long a person must have left the keyboard alone."""
@@ -324,8 +325,15 @@ def has_breaks(text: str) -> bool:
 
 
 def squeeze(text: str) -> str:
-    """Remove all white space, because programs wrap and indent text in different ways."""
-    return "".join(text.split())
+    """Remove what a screen does not show as it was typed, to compare a text with a screen.
+
+    White space, because programs wrap and indent text in different ways, and characters without a cell.
+    """
+    squeezed = "".join(text.split())
+    if squeezed.isascii():
+        return squeezed
+    # A cell has one character: an accent is part of its letter, and the selector of an emoji has no cell.
+    return "".join(sign for sign in unicodedata.normalize("NFC", squeezed) if width_of(sign) > 0)
 
 
 # --------------------
