@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.protocol.events import AgentState
 from palaver.terminal.keyboard import clean_text, squeeze
+from palaver.terminal.screen import Composer, ScreenState
+from palaver.terminal.typing import TextPosition, find_text
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,13 @@ def test_no_control_byte_is_ever_typed(text: str, has_paste_mode: bool) -> None:
 
 def test_wrapping_and_indentation_do_not_hide_a_text() -> None:
     assert squeeze("  one two\n  three ") == squeeze("one two three")
+
+
+def test_text_in_a_composer_is_ours_although_the_screen_has_no_cell_for_a_character_of_it() -> None:
+    shown = ScreenState(
+        state=AgentState.IDLE, composer=Composer.DRAFT, has_composer_rule=True, draft="done \u2764 now"
+    )
+
+    found = find_text(shown, squeeze("done \u2764\ufe0f now"), None, can_be_part=False)
+
+    assert found is TextPosition.OURS
