@@ -109,7 +109,8 @@ async def test_flood_is_read_in_full_and_parsed_only_when_it_has_ended(flooded: 
 
     await flooded.write_in_bursts(FLOOD)
 
-    assert grid.scrolled < 3_000  # a screen for each time output was skipped
+    # A screen for each time that output was skipped, which is more often on a busy machine.
+    assert grid.scrolled < LINES // 2
     assert flooded.host.is_flooded
 
     flooded.clock.advance(1)
