@@ -120,6 +120,20 @@ def test_comment_stays_on_its_line() -> None:
     assert '"mine": {}, // my own\n    "palaver": {\n' in added.text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"plugin": [ // mine\n "ours", "theirs" ]}', '{"plugin": [ // mine\n "theirs" ]}'),
+        ('{"plugin": ["theirs", // mine\n "ours"]}', '{"plugin": ["theirs" // mine\n]}'),
+        ('{"plugin": [ // mine\n "ours"]}', '{"plugin": [ // mine\n]}'),
+    ],
+)
+def test_settings_after_a_removed_entry_do_not_join_a_comment(text: str, expected: str) -> None:
+    removed = unmerged_json(text, (Addition(path=("plugin",), value="ours"),), (), RELAXED)
+
+    assert removed.text == expected
+
+
 def test_our_entry_is_recognized_by_its_command() -> None:
     added = merged_json("{}", ADDED)
     theirs = {"type": "command", "command": "theirs"}

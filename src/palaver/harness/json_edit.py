@@ -194,18 +194,29 @@ def remove_part(text: str, holder: Node, index: int, inside: str = "") -> str:
     part = parts[index]
     # The blanks before a part were added with it and are removed with it, so that no empty line is left.
     begin = len(text[: part.start].rstrip(" \t\r\n"))
+    before_part = text[parts[index - 1].whole_end if index else holder.start + 1 : begin]
     if len(parts) == 1:
-        rest = text[holder.start + 1 : begin] + text[part.whole_end : holder.end - 1]
+        rest = before_part + text[part.whole_end : holder.end - 1]
         kept = inside if rest.strip() == inside.strip() else rest
-        return f"{text[: holder.start + 1]}{kept}{text[holder.end - 1 :]}"
+        head = text[: holder.start + 1] + kept
+        return head + _line_end_after(kept, text[holder.end - 1 :]) + text[holder.end - 1 :]
     if index < len(parts) - 1 or part.comma is not None:
-        return text[:begin] + text[part.whole_end :]
+        rest = text[part.whole_end :]
+        return text[:begin] + _line_end_after(before_part, rest) + rest
     # The last part without a trailing comma: the comma before it must go, or the rest is not valid JSON.
     # Comments between the two are the user's.
     before = parts[index - 1]
     assert before.comma is not None  # another part follows it
-    between = text[before.comma + 1 : begin]
-    return text[: before.end] + text[before.end : before.comma] + between + text[part.end :]
+    head = text[: before.comma] + before_part
+    return head + _line_end_after(before_part, text[part.end :]) + text[part.end :]
+
+
+def _line_end_after(blanks: str, rest: str) -> str:
+    """Return the line end that is needed between blanks with comments and the rest of a text, if any."""
+    comments = list(_COMMENT.finditer(blanks))
+    is_open = bool(comments) and comments[-1][0].startswith("//") and comments[-1].end() == len(blanks)
+    # Without a new line, what follows a removed part would become a part of the user's line comment.
+    return "\n" if is_open and rest.lstrip(" \t")[:1] not in ("\r", "\n") else ""
 
 
 def _written(text: str, root: Node, name: str | None, value: object, indent: str | None) -> str:
