@@ -187,6 +187,23 @@ async def test_frame_over_the_limit_closes_only_its_viewer(room: Room) -> None:
     assert (await read_frames(other, ViewerFrameReader()))[-1] == (DATA, b"still here")
 
 
+async def test_nothing_after_an_unreadable_frame_is_read(room: Room) -> None:
+    viewer, end = room.enter()
+    _, other = room.enter()
+    fill(room, viewer)
+    end.send(b"\x00\xff\xff\xff\xff")
+    sent = 0
+
+    with suppress(BlockingIOError):
+        for _ in range(100):
+            sent += end.send(PIECE)
+            other.send(data_frames(b"x"))
+            await until(lambda: room.stage.keys)
+            room.stage.keys.clear()
+
+    assert sent < 100 * len(PIECE)
+
+
 async def test_refused_control_is_reported_and_the_connection_stays_open(room: Room) -> None:
     viewer, end = room.enter()
 

@@ -256,7 +256,7 @@ class Viewer:
 
     def resume(self) -> None:
         """Read again after there was no room for its keys."""
-        if self.is_open:
+        if self.is_open and not self._is_ending:
             self._loop.add_reader(self.connection, self._read)
 
     def _read(self) -> None:
@@ -277,6 +277,8 @@ class Viewer:
                 elif kind == CONTROL:
                     self._obey(payload)
         except PalaverError as error:  # Not a frame, so the rest of the stream cannot be parsed either.
+            # Read on, the rest would fill the memory for as long as the viewer does not read this error.
+            self._loop.remove_reader(self.connection)
             self.send(error_frame(error))
             self.end()
 
