@@ -443,6 +443,26 @@ async def test_input_bar_types_at_once_and_is_logged(stage: Stage, tmp_path: Pat
     assert (await stage.daemon.heard("typed", count=2))["text"] == "two"
 
 
+async def test_refused_line_of_the_input_bar_does_not_end_the_next_connection(
+    stage: Stage, tmp_path: Path
+) -> None:
+    await start_keys(stage, tmp_path / "record", "paste")
+    person = await stage.attach()
+    (stage.home / "down").touch()  # The holder starts no real daemon meanwhile.
+    await stage.daemon.close()
+    async with asyncio.timeout(LIMIT_S):
+        while (await stage.ask(type="status"))["agent"]["is_connected"]:
+            continue
+    await person.control(type="input", text="one", priority="normal")
+    await person.control(type="input", text="two", priority="normal")
+    await person.until_shown(b"sent two")
+
+    stage.daemon.refusals["typed"] = {"error": "bad_request", "message": "no"}
+    await stage.daemon.open()
+
+    assert (await stage.daemon.heard("typed", count=2))["text"] == "two"
+
+
 # Requests of the daemon
 
 

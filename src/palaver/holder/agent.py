@@ -774,8 +774,14 @@ class HeldAgent:
         self._native.connected()
         await self._lane.open()
         while self._typed:
+            try:
+                await self._bus.ask(_typed_op(self._typed[0]))
+            except Unavailable:
+                raise  # The next connection sends the line again.
+            except PalaverError as refusal:
+                # Raised, it would end this connection and each later one: the daemon refuses the line again.
+                _logger.warning("a typed line was not stored: %s: %s", refusal.code, refusal)
             # Removed only after the reply: if the connection is lost in between, the line is sent again.
-            await self._bus.ask(_typed_op(self._typed[0]))
             del self._typed[0]
         await self._exit_reporter.connected()
 
