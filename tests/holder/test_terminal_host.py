@@ -201,6 +201,19 @@ async def test_level_is_checked_in_an_endless_flood(flooded: Flooded) -> None:
     assert left <= KEPT_BYTES
 
 
+async def test_viewer_that_queues_lines_but_never_reads_is_closed(flooded: Flooded) -> None:
+    ours, theirs = socket.socketpair()
+    viewer = flooded.host.viewers.adopt(ours)
+
+    with theirs:
+        while not viewer.is_waiting:
+            flooded.host.viewers.show(b"x" * 65536)
+        for _ in range(1000):
+            flooded.host.on_control(viewer, {"type": "input", "text": "hello", "priority": "idle"})
+
+    assert not viewer.is_open
+
+
 async def test_closed_terminal_is_not_checked_again(flooded: Flooded) -> None:
     is_later = asyncio.Event()
     flooded.host.close()

@@ -406,7 +406,7 @@ class TerminalHost:
             if self.is_hidden(self.look()):
                 raise BadRequest(_HIDDEN)
             # A message in the user's name must come from the user's own process, never from the holder.
-            viewer.send(control_to_bytes({"type": "send", "priority": priority}))
+            viewer.reply(control_to_bytes({"type": "send", "priority": priority}))
             return
         if not self.viewers.can_type(viewer):
             raise BadRequest(_ELSEWHERE)
@@ -416,7 +416,7 @@ class TerminalHost:
             self._on_typed(len(text) if self.is_hidden(self.look()) else text)
 
         def refused(error: PalaverError, untyped: str) -> None:
-            viewer.send(error_frame(error, "input", **({"text": untyped} if untyped else {"kept": True})))
+            viewer.reply(error_frame(error, "input", **({"text": untyped} if untyped else {"kept": True})))
 
         self._bar.add(BarLine(text=text, typed=typed, refused=refused))
 
