@@ -2,7 +2,11 @@
 used.
 """
 
+import asyncio
+import os
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fakes import FakeClock
@@ -10,11 +14,15 @@ from tests.holder.nobody import Nobody
 from tests.holder.stage import Stage
 
 from palaver.client.wire import ReplyLine
+from palaver.clock import SystemClock
 from palaver.harness.base import OPEN, AgentReport, Gate
-from palaver.holder.connection import HolderConnection
+from palaver.holder.agent import AgentContext, HeldAgent
+from palaver.holder.agent_socket import listen
+from palaver.holder.connection import Held, HolderConnection
 from palaver.holder.integration import INTEGRATIONS, AgentIntegration
 from palaver.protocol.events import AgentState, Outcome
 from palaver.protocol.lines import HoldOp
+from palaver.terminal.pty import Exit, Pty, Running
 from palaver.terminal.screen import ScreenState
 
 IDLE = ScreenState(state=AgentState.IDLE)
@@ -115,6 +123,62 @@ async def test_terminal_is_used_when_the_native_lane_has_ended(
     way.is_over = state is AgentState.IDLE
 
     assert native.see(ScreenState(state=state), OPEN) == (AgentReport(state=state), OPEN)
+
+
+async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Stage, way: Nobody) -> None:
+    pty, program = Pty.open(80, 24)
+    running = Running(
+        home=str(stage.home),
+        pty=pty,
+        child=os.getpid(),
+        command=("fake",),
+        native=f"{stage.home}/fake/s.sock",
+    )
+    tasks: list[asyncio.Task[None]] = []
+    agents: list[HeldAgent] = []
+    stage.daemon.harness = "fake"
+    stage.daemon.silent.add("answer")
+    way.status = AgentReport(state=AgentState.IDLE)
+
+    def spawn(work: Coroutine[Any, Any, None]) -> None:
+        tasks.append(asyncio.create_task(work))
+
+    async def on_held(held: Held) -> None:
+        if not agents:
+            around = AgentContext(
+                bus=bus,
+                clock=SystemClock(),
+                spawn=spawn,
+                on_hangup=lambda: None,
+                on_outcome=lambda: None,
+                renew=lambda: None,
+            )
+            agents.append(HeldAgent(running, around, held, listen(stage.home / "agents" / "luna.sock")))
+        await agents[0].connected()
+
+    def hear(line: ReplyLine) -> None:
+        agents[0].hear(line)
+
+    bus = HolderConnection(str(stage.home), HoldOp(pid=1, ticket="t", secret="s"), on_held, hear)
+    spawn(bus.run())
+    try:
+        await stage.daemon.heard("lane", kind="native")
+        stage.daemon.offer(7, "hello", lane=2)
+        await stage.daemon.heard("answer", lane=2)
+
+        await stage.daemon.close()
+        agents[0].ended(Exit(0))
+        await stage.daemon.open()
+
+        await stage.daemon.heard("leave")
+        assert stage.daemon.last("lane")["outcomes"] == [{"messages": [7], "answer": "deferred"}]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        agents[0].close()
+        os.close(program)
+        pty.close()
 
 
 async def test_outcomes_are_kept_and_the_socket_folder_is_removed(

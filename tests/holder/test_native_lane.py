@@ -260,6 +260,40 @@ async def test_closed_lane_is_not_opened_again(stage: Stage) -> None:
         assert len([one for one in stage.daemon.said if one["op"] == "lane"]) == 1
 
 
+async def test_outcomes_of_a_closed_lane_are_left_to_another_lane(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.silent.add("answer")
+        for seq, done in ((7, SEEN), (8, Done(TextOutcome.DEFERRED)), (9, Done(TextOutcome.REFUSED))):
+            stage.daemon.offer(seq, "hello")
+            await carrier.texts.get()
+            carrier.dones.put_nowait(done)
+            await stage.daemon.heard("answer", offer=seq)
+        assert carrier.lane.left == ()
+
+        carrier.lane.close()
+
+        left = carrier.lane.left
+        assert [(one.messages, one.answer) for one in left] == [((7,), "seen"), ((8,), "deferred")]
+        carrier.lane.forget(left)
+        assert carrier.lane.left == ()
+
+
+async def test_report_of_an_offer_arrives_although_the_agent_exits(stage: Stage) -> None:
+    async with carrying(stage) as carrier:
+        stage.daemon.silent.add("answer")
+        stage.daemon.offer(7, "hello")
+        await carrier.texts.get()
+        carrier.dones.put_nowait(SEEN)
+        await stage.daemon.heard("answer")
+
+        carrier.lane.end()
+        request = stage.daemon.last("answer")["req"]
+        carrier.bus._hear(ReplyLine(req=request))
+        await carrier.lane.settle()
+
+        assert carrier.lane.outcomes == ()
+
+
 def test_messages_share_one_fence() -> None:
     two = (offered(1, "one", intent="request", delivered_to=("luna", "kira")), offered(2, "two", thread="t"))
 

@@ -574,7 +574,7 @@ class ExitReporter:
                 await self._native.settle()
                 if not self._is_wanted:
                     self.is_done.set()
-                elif self._lane.outcomes:
+                elif self._lane.outcomes or self._native.left:
                     self._bus.drop()  # The next connection starts with them.
                 elif self._bus.is_connected:
                     await self.connected()
@@ -772,7 +772,9 @@ class HeldAgent:
         """Report on a new connection: the status, earlier outcomes, typed lines, and the exit if any."""
         self._say_status()
         self._native.connected()
-        await self._lane.open()
+        left = self._native.left
+        await self._lane.open(left)
+        self._native.forget(left)
         while self._typed:
             try:
                 await self._bus.ask(_typed_op(self._typed[0]))

@@ -200,6 +200,16 @@ class AgentIntegration:
         """The outcomes that the daemon does not have yet, for the agent and its sub-agents."""
         return () if self._lanes is None else self._lanes.outcomes
 
+    @property
+    def left(self) -> tuple[Outcome, ...]:
+        """The outcomes of the agent that its native lane cannot report any more, because it is closed."""
+        return () if self._lanes is None else self._lanes.lane.left
+
+    def forget(self, reported: tuple[Outcome, ...]) -> None:
+        """Drop outcomes that were reported on the terminal lane."""
+        if self._lanes is not None:
+            self._lanes.lane.forget(reported)
+
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Add the unreported outcomes of an earlier version of this process."""
         if self._lanes is not None:

@@ -184,11 +184,11 @@ class TerminalLane:
 
     # Connections
 
-    async def open(self) -> None:
+    async def open(self, left: tuple[Outcome, ...] = ()) -> None:
         """Open the lane on a new connection: report earlier outcomes first, then the level of the gate.
 
-        A message in progress continues. The daemon gives it a new offer number, under which its outcome is
-        reported.
+        `left` are outcomes of a closed native lane. A message in progress continues. The daemon gives it a
+        new offer number, under which its outcome is reported.
         """
         # Closed until the daemon replies: the old number belongs to the lost connection.
         self._number = 0
@@ -196,7 +196,8 @@ class TerminalLane:
         reported, in_hand = self.outcomes, self._in_hand
         # Without it the daemon would take the message for one that never arrived, and offer it a second time.
         carrying = () if in_hand is None else (in_hand.message.seq,)
-        request = LaneOp(kind="terminal", remembers=True, outcomes=reported, carrying=carrying)
+        outcomes = (*reported, *left)
+        request = LaneOp(kind="terminal", remembers=True, outcomes=outcomes, carrying=carrying)
         opened = _opened(await self._bus.ask(request))
         self._reports.forget(reported)
         self._number, self._connection = opened.lane, self._bus.connections
@@ -421,6 +422,7 @@ class NativeLane:
         self._reports = LaneReports(bus)
         self._unconfirmed: dict[str, tuple[int, ...]] = {}
         """The seqs of messages sent without proof of arrival, by key; when full, the oldest are dropped."""
+        self._carrying = Work()
         self._saying = Work()
         self._is_closed = False
         self._early: list[tuple[ReplyLine, Callable[[ReplyLine], None]]] | None = None
@@ -435,6 +437,20 @@ class NativeLane:
     def outcomes(self) -> tuple[Outcome, ...]:
         """The outcomes that the daemon does not have yet."""
         return self._reports.outcomes
+
+    @property
+    def left(self) -> tuple[Outcome, ...]:
+        """The outcomes that this lane cannot report any more, because it is closed.
+
+        Without the unconfirmed ones: the daemon draws that conclusion from the end of the lane. Without the
+        refused ones: a refusal counts for the lane that reports it.
+        """
+        answers = (TextOutcome.SEEN, TextOutcome.DEFERRED)
+        return tuple(one for one in self.outcomes if one.answer in answers) if self._is_closed else ()
+
+    def forget(self, reported: tuple[Outcome, ...]) -> None:
+        """Drop outcomes that were reported on another lane."""
+        self._reports.forget(reported)
 
     def remember(self, outcomes: tuple[Outcome, ...]) -> None:
         """Add the unreported outcomes of an earlier version of this process."""
@@ -504,7 +520,8 @@ class NativeLane:
         An offer in progress stays unconfirmed, without a report.
         """
         self._number, self._is_closed = 0, True
-        self._saying.cancel()
+        # Not `_saying`: the reports of earlier offers must still reach the daemon.
+        self._carrying.cancel()
 
     def close(self) -> None:
         """Close the lane because the harness cannot be reached; report an offer in progress as unconfirmed.
@@ -515,7 +532,7 @@ class NativeLane:
             return
         self._is_closed = True
         in_hand = self._in_hand
-        self._saying.cancel()
+        self._carrying.cancel()
         if self._number:
             if in_hand is not None and in_hand[0] == self._number:
                 lane, offer = in_hand
@@ -555,7 +572,7 @@ class NativeLane:
         self._in_hand = line.lane, line.offer
         self._trace(messages, "received")
         self._at_rest.clear()
-        self._saying.spawn(self._bring(line.lane, line.offer, messages))
+        self._carrying.spawn(self._bring(line.lane, line.offer, messages))
 
     async def _bring(self, lane: int, offer: int, messages: tuple[NativeOffer, ...]) -> None:
         assert self._bus.held is not None
@@ -617,7 +634,8 @@ class NativeLane:
 
     async def settle(self) -> None:
         """Wait until all outcomes are reported, or the connection is lost."""
-        await self._saying.settle()
+        await self._carrying.settle()
+        await self._saying.settle()  # The end of an offer above starts its report.
 
 
 def fenced(messages: tuple[NativeOffer, ...], recipient: str) -> str:
