@@ -139,7 +139,11 @@ class FakeDaemon:
 
     def push(self, kind: str, **fields: object) -> None:
         """Push to the holder that connected last."""
-        self._writers[-1].write(json.dumps({"push": kind, **fields}).encode() + b"\n")
+        self.write({"push": kind, **fields})
+
+    def write(self, line: Fields) -> None:
+        """Write a line to the holder that connected last, such as a late reply."""
+        self._writers[-1].write(json.dumps(line).encode() + b"\n")
 
     def offer(self, number: int, text: str, *, lane: int = 1, **fields: object) -> None:
         """Offer one message; its seq and id are made from the number."""

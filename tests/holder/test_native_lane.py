@@ -99,6 +99,18 @@ async def test_offer_for_another_lane_is_passed_on(stage: Stage) -> None:
         assert carrier.lane.is_at_rest
 
 
+async def test_offer_for_another_lane_survives_a_refused_opening(stage: Stage) -> None:
+    stage.daemon.silent.add("lane")
+    async with carrying(stage) as carrier:
+        refusal = {"req": stage.daemon.last("lane")["req"], "error": "not_found", "message": "no"}
+
+        stage.daemon.offer(7, "hello", lane=9)
+        stage.daemon.write(refusal)
+
+        async with asyncio.timeout(LIMIT_S):
+            assert (await carrier.others.get()).lane == 9
+
+
 async def test_unreadable_offer_is_refused(stage: Stage) -> None:
     async with carrying(stage):
         stage.daemon.push("offer", lane=1, offer=7, name="luna", messages=[{"seq": "seven"}])
@@ -287,8 +299,7 @@ async def test_report_of_an_offer_arrives_although_the_agent_exits(stage: Stage)
         await stage.daemon.heard("answer")
 
         carrier.lane.end()
-        request = stage.daemon.last("answer")["req"]
-        carrier.bus._hear(ReplyLine(req=request))
+        stage.daemon.write({"req": stage.daemon.last("answer")["req"], "ok": {}})
         await carrier.lane.settle()
 
         assert carrier.lane.outcomes == ()

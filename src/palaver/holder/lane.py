@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from palaver.client.wire import ReplyLine
-from palaver.errors import BadRequest, PalaverError
+from palaver.errors import BadRequest, PalaverError, Unavailable
 from palaver.harness.base import Done, Gate, TextOutcome
 from palaver.holder.connection import HolderConnection
 from palaver.holder.tasks import Work
@@ -497,6 +497,13 @@ class NativeLane:
             answer = await self._bus.ask(
                 LaneOp(kind="native", name=self._name, remembers=self._was_open, outcomes=reported)
             )
+        except Unavailable:
+            raise  # The next lanes report that these offers never arrived.
+        except PalaverError:
+            # The connection continues, and its other lanes may have got offers meanwhile.
+            for line, otherwise in early:
+                otherwise(line)
+            raise
         finally:
             self._early = None
         self._reports.forget(reported)
