@@ -115,8 +115,14 @@ class HolderLink:
     """One attached connection."""
 
     def __init__(
-        self, wire: socket.socket, on_frame: Callable[[Frame], None], on_lost: Callable[[], None]
+        self,
+        wire: socket.socket,
+        on_frame: Callable[[Frame], None],
+        on_lost: Callable[[], None],
+        on_sent: Callable[[], None],
     ) -> None:
+        """`on_sent` is called whenever `is_full` may have changed."""
+        self._on_sent = on_sent
         self._wire = wire
         self._on_frame = on_frame
         self._on_lost = on_lost
@@ -158,6 +164,7 @@ class HolderLink:
             self._loop.remove_writer(self._wire)
         else:
             self._loop.add_writer(self._wire, self._flush)
+        self._on_sent()
 
     def _read(self) -> None:
         data = read_ready(self._wire, _READ_BYTES)

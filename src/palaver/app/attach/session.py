@@ -173,7 +173,9 @@ class AttachSession:
         loop.set_exception_handler(self._on_trouble)
         if attached.size is not None:
             self._terminal.resize(*attached.size)
-        self._link = HolderLink(attached.wire, self._on_frame, lambda: self._end(AttachEnd(is_lost=True)))
+        self._link = HolderLink(
+            attached.wire, self._on_frame, lambda: self._end(AttachEnd(is_lost=True)), self._on_sent
+        )
         self._own.take()
         self._watch_signals()
         output = b""
@@ -331,8 +333,12 @@ class AttachSession:
         elif kind == CONTROL:
             self._on_control(control_from_bytes(payload))
         self._painter.soon()
-        # A holder that does not read would make the unsent keys grow without a limit.
-        self._keys.read(is_wanted=not self._link.is_full)
+
+    def _on_sent(self) -> None:
+        # A holder that does not read would make the unsent keys grow without a limit. Not only with a frame
+        # of the agent: one that prints nothing would leave the keyboard dead.
+        if not self._over.done():
+            self._keys.read(is_wanted=not self._link.is_full)
 
     def _on_control(self, fields: dict[str, object]) -> None:
         console = self._console
