@@ -146,7 +146,7 @@ async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Sta
     async def on_held(held: Held) -> None:
         if not agents:
             around = AgentContext(
-                bus=bus,
+                bus=connection,
                 clock=SystemClock(),
                 spawn=spawn,
                 on_hangup=lambda: None,
@@ -159,8 +159,8 @@ async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Sta
     def hear(line: ReplyLine) -> None:
         agents[0].hear(line)
 
-    bus = HolderConnection(str(stage.home), HoldOp(pid=1, ticket="t", secret="s"), on_held, hear)
-    spawn(bus.run())
+    connection = HolderConnection(str(stage.home), HoldOp(pid=1, ticket="t", secret="s"), on_held, hear)
+    spawn(connection.run())
     try:
         await stage.daemon.heard("lane", kind="native")
         stage.daemon.offer(7, "hello", lane=2)

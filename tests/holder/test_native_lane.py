@@ -280,10 +280,11 @@ async def test_outcomes_of_a_closed_lane_are_left_to_another_lane(stage: Stage) 
             await carrier.texts.get()
             carrier.dones.put_nowait(done)
             await stage.daemon.heard("answer", offer=seq)
-        assert carrier.lane.left == ()
+        before = carrier.lane.left
 
         carrier.lane.close()
 
+        assert before == ()
         left = carrier.lane.left
         assert [(one.messages, one.answer) for one in left] == [((7,), "seen"), ((8,), "deferred")]
         carrier.lane.forget(left)
