@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.limits import LIMIT_S
 
 from palaver.harness.base import Done, TextOutcome
 from palaver.harness.opencode.integration import OpenCodeInjections, Sessions
@@ -41,10 +42,12 @@ FAILED = opencode_event("session.error", error={"name": "APIError", "data": {"me
 
 
 class Stage:
-    def __init__(self, outcome: int | Exception = 204) -> None:
+    def __init__(self, outcome: int | Exception = 204, arrival_limit_s: float = LIMIT_S) -> None:
         self.sessions = Sessions(only="a")
         self.proven: list[str] = []
-        self.texts = OpenCodeInjections(Server(outcome), self.sessions, self.proven.append)
+        self.texts = OpenCodeInjections(
+            Server(outcome), self.sessions, self.proven.append, arrival_limit_s=arrival_limit_s
+        )
 
     async def put(self, *heard: OpenCodeEvent) -> "asyncio.Future[Done]":
         putting = asyncio.ensure_future(self.texts.put("a", "hello", "key"))
@@ -113,6 +116,17 @@ async def test_lost_reply_is_settled_by_the_content_of_the_session() -> None:
     assert not first.done()
     taken.hear(ANSWER, WORD)
     assert (await first).answer is TextOutcome.SEEN
+
+
+async def test_text_that_never_shows_up_after_a_lost_reply_is_unconfirmed() -> None:
+    stage = Stage(Lost("cut"), arrival_limit_s=0)
+
+    async with asyncio.timeout(LIMIT_S):
+        done = await stage.texts.put("a", "hello", "key")
+
+    assert done == Done(TextOutcome.UNCONFIRMED, "OpenCode did not respond: cut")
+    stage.hear(TEXT, ANSWER, WORD)
+    assert stage.proven == ["key"]
 
 
 async def test_text_in_a_deleted_session_is_unconfirmed() -> None:

@@ -532,13 +532,26 @@ class OpenCodeServer(Protocol):
 # arrived.
 
 _SEEN: Final = Done(TextOutcome.SEEN, grade=Grade.CONTEXT)
+_ARRIVAL_LIMIT_S: Final = 60.0
+"""Seconds in which the events must show a text after the response to it was lost."""
 
 
 class OpenCodeInjections:
     """The texts that were sent to sessions and are not seen yet."""
 
-    def __init__(self, server: OpenCodeServer, sessions: Sessions, prove: Callable[[str], None]) -> None:
-        """`prove` receives the keys of texts that were unconfirmed here and are seen after all."""
+    def __init__(
+        self,
+        server: OpenCodeServer,
+        sessions: Sessions,
+        prove: Callable[[str], None],
+        *,
+        arrival_limit_s: float = _ARRIVAL_LIMIT_S,
+    ) -> None:
+        """`prove` receives the keys of texts that were unconfirmed here and are seen after all.
+
+        `arrival_limit_s` is the time in which a text must show up after the response to it was lost.
+        """
+        self._arrival_limit_s = arrival_limit_s
         self._server = server
         self._sessions = sessions
         self._prove = prove
@@ -559,11 +572,11 @@ class OpenCodeInjections:
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._waiting[key] = session, future
         try:
-            return await self._send(session, text, key) or await future
+            return await self._send(session, text, key, future) or await future
         finally:
             self._waiting.pop(key, None)
 
-    async def _send(self, session: str, text: str, key: str) -> Done | None:
+    async def _send(self, session: str, text: str, key: str, future: "asyncio.Future[Done]") -> Done | None:
         """Send a text; None if it arrived or may have arrived: then the events decide the result."""
         body = wire.prompt_body(text, key, self._sessions.manner_of(session))
         try:
@@ -571,8 +584,13 @@ class OpenCodeInjections:
         except NotSent as error:
             return Done(TextOutcome.DEFERRED, f"OpenCode does not respond: {error}")
         # The text may have arrived, so it is not sent again: the messages of the session will show it.
-        except Lost:
-            return None
+        except Lost as error:
+            # The server may have dropped only this one request. Then no event settles the text, and without
+            # a limit the lane would carry nothing else as long as the stream of events continues.
+            await asyncio.wait((future,), timeout=self._arrival_limit_s)
+            if future.done() or self._sessions.has_text(key):
+                return None
+            return Done(TextOutcome.UNCONFIRMED, f"OpenCode did not respond: {error}")
         if head.status == wire.NOT_FOUND:
             self._sessions.hear(wire.OpenCodeEvent("session.deleted", {"sessionID": session}))
             return Done(TextOutcome.DEFERRED, "its session was deleted")
