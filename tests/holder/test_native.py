@@ -4,7 +4,9 @@ used.
 
 import asyncio
 import os
-from collections.abc import Coroutine
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +127,9 @@ async def test_terminal_is_used_when_the_native_lane_has_ended(
     assert native.see(ScreenState(state=state), OPEN) == (AgentReport(state=state), OPEN)
 
 
-async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Stage, way: Nobody) -> None:
+@asynccontextmanager
+async def held_agent(stage: Stage) -> AsyncIterator[HeldAgent]:
+    """Yield an agent of this process whose native lane is open, with the number 2."""
     pty, program = Pty.open(80, 24)
     running = Running(
         home=str(stage.home),
@@ -137,8 +141,6 @@ async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Sta
     tasks: list[asyncio.Task[None]] = []
     agents: list[HeldAgent] = []
     stage.daemon.harness = "fake"
-    stage.daemon.silent.add("answer")
-    way.status = AgentReport(state=AgentState.IDLE)
 
     def spawn(work: Coroutine[Any, Any, None]) -> None:
         tasks.append(asyncio.create_task(work))
@@ -150,7 +152,7 @@ async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Sta
                 clock=SystemClock(),
                 spawn=spawn,
                 on_hangup=lambda: None,
-                on_outcome=lambda: None,
+                on_rest=lambda: None,
                 renew=lambda: None,
             )
             agents.append(HeldAgent(running, around, held, listen(stage.home / "agents" / "luna.sock")))
@@ -163,15 +165,7 @@ async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Sta
     spawn(connection.run())
     try:
         await stage.daemon.heard("lane", kind="native")
-        stage.daemon.offer(7, "hello", lane=2)
-        await stage.daemon.heard("answer", lane=2)
-
-        await stage.daemon.close()
-        agents[0].ended(Exit(0))
-        await stage.daemon.open()
-
-        await stage.daemon.heard("leave")
-        assert stage.daemon.last("lane")["outcomes"] == [{"messages": [7], "answer": "deferred"}]
+        yield agents[0]
     finally:
         for task in tasks:
             task.cancel()
@@ -179,6 +173,35 @@ async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Sta
         agents[0].close()
         os.close(program)
         pty.close()
+
+
+async def test_outcome_of_the_native_lane_is_reported_before_the_exit(stage: Stage, way: Nobody) -> None:
+    way.status = AgentReport(state=AgentState.IDLE)
+    stage.daemon.silent.add("answer")
+    async with held_agent(stage) as agent:
+        stage.daemon.offer(7, "hello", lane=2)
+        await stage.daemon.heard("answer", lane=2)
+
+        await stage.daemon.close()
+        agent.ended(Exit(0))
+        await stage.daemon.open()
+
+        await stage.daemon.heard("leave")
+        assert stage.daemon.last("lane")["outcomes"] == [{"messages": [7], "answer": "deferred"}]
+
+
+async def test_agent_is_not_at_rest_before_the_enter_of_a_line(stage: Stage, way: Nobody) -> None:
+    way.status = AgentReport(state=AgentState.IDLE)
+    ours, theirs = socket.socketpair()
+    async with held_agent(stage) as agent:
+        viewer = agent.host.viewers.adopt(ours)
+        before = agent.is_at_rest
+
+        agent.host.on_control(viewer, {"type": "input", "text": "hello", "priority": "normal"})
+
+        assert (before, agent.is_at_rest) == (True, False)
+        viewer.close()
+        theirs.close()
 
 
 async def test_outcomes_are_kept_and_the_socket_folder_is_removed(

@@ -665,8 +665,8 @@ class AgentContext:
     """Runs a coroutine as a task that the holder owns."""
     on_hangup: Callable[[], None]
     """Check whether the process has ended."""
-    on_outcome: Callable[[], None]
-    """Called when the outcome of an offer is known."""
+    on_rest: Callable[[], None]
+    """Called when `is_at_rest` may have changed: at each outcome of an offer, and each look at the screen."""
     renew: Callable[[], None]
     """Replace this process with its newer version."""
 
@@ -724,7 +724,7 @@ class HeldAgent:
             clock=self._around.clock,
             spawn=self._spawn,
             on_status=self.host.check_level,
-            on_change=self._around.on_outcome,
+            on_change=self._around.on_rest,
         )
 
     def _make_control(self, profile: Profile) -> HolderControl:
@@ -745,8 +745,9 @@ class HeldAgent:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no offer is in progress."""
-        return self._lane.is_at_rest and self._native.is_at_rest
+        """Whether no offer and no line of an input bar is in progress."""
+        # An upgrade keeps no such line: it would be lost, or stay in the program without its Enter.
+        return self._lane.is_at_rest and self._native.is_at_rest and not self.host.has_lines
 
     def has_life(self, *, is_harness: bool) -> bool:
         """Return whether the program has started: by its screen, or because it reads its terminal.
@@ -832,6 +833,7 @@ class HeldAgent:
         self._show_state()
         self._lane.set_level(gate, is_paused=has_keyboard or self.host.accepts_only_interrupts)
         self.holder_control.looked()
+        self._around.on_rest()
 
     def _say_status(self) -> None:
         if self._bus.is_connected and self._exit is None:
@@ -840,7 +842,7 @@ class HeldAgent:
 
     def _end_offer(self) -> None:
         self.host.check_level()
-        self._around.on_outcome()
+        self._around.on_rest()
 
     def _on_typed(self, typed: str | int) -> None:
         """Report a line typed in the input bar; for a secret, only its number of characters.

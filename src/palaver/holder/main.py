@@ -82,7 +82,7 @@ class Changeover:
             self._change()
 
     def look(self) -> None:
-        """Upgrade soon if requested. Call this after each outcome."""
+        """Upgrade soon if requested. Call this after each outcome, and whenever the agent may be at rest."""
         if self._is_wanted and not self._is_trying:
             # Not at once: lanes call this just before they record the outcome, and the newer version would
             # lose it.
@@ -300,7 +300,7 @@ class Holder:
             clock=self._clock,
             spawn=self._spawn,
             on_hangup=self._reap,
-            on_outcome=self._changeover.look,
+            on_rest=self._changeover.look,
             renew=self._renew,
         )
         return HeldAgent(self._running, around, held, listener)

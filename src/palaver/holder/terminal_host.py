@@ -253,6 +253,11 @@ class TerminalHost:
         """Return whether keys are still unsent, or a line of the input bar has no Enter yet."""
         return self.pump.unsent > 0 or self._bar.is_typing
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether a line of an input bar waits, or was typed without its Enter yet."""
+        return not self._bar.is_at_rest
+
     def has_reader(self) -> bool:
         """Whether a process of the agent waits for input in a read of its terminal."""
         return self._reading.has_reader()

@@ -752,6 +752,11 @@ class InputBar:
         """Whether a line was typed and its Enter is still due."""
         return self._typed is not None
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no line waits to be typed or for its Enter."""
+        return self._typed is None and not self._lines
+
     def add(self, line: BarLine) -> None:
         """Queue a line after the waiting ones. Raises Unavailable if `LIMIT_LINES` lines wait already."""
         if len(self._lines) >= LIMIT_LINES:
