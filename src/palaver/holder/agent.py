@@ -772,7 +772,9 @@ class HeldAgent:
     async def connected(self) -> None:
         """Report on a new connection: the status, earlier outcomes, typed lines, and the exit if any."""
         self._say_status()
+        # It opens its lane in a task of its own: an offer in progress there must not delay the terminal lane.
         self._native.connected()
+        # A closed native lane is never opened again, so its last outcomes go with the terminal lane.
         left = self._native.left
         await self._lane.open(left)
         self._native.forget(left)

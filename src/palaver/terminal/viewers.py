@@ -147,6 +147,7 @@ class Viewer:
 
     def send(self, frames: bytes) -> None:
         """Send frames after all earlier ones."""
+        # No limit here: what a viewer can cause again and again must use one of the functions below.
         if self.is_open:
             self._out.append(memoryview(frames))
             self._out_bytes += len(frames)
