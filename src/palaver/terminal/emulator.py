@@ -82,12 +82,15 @@ class Grid(Screen):
         """
         lines, columns = lines or self.lines, columns or self.columns
         if not self.is_alternate:
+            # Before `_cut`, which removes these rows.
             for y in range(self.cursor.y - lines + 1):
                 self.scrollback.append(self.row_text(y))
+        # An id is safe here: each entry keeps its row alive, so no new row can get the same id.
         beyond = {id(one.line): one for one in self._beyond}
         self._beyond = _cut(self.buffer, self.cursor, lines, columns, beyond)
         if self._other is not None:
             self._beyond += _cut(*self._other, lines, columns, beyond)
+        # Only in the new columns: in the old ones the program may have changed the tab stops.
         self.tabstops |= set(range(8, columns, 8)) - set(range(self.columns))
         self.lines, self.columns = lines, columns
         self.margins = None
@@ -99,6 +102,8 @@ class Grid(Screen):
         )
 
     def restore_cursor(self) -> None:
+        # A terminal can restore its saved cursor again and again. The stack of pyte would be empty after the
+        # first time.
         self.savepoints = [] if self._saved is None else [self._saved]
         super().restore_cursor()
         # A copy: otherwise later movements would change the saved cursor, which can be restored again.
@@ -129,11 +134,13 @@ class Grid(Screen):
         x, y = self.cursor.x, self.cursor.y
         move = self.index if count > 0 else self.reverse_index
         self.cursor.y = bottom if count > 0 else top
+        # Further steps would move only empty lines, and a huge count must not keep the event loop busy.
         for _ in range(min(abs(count), bottom - top + 1)):
             move()
         self.cursor.x, self.cursor.y = x, y
 
     def draw(self, data: str) -> None:
+        # LAT1_MAP translates each character to itself, so the usual case needs no translation.
         if self.charset or self.g0_charset is not LAT1_MAP:
             data = data.translate(self.g1_charset if self.charset else self.g0_charset)
         # Most output is ASCII: all its characters have one cell, so whole runs are drawn at once.
@@ -174,6 +181,7 @@ class Grid(Screen):
             self.insert_characters(width)
         line = self.buffer[cursor.y]
         line[cursor.x] = cursor.attrs._replace(data=sign)
+        # A screen of one column has no room for the right half.
         if width == 2 and cursor.x + 1 < self.columns:
             line[cursor.x + 1] = cursor.attrs._replace(data="")
         cursor.x = min(cursor.x + width, self.columns)
@@ -191,6 +199,8 @@ class Grid(Screen):
         line = self.buffer[self.cursor.y]
         last = line[self.cursor.x - 1]
         if last.data:
+            # A cell has one character. `squeeze` drops the same accents from our own text, so it still
+            # matches the screen.
             data = unicodedata.normalize("NFC", last.data + sign)
             line[self.cursor.x - 1] = last._replace(data=data if len(data) == 1 else last.data)
 
@@ -208,6 +218,7 @@ class Grid(Screen):
             elif code == 2:
                 char = char._replace(fg=FAINT + char.fg.removeprefix(FAINT))
             elif code == 22:
+                # One code ends both bold and faint.
                 char = char._replace(bold=False, fg=char.fg.removeprefix(FAINT))
             elif code in (38, 48):
                 colour, at = _extended_colour(attrs, at)
@@ -292,6 +303,7 @@ def _extended_colour(attrs: Sequence[int], at: int) -> tuple[str, int]:
     if kind == 2 and at + 3 < len(attrs):
         red, green, blue = (min(value, 255) for value in attrs[at + 1 : at + 4])
         return f"{red:02x}{green:02x}{blue:02x}", at + 4
+    # In an incomplete colour, its numbers cannot be distinguished from the next attributes: skip all of them.
     return "", len(attrs)
 
 
@@ -304,6 +316,7 @@ def width_of(sign: str) -> int:
 @lru_cache(maxsize=256)
 def _cells_of(attrs: Char) -> Callable[[str], Char]:
     """Return a function that makes a cell from a character. Equal cells are the same object."""
+    # 128 is all of ASCII, the only text drawn with it: no cell is ever dropped from this cache.
     return lru_cache(maxsize=128)(lambda sign: attrs._replace(data=sign))
 
 
@@ -341,6 +354,7 @@ def _first(numbers: tuple[int, ...]) -> int:
 
 def _erase_display(grid: Grid, numbers: tuple[int, ...]) -> None:
     how = _first(numbers)
+    # Not passed on to pyte, which would clear the screen too. Terminals clear only the scroll-back.
     if how == 3:
         grid.scrollback.clear()
     elif how in (0, 1, 2):
@@ -359,10 +373,13 @@ def _move(grid: Grid, numbers: tuple[int, ...]) -> None:
 def _set_margins(grid: Grid, numbers: tuple[int, ...]) -> None:
     top, bottom = (*numbers, 0, 0)[:2]
     grid.set_margins(top or None, bottom or None)
+    # Each change of the margins moves the cursor home. pyte does not move it when they are removed.
     grid.cursor_position()
 
 
 def _set_plain_modes(grid: Grid, numbers: tuple[int, ...], *, is_on: bool) -> None:
+    # Other numbers are dropped, because pyte keeps private modes in the same set, shifted by 5 bits: mode 800
+    # would be private mode 25, the cursor.
     known = [number for number in numbers if number in (modes.IRM, modes.LNM)]
     change = grid.set_mode if is_on else grid.reset_mode
     change(*known)
@@ -452,6 +469,8 @@ SEQUENCES: Final[Mapping[str, Callable[[Grid, tuple[int, ...]], None]]] = {
 STRING_LIMIT: Final = 8_192
 PARAMS_LIMIT: Final = 256
 
+# The terminator ST is not part of a string here, because its ESC may also cancel the string and begin another
+# sequence. Alone, ST is an escape without an effect.
 _TOKEN: Final = re.compile(
     "(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
     "|(?:\x1b\\[|\x9b)(?P<params>[0-?]*)(?P<final>[ -/]*[@-~])"
@@ -466,6 +485,7 @@ _UNFINISHED: Final = re.compile(
     "|(?P<osc>(?:\x1b\\]|\x9d)[^\x07\x18\x1a\x1b\x9c]*)\x1b?\\Z"
     "|(?P<string>(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x18\x1a\x1b\x9c]*)\x1b?\\Z"
 )
+# The last alternative matches any character, so that `split` always moves on.
 _BROKEN: Final = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*|[\\s\\S]")
 _REST: Final = {
     "params": re.compile("[ -?]*(?P<end>[@-~]|(?=[^ -~]))?"),
@@ -549,6 +569,7 @@ MODE_KEYPAD: Final = 66
 """Application keypad mode. Set by this number or by an escape sequence."""
 
 _KEY_FLAGS: Final = 0b11111
+# A program may push flags and never pop them: over the limit the oldest are dropped.
 _LIMIT_KEY_FLAGS: Final = 16
 _MODE_PASTE: Final = 2004
 _MODE_FOCUS: Final = 1004
@@ -556,6 +577,7 @@ _WORKING: Final = "working"
 _LIMIT_WORKERS: Final = 1000
 _MODE_FRAME: Final = 2026
 _MODES_ALTERNATE: Final = frozenset({47, 1047, 1049})
+# Not 3 (132 columns): pyte would change the size of the screen, and the real terminal keeps its size.
 _MODES_PYTE: Final = frozenset({6, 7, 25})
 
 
@@ -798,6 +820,7 @@ class Emulator:
                 self._answer(b"\x1b[>0;0;0c")
             case "?", "$p" if numbers:
                 known = numbers[0] in (_MODE_PASTE, _MODE_FOCUS, _MODE_FRAME)
+                # 0 means unknown: the program then does not use a mode that is not followed here.
                 value = 0 if not known else 1 if numbers[0] in self.modes else 2
                 self._answer(b"\x1b[?%d;%d$y" % (numbers[0], value))
             case _:
@@ -806,9 +829,12 @@ class Emulator:
     def _command(self, text: str) -> None:
         number, _, rest = text.partition(";")
         match number:
+            # Not 1, which names only the icon of a window.
             case "0" | "2":
                 self.title = rest[:TITLE_LIMIT]
                 self._say(self.title)
+            # Programs choose their colours by this. Without a viewer's terminal the colours are not known, so
+            # a dark one is reported.
             case "10" | "11" if rest == "?":
                 colour = b"ffff/ffff/ffff" if number == "10" else b"0000/0000/0000"
                 self._answer(b"\x1b]%s;rgb:%s\x1b\\" % (number.encode(), colour))
@@ -873,6 +899,8 @@ _PALETTE: Final = {colour: number for number, colour in reversed(list(enumerate(
 def redraw(terminal: Emulator) -> bytes:
     """Return the bytes that make another terminal of the same size look and behave like this one."""
     grid = terminal.grid
+    # Colours are reset before the screen is cleared, because terminals fill cleared cells with the current
+    # background. Wrapping and margins get their real values below, after the cells.
     parts = [b"\x1b[?1049h" if grid.is_alternate else b"\x1b[?1049l", b"\x1b[r\x1b[0m\x1b[?7h\x1b[2J"]
     for y in range(grid.lines):
         parts += _draw_row(grid, y)
@@ -881,6 +909,7 @@ def redraw(terminal: Emulator) -> bytes:
     parts.append(f"\x1b]2;{title}\x07".encode("utf-8", "replace"))
     if grid.margins is not None:
         parts.append(b"\x1b[%d;%dr" % (grid.margins.top + 1, grid.margins.bottom + 1))
+    # Modes that are off are written too: the other terminal may still have them from an earlier screen.
     parts += (b"\x1b[?%d%s" % (mode, b"h" if mode in terminal.modes else b"l") for mode in KEPT_MODES)
     # The state of the other terminal is not known, so all values are written.
     parts.append(change_keys(_UNKNOWN_KEYS, terminal.keys))
@@ -888,6 +917,7 @@ def redraw(terminal: Emulator) -> bytes:
         parts.append(b"\x1b[?7l")
     # Last, because margins and drawn cells move the cursor.
     cursor = grid.cursor
+    # After the last column of a row, the cursor is beyond the edge until the next character wraps.
     parts.append(b"\x1b[%d;%dH" % (cursor.y + 1, min(cursor.x, grid.columns - 1) + 1))
     parts.append(graphics(cursor.attrs._replace(data=" ")))
     parts.append(b"\x1b[?25l" if cursor.hidden else b"\x1b[?25h")
@@ -958,6 +988,7 @@ def unfinished(seen: bytes) -> bytes:
     escape = last.rfind(b"\x1b")
     # The last escape may be the terminator of a string that began with the escape before it.
     starts = [last.rfind(b"\x1b", 0, escape) if escape > 0 else -1, escape]
+    # A character has at most four bytes, so one that is cut begins in the last three.
     starts += range(len(last) - 3, len(last))
     for start in starts:
         if start >= 0 and (found := _UNFINISHED_END.match(last, start)):

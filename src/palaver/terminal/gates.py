@@ -130,6 +130,7 @@ def _reads_commands(words: list[str]) -> bool:
     while words:
         word = words.pop(0)
         if word in ("-", "--"):
+            # These end the options: the next word is the script. Without one the shell reads commands.
             return not words or (not has_command and _is_terminal(words[0]))
         if word in _LONG_WITH_VALUE:
             del words[:1]
@@ -142,6 +143,7 @@ def _reads_commands(words: list[str]) -> bool:
             if word[0] == "-" and "c" in letters:
                 has_command = True  # the command is the first argument that is not an option
                 letters = letters.replace("c", "")
+            # `-o` and `-O` take the next word as their value. Several in one word count as uncertain below.
             values = sum(letter in "oO" for letter in letters)
             if not set(letters) - {"o", "O"} <= _FLAGS or values > 1:
                 return True
@@ -193,6 +195,7 @@ def shell_of(pid: int, folders: tuple[str, ...] = FOLDERS) -> str:
     path = f"/proc/{pid}/exe"
     try:
         found = os.stat(path)  # noqa: PTH116 - asked before every key
+    # It has ended, or it belongs to another user. Its other names are still compared.
     except OSError:
         return ""
     return _shell_like(path, found.st_size, (found.st_dev, found.st_ino, found.st_mtime_ns), folders)
@@ -205,6 +208,7 @@ def _shell_like(path: str, size: int, _mark: tuple[int, int, int], folders: tupl
     return next((name for shell, name in alike.items() if _are_equal(path, shell)), "")
 
 
+# Read only once: a copy of a shell that is installed later is recognised by its name at most.
 @lru_cache(maxsize=8)
 def _shells_in(folders: tuple[str, ...]) -> dict[int, dict[str, str]]:
     """Return the paths of all shells with their names, grouped by file size."""
@@ -296,6 +300,7 @@ def takes_commands(process: ProgramNames) -> bool:
 # A gate opens only on positive proof; if something is unknown, it stays closed. The caller must write in the
 # same step, without awaiting in between, because the result is valid only at that instant.
 
+# Holders report these words to the daemon (`GateOp`), which may have another version: do not rename them.
 REASONS: Final = (
     *("exited", "gone", "shell", "foreground", "tool"),
     *("secret", "unreadable", "dialog", "compacting", "starting", "deaf", "passthrough", "human"),

@@ -27,6 +27,7 @@ PIECE_LIMIT: Final = 65_536
 """Bytes of one piece of input that are parsed. A longer one makes the draft unknown."""
 
 _ALT_CONTROL: Final = re.compile(rb"\x1b[\x00-\x1a\x1c-\x1f\x7f]")
+# Alt with Enter in the kitty protocol. It replaces Alt with any control key: each makes the draft unknown.
 _ALT_KEY: Final = b"\x1b[13;3u"
 _OLD_MOUSE: Final = re.compile(rb"\x1b\[M[\s\S]{3}")
 _PASTE_BEGIN: Final = b"\x1b[200~"
@@ -51,6 +52,7 @@ _LOCKS: Final = (range(57358, 57364), range(57441, 57455))
 class KeyboardMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a `Keyboard`, for the process that takes over."""
 
+    # At an upgrade an older version wrote this, so a field added later needs a default (see `Kept`).
     text: str = ""
     has_draft: bool = False
     is_known: bool = True
@@ -105,6 +107,8 @@ class Keyboard:
         # keys, its CR would count as an Enter that sends the draft. The bytes of a mouse report may look
         # like any key.
         data = _OLD_MOUSE.sub(b"", _ALT_CONTROL.sub(_ALT_KEY, data))
+        # In application mode these keys come as ESC O and a letter, which `Sequences` does not read as one
+        # key.
         data = _KEYPAD.sub(lambda found: b"\r" if found[1] == b"M" else b"\x1b[" + found[1], data)
         has_key = False
         for found in self._sequences.split(data):
@@ -152,12 +156,15 @@ class Keyboard:
         if not self._ours:
             return
         text, self._ours, self.draft = self._ours + self.draft, "", ""
+        # In a text of several lines, programs disagree about how much one key such as Ctrl-U deletes.
         self._is_known = self._is_known and "\n" not in text
+        # Not the current count: any key since the text was put there may have changed it.
         self._left_at = self._placed_at
         self._add(text)
 
     def keep(self) -> KeyboardMemory:
         """Return the state for the process that takes over. During a sequence the draft is unknown."""
+        # Our own text is not kept: an upgrade waits until no message is being typed.
         is_between = self._is_pasting or bool(self._sequences.tail)
         return KeyboardMemory(
             text=self.draft,
@@ -212,6 +219,7 @@ class Keyboard:
             elif self._has_draft:
                 self._lose_track()
         elif sign == "\x15":
+            # The cursor is at the end of a known draft, so this deletes all of it.
             self.forget()
         elif sign in _MOVES:
             self._move()
@@ -241,6 +249,7 @@ class Keyboard:
         # With parameters, R reports the position of the cursor. Without them it is the key F3.
         if final in _REPORTS and (final != "R" or ";" in params):
             return False
+        # Up and down are not among them: they may replace the line by an earlier one.
         if final in ("C", "D", "F", "H"):
             self._move()
         else:
@@ -252,6 +261,7 @@ class Keyboard:
         if code in ("200", "201"):
             self._is_pasting = code == "200"
         elif code == "27" and rest:
+            # xterm's modifyOtherKeys: the values of the kitty protocol in another order.
             modifiers, _, sign = rest.partition(";")
             return self._kitty(f"{sign};{modifiers}")
         elif code in _MOVING_CODES:
@@ -268,7 +278,9 @@ class Keyboard:
         modifiers, _, event = rest.partition(";")[0].partition(":")
         if event == "3":
             return False
+        # Cut, because Python raises an error for very long numbers.
         code = int(code_part.partition(":")[0][:7] or "0") if code_part[:1].isdigit() else 0
+        # The protocol sends the modifiers plus one, so that 1 means none.
         held = int(modifiers[:4]) - 1 if modifiers.isdigit() and modifiers.isascii() else 0
         held &= 0b111111  # ignore Caps Lock and Num Lock
         # A modifier alone changes no text, but it shows that a person is at the keyboard.
@@ -294,6 +306,7 @@ class Keyboard:
 # --------------------
 # Clean texts before they are typed, and normalise them for comparison with a screen. Pure.
 
+# Marks of the text direction are removed too: with them a person would read another text than the program.
 _CONTROLS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

@@ -119,6 +119,7 @@ def _waits_in(pid: int, words: list[bytes], names: tuple[str, ...]) -> bool | No
 
 def _selected(pid: int, address: int, count: int) -> list[int]:
     """Return the descriptors that a select waits to read from."""
+    # The count comes from another process and may be any number.
     count = min(count, _LIMIT_DESCRIPTORS)
     # The system stores the set as whole words of 64 bits.
     bits = _read_memory(pid, address, -(-count // 64) * 8) if address else b""
@@ -290,6 +291,7 @@ def read_readers(pty: Pty, child: int, *, is_asked: bool = True, has_composer: b
     if is_asked:
         wrapped = pty.path if has_composer else ""
         own = {key for key in waiting | hidden if _is_program(below, key[0], child, wrapped)}
+    # Without a list of processes, as on macOS, nothing is proven either way.
     waits: bool | None = True if waiting else None if hidden or not below else False
     return Readers(
         foreground,
@@ -384,6 +386,7 @@ def _has_other_rights(pid: int) -> bool:
     """Return whether a process runs as another user, as sudo and passwd do."""
     for line in _read(f"/proc/{pid}/status").splitlines():
         if line.startswith(b"Uid:"):
+            # The second number is the effective user, which decides the rights.
             return int(line.split()[2]) != os.geteuid()
     return False
 
@@ -429,6 +432,7 @@ def _has_shell_in_other_terminal(
     """
     for pid, one in below.items():
         has_own = one.can_read and one.terminal != 0 and one.group == one.foreground
+        # The names come last: reading them takes several files of each process.
         if (
             has_own
             and _is_in_other_terminal(below, pid, readers)
@@ -603,6 +607,7 @@ class Reading:
         # Empty on a system that does not list the processes: that does not prove their end.
         if readers.alive:
             self.agent &= readers.alive
+        # Hidden readers count as waiting: without proof of the opposite a tool may read the text.
         waiting = readers.waiting | readers.hidden
         # Before the first proof, a composer does not show which of two readers has drawn it.
         has_tool = not waiting <= self.agent if self.agent else readers.has_tool

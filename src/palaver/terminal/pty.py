@@ -101,6 +101,7 @@ class Pty:
         descriptor would hide that the program has ended.
         """
         try:
+            # Asked at the program's end: at this end the system would count the program's output.
             end = ioctl(self.master, _OPEN_END, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
             return None
@@ -232,10 +233,12 @@ class TerminalPump:
             self._out.clear()
             self.unsent = 0
             self._loop.remove_writer(self._master)
+            # There is room again, as after writing: viewers and a message may be waiting for it.
             self._on_drained()
 
     def release(self) -> bytes:
         """Stop using the terminal without closing it. Return the keys that it has not taken."""
+        # Before `close`, which drops them.
         rest = b"".join(self._out)
         self.close()
         return rest
@@ -258,6 +261,8 @@ class TerminalPump:
         # Before the hang-up: the last output of a program often says why it has ended.
         if pieces:
             self._on_output(b"".join(pieces))
+        # Closed first: a terminal that has hung up stays readable, so the loop would call this again and
+        # again.
         if is_over:
             self.close()
             self._on_hangup()
@@ -265,6 +270,7 @@ class TerminalPump:
 
     def _flush_rest(self) -> None:
         self._flush()
+        # `_on_drained` may have written new keys, or closed the pump.
         if not self._out and self._is_open:
             self._loop.remove_writer(self._master)
 

@@ -162,6 +162,7 @@ def _line_above(view: View, columns: int) -> str:
 
 def _wrapped(view: View, row: int, columns: int, end: str) -> str:
     parts = [end]
+    # A full row may end one column early, because a wide character that does not fit is on the next row.
     while row > 0 and len(parts) < PROMPT_ROWS and _columns_of(view.lines[row - 1]) >= columns - 1:
         row -= 1
         if _RULE.fullmatch(view.lines[row]):
@@ -344,6 +345,7 @@ class Startup:
     def was_quiet(self, now_ms: int) -> bool:
         """Return whether it was silent for `idle_after_ms` from its start, and so counts as idle."""
         is_quiet = self.awaits_reader and now_ms - self.started_ms >= self._profile.idle_after_ms
+        # Kept: its first output must not turn a program that counted as idle into a starting one.
         self._was_quiet = self._was_quiet or is_quiet
         return self._was_quiet
 
@@ -379,6 +381,7 @@ class Startup:
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """Reported status, the draft of a person, startup, readability and accepted prompts."""
 
+    # At an upgrade an older version wrote this, so a field added later needs a default (see `Kept`).
     heard: ReportedMemory
     draft: KeyboardMemory
     started_ms: int
@@ -401,6 +404,7 @@ BACKLOG_BYTES: Final = 128 * 1024
 KEPT_BYTES: Final = 32 * 1024
 """The newest bytes, which are kept when the limit is exceeded."""
 
+# Not between CR and LF: the kept part would then begin with an extra line.
 _LINE_START: Final = re.compile(rb"[\r\n](?!\n)")
 _TELLING: Final = re.compile(
     rb"\x1b\[\?[0-9;]{1,64}[hl]|\x1b\](?:0|2|7501);[^\x07\x1b]{0,1024}(?:\x07|\x1b\\)"
@@ -559,7 +563,9 @@ class Screen:
 
     def accepted(self, prompt: str) -> None:
         """Record that the program accepted a message at this prompt, so it may receive the next one there."""
+        # A longer line is never taken for a prompt, so it need not be kept.
         if prompt and len(prompt) <= LIMIT_LINE and self._profile.read_composer is None:
+            # Removed first, so that a repeated prompt becomes the newest and is not dropped as the oldest.
             self._accepted.pop(prompt, None)
             self._accepted[prompt] = None
             while len(self._accepted) > _LIMIT_ACCEPTED:
@@ -630,6 +636,7 @@ class Screen:
         self.startup.started_ms, self.startup.is_over = remembered.started_ms, remembered.is_started
         self.startup.has_output = remembered.outputs > 0
         self._outputs, self._output_ms = remembered.outputs, remembered.output_ms
+        # After the keyboard, which knows whether a text of ours was left.
         self.leftover.take_up(self._outputs)
 
     def look(self, now_ms: int, *, ours: str = "") -> ScreenState:

@@ -240,6 +240,7 @@ class Typing:
         if is_hidden is not self._offer.is_secret:  # the prompt has changed since the keys were sent
             return Done(TextOutcome.REFUSED, _HIDDEN_NOW if is_hidden else _SHOWN_NOW)
         self._phase = self._end
+        # Raw keys can be any bytes. `TerminalLane` decodes them in the same way, so none is changed.
         return Write(self._offer.text.encode("utf-8", "surrogateescape"))
 
     def _end(self, _look: ScreenState, _facts: GateFacts) -> TypingStep:
@@ -286,6 +287,7 @@ class Typing:
 
     def _wait_to_begin(self, facts: GateFacts, reason: str) -> TypingStep:
         """Wait if the reason usually goes away soon; otherwise defer the message."""
+        # Set only once, so that the limit is for all reasons together.
         if self._asked_ms is None:
             self._asked_ms = facts.now_ms
         if reason in PASSING and facts.now_ms - self._asked_ms < _PASSING_MS:
@@ -618,6 +620,7 @@ class Typist:
                 self._terminal.press(step.data, is_persons=self._offer.is_raw)
                 self._on_step("keys pressed", "1 byte" if len(step.data) == 1 else f"{len(step.data)} bytes")
                 self._waits_for = ""
+                # A person's keys poke this typist inside `press`, so the message may have ended there.
                 if self._typing is not None and self._typing.interrupts != interrupts:
                     self._terminal.interrupted()
                 if self._typing is not None and not has_typed and self._typing.text:
@@ -629,6 +632,7 @@ class Typist:
                     step.answer is TextOutcome.DEFERRED and self._typing.interrupts > 0
                 )
                 if self._typing.is_left:
+                    # Before `_finish`, which forgets our text: from here on it counts as a draft.
                     self._leftover.leave(look.output_count)
                 self._finish(step)
             else:
@@ -655,6 +659,7 @@ class Typist:
         if isinstance(step, Write):
             # No await between the look above and the keys.
             self._terminal.press(step.data, is_persons=True)
+            # Raw keys need no proof, so the step after their keys is the outcome.
             step = typing.step(look, self._terminal.facts(is_interrupt=True))
         assert isinstance(step, Done)
         return step, look.text
@@ -802,10 +807,12 @@ class InputBar:
         else:
             self._ground.press_for_person(ENTER)
         self.go_on()
+        # `go_on` may have typed the next line, and a message must wait for the Enter of that line.
         if self._typed is None:
             self._ground.on_rest()
 
     def _again(self, seconds: float, call: Callable[[], None]) -> None:
+        # One timer for both calls: a line that waits for its Enter keeps the next one from being typed.
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(seconds, call)

@@ -66,6 +66,7 @@ _LIMIT_ANSWERS: Final = 256
 class KeptViewer(msgspec.Struct, frozen=True, kw_only=True):
     """A viewer for the process that takes over: its descriptor and the partly received and sent frames."""
 
+    # At an upgrade an older version wrote this, so a field added later needs a default (see `Kept`).
     descriptor: int
     received: bytes = b""
     unsent: bytes = b""
@@ -225,6 +226,7 @@ class Viewer:
         """Return the next bytes to send. A partly sent frame is completed first: no frame is ever cut."""
         if self._begun is not None:
             return self._begun
+        # Only when all else is sent: until then a newer control of the same kind replaces one of these.
         if not self._out and self._news:
             news, self._news = self._news, {}
             self._out.extend(map(memoryview, news.values()))
@@ -270,6 +272,7 @@ class Viewer:
     def _take(self, data: bytes) -> None:
         try:
             for kind, payload in self._reader.feed(data):
+                # The frame before this one may have closed the viewer.
                 if not self.is_open:
                     return
                 if kind == DATA:
@@ -310,12 +313,14 @@ class Viewer:
 
     def release(self) -> KeptViewer:
         """Release the descriptor without closing it, for the process that takes over."""
+        # Before `detach`, after which the socket has no number that the loop could look up.
         self._loop.remove_reader(self.connection)
         self._loop.remove_writer(self.connection)
         self.is_open = False
         return KeptViewer(
             descriptor=self.connection.detach(),
             received=self._reader.rest(),
+            # Only a frame that may be half sent: the newer version sends the whole screen after it.
             unsent=b"" if self._begun is None else bytes(self._begun),
             is_owner=self._room.has_keyboard(self),
             is_drawn=self.is_drawn,
@@ -381,6 +386,7 @@ class Viewers:
         self._viewers.append(viewer)
         # In the same step as the entry above: output in between would be missing or shown twice.
         viewer.send(greeting + data_frames(self.stage.redraw()))
+        # The first send may have found the connection closed. Then `left` has removed the viewer already.
         if viewer.is_open:
             self.stage.on_viewers()
             viewer.start()
@@ -413,6 +419,7 @@ class Viewers:
     def tell_state(self) -> None:
         """Send every viewer the state of the agent and whether it, another or no viewer has the keyboard."""
         for viewer in self:
+            # Words of the protocol, so they cannot change.
             word = "free" if self.owner is None else "own" if self.owner is viewer else "other"
             viewer.tell("state", control_to_bytes({"type": "state", **self._state, "passthrough": word}))
 
