@@ -378,10 +378,12 @@ class HolderControl:
             case "status":
                 self._tell(line.ask, self.status())
             case "stop" | "kill":
+                # Before the stop, so that its first step is reported too.
                 self._ending.listen(lambda word: self._progress(line.ask, word))
                 self.stop() if line.verb == "stop" else self.kill()
                 self._spawn(self._tell_end(line.ask))
             case "renew":
+                # Before the upgrade, which ends this connection.
                 self._tell(line.ask, {})
                 self._renew()
             case verb:
@@ -401,6 +403,7 @@ class HolderControl:
         if len(self._peeks) >= _LIMIT_PEEKS:
             self._tell(line.ask, self._peek(0))
             return
+        # The timer is never cancelled: `_end_peek` ignores a request that was answered already.
         self._peeks[line.ask] = line.digest
         asyncio.get_running_loop().call_later(_PEEK_WAIT_S, self._end_peek, line.ask)
         # The screen may have changed since the caller saw it.
@@ -489,6 +492,8 @@ def become_new(kept: Kept) -> NoReturn:
     python = find_python()
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     try:
+        # `-I` ignores PYTHON variables and the current directory, so none of the agent's files can replace a
+        # module.
         words = [python, "-I", "-m", MODULE, "--resume-fd", str(state)]
         os.execv(python, words) if "/" in python else os.execvp(python, words)  # noqa: S606 - no shell is involved
     except OSError:
@@ -530,6 +535,7 @@ def write_report(home: str, report: ExitReport) -> Path:
     """Write a report atomically and durably; a later report of the same agent replaces it."""
     path = Path(home) / "agents" / f"{report.name}{REPORT_END}"
     fresh = path.with_suffix(".new")
+    # 0600, because the report contains the secret of the agent.
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
         file.write(msgspec.json.encode(report))
@@ -863,6 +869,7 @@ class HeldAgent:
 
         If a viewer was announced and has not attached yet, wait up to `VIEWER_LIMIT_S` seconds for it.
         """
+        # First: from here on no status is sent, because the report of the exit replaces it.
         self._exit = self.holder_control.exit = ended
         host = self.host
         # Before the screen counts as exited: the rest of the output often says why the program ended.
@@ -887,6 +894,8 @@ class HeldAgent:
         viewers.end()
         self._native.ended()
         self._has_ended.set()
+        # The report waits only `REPORT_LIMIT_S` seconds, which is less than the longest pause between two
+        # attempts.
         self._bus.hurry()
         self._spawn(self._exit_reporter.say(str(ended)))
 

@@ -118,6 +118,7 @@ async def ask_daemon(
     try:
         async with asyncio.timeout(limit_s):
             return _verdict(await _exchange(home, descriptor, msgspec.json.encode(request) + b"\n"))
+    # First, because a TimeoutError is an OSError too.
     except TimeoutError as error:
         raise Disconnected(_STUCK) from error
     except (OSError, msgspec.DecodeError) as error:
@@ -144,6 +145,7 @@ async def _connect(path: Path) -> socket.socket:
         try:
             # Not waiting, because a blocking connect would stop the whole holder.
             return connect_socket(path, can_wait=False)
+        # The system reports no event when there is room again, so try after a pause.
         except BlockingIOError:  # The backlog of the socket is full.
             await asyncio.sleep(_FORWARD_PAUSE_S)
 
@@ -189,6 +191,7 @@ _FOR_ALL: Final = ("status", "show")
 """Requests that every caller may make, with or without a daemon."""
 _PAUSE_S: Final = 0.01
 """Seconds between two peeks at an incomplete request."""
+# macOS has no POLLRDHUP.
 _HUNG_UP: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP
 
 _logger: Final = logging.getLogger("palaver.holder")
@@ -316,10 +319,14 @@ class AgentServer:
         request = request_from_json(bytes(who.request))
         match request.type:
             case "attach":
+                # Keys of a viewer count as the person's: an agent that could attach could answer its own
+                # permission dialogs.
                 _check(who, "attaching to an agent", ("human",), kind="human")
                 self._control.attach(connection, request)
                 return True
             case "hook_event":
+                # A hook overrides the state on the screen: another agent could open or close this gate with
+                # it.
                 self._check_own(who)
                 self._control.hook(request.event_name, _payload(request))
                 await self._reply(connection, _ok())
@@ -372,6 +379,7 @@ class AgentServer:
 async def _readable(connection: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     is_ready = asyncio.Event()
+    # Not `sock_recv`, which would consume bytes that the daemon must read.
     loop.add_reader(connection, is_ready.set)
     try:
         await is_ready.wait()

@@ -75,6 +75,7 @@ async def attend(companion: SessionCompanion) -> int:
     finally:
         for task in tasks:
             task.cancel()
+        # A cancelled `run` still ends its own tasks and closes the integration.
         await asyncio.wait(tasks)
     return 0
 
@@ -86,6 +87,7 @@ def lock_session(home: str, session: str) -> int | None:
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     offset = int.from_bytes(hashlib.sha256(session.encode()).digest()[:8], "big") % _LOCK_BYTES
     # The system releases the lock with the process, however it ends. A file for each session would stay.
+    # `lockf` and not `flock`, which can only lock a whole file.
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
     except OSError:
@@ -108,6 +110,7 @@ def main() -> int:
     except (ValueError, RecursionError):
         return 0
     given = found if isinstance(found, dict) else {}
+    # Absolute, because `run_companion` changes the directory.
     session, server = text_in(given, "session_id"), shared_server(os.environ).absolute()
     # The mark means that `pal` runs this Codex, whose holder has the native lane already.
     if not session or SEAT_MARK in os.environ or not listens(server):

@@ -113,6 +113,7 @@ def start_server(words: list[str], path: Path) -> bool:
         try:
             _supervise(words, log, ui, path)
         finally:
+            # Never return: this copy of the process would become a second terminal UI.
             os._exit(_CANNOT_RUN)
     os.close(log)
     limit = time.monotonic() + START_LIMIT_S
@@ -162,6 +163,7 @@ def _supervise(words: list[str], log: int, ui: int, path: Path) -> None:
     wake_read, wake_write = os.pipe()
     for descriptor in (wake_read, wake_write):
         os.set_blocking(descriptor, False)
+    # A full pipe ends the `select` too, so it needs no warning.
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     must_end = False
 
@@ -169,6 +171,7 @@ def _supervise(words: list[str], log: int, ui: int, path: Path) -> None:
         nonlocal must_end
         must_end = must_end or number == signal.SIGTERM
 
+    # SIGCHLD too: a signal without a handler writes no byte into the pipe.
     for number in _HANDLED_SIGNALS:
         signal.signal(number, on_signal)
     # A closing terminal must not end the supervisor, because no other process would end the server.
@@ -189,6 +192,7 @@ def _supervise(words: list[str], log: int, ui: int, path: Path) -> None:
             _forget(path)
             return  # The directory stays: if this was during the start, the UI reads the reason from the log.
         select.select([wake_read], [], [], _CHECK_UI_S)
+        # Emptied, or the next `select` would return at once.
         with suppress(BlockingIOError):
             os.read(wake_read, 4096)
     _end(server)
@@ -224,6 +228,7 @@ def _end(server: int) -> None:
             if not _is_group(server):
                 return
             time.sleep(_PAUSE_S)
+        # No signal ends a process that survives this one.
         if number is signal.SIGKILL:
             return
         if time.monotonic() > limit:
@@ -243,7 +248,9 @@ def _is_group(number: int) -> bool:
 def _become_server(words: list[str], log: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
+        # The pipe belongs to the supervisor: a signal to the server must not wake it.
         signal.set_wakeup_fd(-1)
+        # The supervisor ignores some of these, and the server would inherit that.
         for number in (*_HANDLED_SIGNALS, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)

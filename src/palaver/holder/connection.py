@@ -89,6 +89,7 @@ class HolderConnection:
         """Record a delivery step for `pal trace`; `name` is the recipient, by default the held agent."""
         if self.held is None:
             return
+        # Its file is named after the agent, whose name is not known before the first hold.
         if self._trace is None:
             path = trace_path(Path(self._home), self.held.name)
             self._trace = TraceFile(path, LIMIT_HOLDER_TRACE_BYTES, SystemClock().now_ms)
@@ -211,6 +212,7 @@ class HolderConnection:
     def _hear(self, line: ReplyLine) -> None:
         if line.push:
             self._on_push(line)
+        # A cancelled caller has cancelled its future too, and setting a result there would raise an error.
         elif (answer := self._calls.pop(line.req, None)) is not None and not answer.done():
             if line.error:
                 answer.set_exception(line.refusal)

@@ -100,6 +100,7 @@ async def _seat(bus: HolderConnection, holding: asyncio.Task[None], held: asynci
     async with asyncio.timeout(_HOLD_LIMIT_S):
         await asyncio.wait({holding, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if holding.done():
+        # `run` ends only with a refusal, which is raised here.
         waiting.cancel()
         holding.result()
     assert bus.held is not None

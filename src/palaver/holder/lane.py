@@ -74,6 +74,7 @@ class LaneReports:
         # The screen is checked many times a second: only changes are worth a line.
         if not lane or self._level is None or self._level == self._reported:
             return
+        # A report that is lost with its connection is repeated with the next lane.
         gate, is_paused = self._reported = self._level
         self._bus.mention(GateOp(lane=lane, open=gate.is_open, paused=is_paused, reason=gate.reason))
 
@@ -537,6 +538,7 @@ class NativeLane:
         """
         if self._is_closed:
             return
+        # First, so that the offer that is cancelled below does not report its outcome a second time.
         self._is_closed = True
         in_hand = self._in_hand
         self._carrying.cancel()

@@ -194,8 +194,10 @@ def _become(program: Program, slave: int, go: int, failure: int, others: tuple[i
         for fd in others:
             os.close(fd)
         os.setsid()
+        # Only the leader of a session without a terminal can take one, so after `setsid`.
         ioctl(slave, termios.TIOCSCTTY, 0)
         for fd in range(3):
+            # `dup2` makes the copies inheritable. `slave` itself is not, so the exec closes it.
             os.dup2(slave, fd)
         _default_signals()
         os.umask(program.umask)
@@ -358,6 +360,7 @@ def read_start(descriptor: int) -> Start | None:
     """In the holder: read its orders; None if the caller needs no holder after all, or was killed."""
     with open(descriptor, "rb") as file:
         try:
+            # Up to the end: orders of a caller that was killed are cut, and then not valid JSON.
             return msgspec.json.decode(file.read(), type=Start)
         except msgspec.DecodeError:
             return None
@@ -456,6 +459,7 @@ async def start_daemon(home: str, run: Run) -> bool:
     if not _is_wanted(home):
         return False
     try:
+        # Not inherited: in the started daemon the lock would last as long as the daemon.
         lock = os.open(Path(home) / "agents" / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return False

@@ -195,6 +195,7 @@ class Holder:
     async def run(self) -> None:
         """Run until the agent has ended and its exit is reported, or until it could not be started."""
         loop = asyncio.get_running_loop()
+        # Several ends can cause one signal, so `_reap` looks at every child.
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         loop.add_signal_handler(signal.SIGUSR2, self._renew)
         loop.add_signal_handler(signal.SIGTERM, self._on_terminate)
@@ -293,6 +294,7 @@ class Holder:
         self._reap()
 
     def _make_agent(self, held: Held, listener: socket.socket) -> "HeldAgent":
+        # Not at the top: this module is large, and the program starts before it is loaded.
         from palaver.holder.agent import AgentContext, HeldAgent
 
         around = AgentContext(
@@ -339,6 +341,7 @@ class Holder:
                 self._starter.ready(
                     HolderReady(name=name, ended=ended.code, reason=str(ended), output=output)
                 )
+            # Last, because it closes the pipe.
             self._starter.end(ended.code)
 
     async def _wait_for_report(self, agent: "HeldAgent") -> None:
@@ -415,6 +418,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(message)s", level=logging.WARNING)
+    # Before the agent runs: a process that lost its parent earlier would not come back to this holder.
     adopt_orphans()
     asyncio.run(_run(options))
     return 0

@@ -67,6 +67,7 @@ class Permissions:
 
     def connected(self) -> None:
         """Report all open requests to a new connection."""
+        # The daemon may be a new one, which knows none of them.
         self._reported.clear()
         self._answered.clear()
         self.look()
@@ -78,6 +79,7 @@ class Permissions:
         now = self._integration.questions()
         # Once the harness has closed a request, another one may use its id.
         self._answered = {one: asked for one, asked in self._answered.items() if now.get(one) == asked}
+        # A list first, because the loop removes entries.
         for request in [one for one, (asked, _) in self._reported.items() if now.get(one) != asked]:
             self._tell_end(request, self._reported.pop(request)[1], GONE)
         for request, asked in now.items():
@@ -90,6 +92,7 @@ class Permissions:
         # A person decided about the text that they saw: with another digest the harness asks for something
         # else now.
         if known is not None and line.digest in ("", _digest(known[0])):
+            # Before the reply: the harness then closes the request, and `look` would report it as withdrawn.
             del self._reported[line.request]
             self._answered[line.request] = known[0]  # From now on, do not report this request again.
             self._spawn(self._reply(line.request, *known, is_allowed=line.allowed))
@@ -195,6 +198,7 @@ class NativeSubagents:
 
     async def settle(self) -> None:
         """Wait until all outcomes are reported, or the connection is lost."""
+        # A copy, because sub-agents can begin and end during the waits.
         for one in list(self._known.values()):
             await one.lane.settle()
 
@@ -205,6 +209,7 @@ class NativeSubagents:
 
     def connected(self) -> None:
         """Report all sub-agents again on a new connection; they keep their names."""
+        # Another daemon may accept them.
         self._refused.clear()
         for one in self._known.values():
             one.lane.lose()  # Lane numbers are valid on one connection only.
@@ -226,6 +231,8 @@ class NativeSubagents:
 
     def claim(self, line: ReplyLine, otherwise: Callable[[ReplyLine], None]) -> None:
         """Take an offer for a lane here, and pass any other to `otherwise`."""
+        # A chain and not a lookup by number: a lane that is being opened has no number yet, and keeps the
+        # offer.
         for one in self._known.values():
             otherwise = partial(one.lane.claim, otherwise=otherwise)
         otherwise(line)
@@ -271,6 +278,7 @@ class NativeSubagents:
             # The harness may have ended it: it is begun again only to report its outcomes.
             above, kind = known.parent, known.kind
         elif parent in self._refused:
+            # Begun all the same, it would count as a sub-agent of the agent itself.
             self._refused.add(key)
             return
         else:
@@ -289,6 +297,7 @@ class NativeSubagents:
     def _take(self, key: str, name: str, above: str, kind: str) -> _SubAgent:
         """Record a sub-agent under the name that the daemon gave it."""
         one = self._known.get(key)
+        # Another daemon may give it another name, and a lane belongs to one name.
         if one is None or one.name != name:
             self._forget(key)
             lane = NativeLane(self._bus, partial(self._integration.carry, key), self._on_change, name=name)
@@ -540,6 +549,8 @@ class SessionCompanion:
         if status is None or status == before or not self._bus.is_connected or self._bus.held is None:
             return
         self._status = status
+        # Recorded above even if it is not reported, so that each status is compared with the one right before
+        # it.
         if before is None or self._is_news(before, status):
             self._bus.mention(status_of(status))
 

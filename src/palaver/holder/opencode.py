@@ -163,6 +163,7 @@ class EventReader:
             was_dropped, self._is_dropping = self._is_dropping, False
             return b"\n".join(data) if data and not was_dropped else None
         if line.startswith(_FIELD):
+            # Only one space: any further ones belong to the value.
             value = line.removeprefix(_FIELD).removeprefix(b" ")
             self._size += len(value)
             if self._size > self._limit_bytes:
@@ -331,6 +332,7 @@ class Relay:
     def hear(self, line: PluginLine) -> None:
         """Apply one line of the plugin."""
         if line.answer:
+            # Unknown numbers are ignored: a reply may come after its time limit.
             answer = self._asked.get(line.answer)
             if answer is not None and not answer.done():
                 answer.set_result((Head(line.status), bytes(line.body)))
@@ -372,6 +374,7 @@ def session_in(event: OpenCodeEvent) -> str:
 _PREFIX: Final = "opencode-"
 _FILE: Final = "server.json"
 _INSTRUCTIONS_FILE: Final = "instructions.md"
+# Seconds. A younger directory may belong to a server that does not listen yet.
 _STALE_S: Final = 300.0
 _BUSY_S: Final = 1.0
 
@@ -381,6 +384,7 @@ class OpenCodeEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     port: int
     user: str
+    # Any user of this machine can connect to a local port, so the server needs a password.
     password: str
     began: Began
 
@@ -471,6 +475,7 @@ def _tidy(above: Path) -> None:
 def _listens(port: int) -> bool:
     with socket.socket() as asking:
         asking.settimeout(_BUSY_S)
+        # Any listener counts, even another program at that port: a directory too many is harmless.
         return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
@@ -568,6 +573,8 @@ class Companion:
         while True:
             try:
                 line = await reader.readline()
+            # `readline` raises it for a line over the limit. The rest of that line follows as a line that
+            # cannot be parsed.
             except ValueError:
                 _logger.warning("a line of OpenCode's plugin is too long and was skipped")
                 continue
@@ -750,6 +757,8 @@ def last_opencode_session(environment: Mapping[str, str], cwd: str) -> str:
     )
     try:
         with closing(
+            # Read-only, so that a missing database is not created. Quoted, because `?` and `#` would end the
+            # path.
             sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_DATABASE_BUSY_S)
         ) as database:
             found = database.execute(question, (os.path.realpath(cwd),)).fetchone()

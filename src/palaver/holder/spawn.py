@@ -3,6 +3,7 @@
 The start of a harness waits for this module, so it must import little.
 """
 
+# Not `socket`, which loads several more modules at the start of each harness.
 import _socket
 import fcntl
 import os
@@ -73,6 +74,8 @@ def _detach(home: str, orders: int, report: int, waits: int) -> None:
     process that requested it.
     """
     try:
+        # The hangup of the caller's terminal must not reach the holder. The grandchild does not lead this
+        # session, so it cannot get a controlling terminal by opening one.
         os.setsid()
         if os.fork():
             os.dup2(waits, 0)
@@ -111,6 +114,7 @@ def _shed(home: str, orders: int, report: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Do not keep the caller's directory in use.
     os.chdir("/")
 
 

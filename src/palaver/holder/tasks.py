@@ -59,6 +59,7 @@ class Subprocesses:
 
     async def run(self, command: list[str]) -> int:
         """Run a command and return its exit status after it was collected."""
+        # Not a subprocess of asyncio, which waits for its child itself: `collect_orphans` may be first.
         # No await between here and the entry: the process may end at once.
         pid = os.posix_spawnp(command[0], command, os.environ)  # noqa: ASYNC221 - it is not waited for here
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -172,6 +172,7 @@ class TerminalHost:
 
     def take_up(self, painted: bytes, remembered: Remembered | None) -> None:
         """Restore the screen of an earlier version of this process."""
+        # `painted` ends with a sequence whose rest the older version had not received.
         self._recent = painted[-LIMIT_TAIL_BYTES:]
         self.screen.take_up(painted, remembered)
 
@@ -226,6 +227,7 @@ class TerminalHost:
         look = self.look()
         gate = self.typist.gate(look, level)
         if gate.is_open:
+            # The composer is proven, so the processes that read now are the agent.
             self._reading.prove()
         is_busy = gate.reason == "deaf" and not level.has_unread and look.state is AgentState.ACTIVE
         # If the program ignored the interrupt keys, do not interrupt it again until it reads or is idle.
@@ -299,6 +301,7 @@ class TerminalHost:
 
     def can_begin(self) -> bool:
         """Whether no message is being typed."""
+        # A message without a typed part does not count: it waits for the line instead (`has_unsent`).
         return not self.typist.has_typed
 
     def has_dialog(self, ours: str) -> bool:
@@ -366,6 +369,7 @@ class TerminalHost:
             case "input":
                 self._take_input(viewer, str(fields.get("text", "")), str(fields.get("priority", "normal")))
             case "redraw":
+                # `show` has a limit: a viewer may ask again and again without reading.
                 viewer.show(data_frames(self.redraw()))
             case "screen":
                 viewer.is_drawn = fields.get("on") is True

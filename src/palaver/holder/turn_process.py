@@ -70,12 +70,14 @@ def _handle_signals() -> int:
     wake_read, wake_write = os.pipe()
     for descriptor in (wake_read, wake_write):
         os.set_blocking(descriptor, False)
+    # A full pipe ends the wait too, so it needs no warning.
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
 
     def on_signal(number: int, frame: object) -> None:
         global _is_asked_to_end  # noqa: PLW0603 - a signal handler of a program that does only this
         _is_asked_to_end = _is_asked_to_end or number != signal.SIGCHLD
 
+    # SIGCHLD too: a signal without a handler writes no byte into the pipe.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, on_signal)
     return wake_read
@@ -86,6 +88,7 @@ def _become(command: list[str]) -> NoReturn:
     try:
         # The pipe is that of the parent: a signal to this process must not end the parent's wait.
         signal.set_wakeup_fd(-1)
+        # Python ignores SIGPIPE, and the program would inherit that.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
@@ -116,6 +119,7 @@ def _wait(child: int, wake_read: int, life: int) -> int:
         ready, _, _ = select.select([wake_read, life], [], [], left_s)
         if life in ready and not os.read(life, 1):
             return _kill_child(child)
+        # Emptied, or the next `select` would return at once.
         with suppress(BlockingIOError):
             os.read(wake_read, 4096)
 

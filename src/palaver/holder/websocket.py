@@ -22,6 +22,7 @@ from palaver.home import connect_socket
 LIMIT_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """The largest message; a larger one ends the connection."""
 
+# The library requires an address, but only uses it in the header: the socket is connected already.
 _URI: Final = WebSocketURI(secure=False, host="localhost", port=80, path="/", query="")
 _OPEN_LIMIT_S: Final = 10.0
 _GONE: Final = "the other end has closed"
@@ -76,6 +77,7 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._frames.receive_data(data)
+        # Before the events: a close frame aborts the connection below, and its reply would never be sent.
         self._write()  # The replies to pings and to a close.
         for event in self._frames.events_received():
             if isinstance(event, Frame):
