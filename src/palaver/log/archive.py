@@ -167,6 +167,8 @@ def _offset_after(file: BinaryIO, seq: int) -> int:
     while low < high:
         middle = (low + high) // 2
         start, line = _skip_damaged(file, *_first_line_from(file, middle))
+        # `start` first: no line begins between `middle` and `high`, or at the end of the file there is no
+        # line to decode.
         if start >= high or _decode_seq(line).seq > seq:
             high = middle
         else:
@@ -233,6 +235,8 @@ def _readable(file: ArchiveFile) -> Iterator[None]:
 
 def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> None:
     """Replace events in one file. Lines that cannot be read stay as they are."""
+    # A new file is renamed over the old one, so a crash leaves the old or the new file, and never a part of
+    # one.
     has_redacted = is_damaged = False
     handle, temporary = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
     try:
@@ -253,6 +257,7 @@ def _redact_file(path: Path, seqs: Collection[int], scrub: Scrub) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    # Without it, a power loss after the redaction could bring the file with the text back.
     sync(path.parent)
 
 
@@ -398,6 +403,7 @@ class Copier:
             raise ShuttingDown("the log is closing; nothing was archived")
 
     def _events(self, connection: sqlite3.Connection, before: int) -> Generator[Event, None, None]:
+        # An event that is in a file already is not copied again, also if a crash has left it in the log.
         seq = self._archives.last()
         while True:
             self._check_running()
@@ -471,6 +477,7 @@ def count_archived(path: Path, archives: Archives) -> int:
 
 def _check_archived(archives: Archives, events: list[Event]) -> None:
     with closing(archives.events(events[0].seq - 1)) as copies:
+        # Not `zip`: an archive that ends too early must count as a difference.
         for event, copy in zip_longest(events, islice(copies, len(events))):
             if event != copy:
                 raise StorageFailed(
@@ -483,6 +490,7 @@ def _remove(connection: sqlite3.Connection, events: list[Event], request_keys: l
     # FTS5 would corrupt its index if words were removed that are not in it yet.
     last_indexed = read_indexed(connection)
     remove_from_indexes(connection, [event for event in events if event.seq <= last_indexed])
+    # After the removal, which takes all terms of these seqs out of the index; these ones must stay.
     add_archived_conversations(connection, events)
     names = [
         (event.seq, event.id, event.sender, key) for event, key in zip(events, request_keys, strict=True)
@@ -506,6 +514,7 @@ _BY_END: Final = (
 _BY_SENDER: Final = "SELECT seq FROM archived WHERE id = ? AND sender = ?"
 _BY_REQUEST_KEY: Final = "SELECT seq FROM archived WHERE request_key = ?"
 _BY_SEQ: Final = "SELECT seq FROM archived WHERE seq = ?"
+# As in sqlite.py: ids of the last millisecond that a ULID can contain are left out.
 _LARGEST_ULID: Final = (
     "SELECT id FROM archived WHERE id < '7ZZZZZZZZZ' AND length(id) = 26"
     " AND id NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' ORDER BY id DESC LIMIT 1"
@@ -617,6 +626,7 @@ def redact_rows(connection: sqlite3.Connection, blobs: Blobs, seqs: Sequence[int
         raise StorageFailed(
             "the log is in use, so the removed text may still be in its files; redact it again"
         )
+    # After the COMMIT: a crash before it would leave rows whose blobs are missing.
     _remove_unused_blobs(connection, blobs)
     return len(old)
 

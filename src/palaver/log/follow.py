@@ -80,6 +80,8 @@ async def follow(
                 seq = known
             if now := [event for event in found if not is_migrated(event)]:
                 yield now
+            # Not before the last event: the signal for the events after this page may have been cleared
+            # above.
             elif seq >= log.last() and not _is_over(query, seq):
                 await news.wait()
 

@@ -38,6 +38,7 @@ from palaver.protocol.envelope import Draft, Event, check_draft, event_from
 from palaver.protocol.query import Query, matches
 from palaver.state.rows import Change, Rows
 
+# Gaps, so that code that expects adjacent seqs fails in tests: a lost write-ahead log makes such gaps.
 _STEPS: Final = (1, 3, 2, 7)
 _SHORTEST_END: Final = 4
 _FOUND_AT_MOST: Final = 5
@@ -117,6 +118,7 @@ class MemoryLog:
             self._check_open()
             if (first := self._by_request_key.get(request_key or b"")) is not None:
                 return await self._return(Commit(first, is_repeat=True))
+            # Read before the decision: a commit on the same key in between makes the decision void.
             version = self._versions.get(key, 0)
             # Deciding has no effects, so a second call does no harm; a decision that is not pure fails here.
             decide(self._committed)
@@ -183,6 +185,7 @@ class MemoryLog:
     async def rebuild(self) -> int:
         self._check_open()
         self._show()
+        # After `_show`: the changes of a hidden event would otherwise be applied to the new rows later.
         self._committed, self._rows = MemoryRows(), MemoryRows()
         for event in self._all():
             changes = self._apply(self._committed, event)
@@ -220,6 +223,7 @@ class MemoryLog:
         await asyncio.sleep(0)
         self._check_open()
         self._show()
+        # After `_show`: a hidden event would otherwise be shown later with its text.
         new = {event.seq: scrub(event) for event in self._all() if event.seq in seqs}
         for events in (self._archive, self._shown):
             events[:] = [new.get(event.seq, event) for event in events]

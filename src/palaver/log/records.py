@@ -48,6 +48,7 @@ class Blobs:
 
         Raises OSError if the disk is full; then no file with that name exists.
         """
+        # Rows of the log have this name, so another hash function would need a migration.
         name = hashlib.sha256(content).hexdigest()
         path = self._directory / name
         # Read, not only looked for: a file whose content was damaged must not count as this content.
@@ -201,6 +202,7 @@ def decode_event_row(row: EventRow, blobs: Blobs) -> Event:
     Raises StorageFailed for a row that is not an event.
     """
     seq, id_, type_, sender, recipients, ts, device, by, delivered_to = row[:9]
+    # `thread` and `room` are left out: these columns are only for indexes, and the payload has both fields.
     payload, blob, imported, sent_ts = row[11:15]
     try:
         fields = decode_payload(payload)
@@ -212,6 +214,7 @@ def decode_event_row(row: EventRow, blobs: Blobs) -> Event:
         f"{id_}{type_}{sender}{device}{by}".encode()
     except (msgspec.DecodeError, UnicodeError, TypeError) as error:
         raise StorageFailed(f"event #{seq} cannot be read: {error}") from error
+    # No commit stores such an event (`check_draft`), so the row is damaged.
     if not (id_ and type_ and sender):
         raise StorageFailed(f"event #{seq} cannot be read: its id, type or sender is empty")
     return Event(
@@ -261,11 +264,13 @@ def indexed_terms(event: Event) -> str:
 @lru_cache(maxsize=4096)
 def term_of(word: str) -> str:
     """Return a word as a term of the index: hashed, because FTS5 would split and fold the word itself."""
+    # The terms are stored, so another hash or size would need a migration that fills the index again.
     return blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def space_cjk(text: str) -> str:
     """Put blanks around each CJK character, so that it is a word: such texts have no blanks between words."""
+    # Most texts are ASCII: they do not need the pattern, which is slow to compile and to search.
     return text if text.isascii() else re.sub(_CJK, r" \g<0> ", text)
 
 
@@ -354,6 +359,7 @@ _LAST_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 _GET: Final = "SELECT value FROM state WHERE tbl = ? AND key = ?"
+# Two complete texts, so that both statements stay prepared.
 _SCAN: Final = {
     False: "SELECT key, value FROM state WHERE tbl = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?",
     True: "SELECT key, value FROM state WHERE tbl = ? AND key >= ? AND key < ? ORDER BY key DESC LIMIT ?",
@@ -511,6 +517,7 @@ class BatchRows(SqliteRows):
         self.tables.update(map(_table_of, self._changed))
         if len(self._remembered) > _LIMIT_REMEMBERED:
             self._remembered.clear()
+        # From here on `get` reads the cache again, so the cache must have the new values.
         for row_key in self._remembered.keys() & self._changed.keys():
             self._remembered[row_key] = self._changed[row_key]
         self._changed.clear()
@@ -635,5 +642,7 @@ def read_unplaced(connection: sqlite3.Connection) -> int:
 
 
 def _indexed(events: Sequence[Event]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    # As in the view `events_text`, in which an event without a text has no row. FTS5's integrity check
+    # compares the index with this view.
     texts = [(event.seq, text) for event in events if (text := indexed_text(event.payload))]
     return texts, [(event.seq, indexed_terms(event)) for event in events]

@@ -59,7 +59,9 @@ _IMPORTED: Final = COLUMNS.split(", ").index("imported")
 _FEWEST_COLUMNS: Final = len(_STORED) - 3
 _HEAD: Final = b"SQLite format 3\0"
 _PAGE_BYTES: Final = 4096
+# The type of a page that has rows of a table, in SQLite's file format.
 _LEAF: Final = 0x0D
+# By SQLite's code for the type of a value.
 _INTEGER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8)
 _HIGHEST_SEQ: Final = 10**15
 _NO_MARK: Final = ("", 0)
@@ -339,6 +341,7 @@ def _forget_missing(path: Path, archived: list[_Checked]) -> tuple[dict[str, int
     found = frozenset[int]().union(*(one.seqs for one in archived))
     with closing(connect_writer(path)) as connection:
         migrate(connection)
+        # After `migrate`: a log of the first schema has no table `archived`.
         names = {seq for (seq,) in connection.execute("SELECT seq FROM archived")}
         missing = sorted(names - found)
         connection.execute("BEGIN IMMEDIATE")
@@ -391,6 +394,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
                 add_archived_conversations(connection, [event])
         kept = [rows[seq] for seq in sorted(rows)]
         highest = max([highest, *rows])
+        # IGNORE: rows of damaged pages may repeat an id or a request key, and both are unique.
         insert_many(connection, f"INSERT OR IGNORE INTO events ({COLUMNS})", kept)
         # The newest event of this home: an imported one has the device of another home. A new device would
         # make every reference such as `42:BOXE` invalid.
@@ -414,6 +418,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
     finally:
         connection.close()
     sync(temporary)
+    # Only a complete file gets this name. If the repair is killed from here on, the next start uses the file.
     temporary.rename(home / f"{FILE_NAME}{REBUILT}")
     put_saved_back(home / FILE_NAME)
     return highest
@@ -456,6 +461,7 @@ class _Pages:
     def numbers(self) -> list[int]:
         """Return the pages that may contain rows, in ascending order, without freed pages."""
         free = self._free()
+        # Rounded up, because the last page may be cut.
         count = -(-len(self._content) // self._size)
         return [number for number in sorted({*range(1, count + 1), *self._newer}) if number not in free]
 
@@ -510,6 +516,7 @@ class _Pages:
         # A damaged list may form a circle.
         while trunk and trunk not in found:
             page = self.page(trunk)
+            # The stored number may be damaged, and a page has no space for more entries than this.
             count = min(int.from_bytes(page[4:8], "big"), self._size // 4)
             leaves = {int.from_bytes(page[8 + 4 * at : 12 + 4 * at], "big") for at in range(count)}
             found |= leaves | {trunk}
@@ -519,6 +526,7 @@ class _Pages:
 
 def _page_size(stored: int) -> int:
     """Return the page size in a header, or 0 if it is impossible."""
+    # Two bytes cannot hold 65,536, so SQLite writes 1 for it.
     stored = 65536 if stored == 1 else stored
     return stored if 512 <= stored <= 65536 and not stored & stored - 1 else 0
 
@@ -566,6 +574,7 @@ def _values(payload: bytes) -> tuple[_Value, ...]:
             values.append(int.from_bytes(payload[body : body + length], "big", signed=True))
             body += length
         elif kind in (8, 9):
+            # The constants 0 and 1, which take no bytes in the row.
             values.append(kind - 8)
         elif kind >= 12:
             length = (kind - 12) // 2

@@ -29,7 +29,9 @@ from palaver.protocol.envelope import Event
 from palaver.protocol.events import BYE
 from palaver.protocol.query import EXITED, STORED_STATES, STORED_TYPES, WRITTEN_FOR, Query, wanted_words
 
+# The closing quote is optional, because no search may be a syntax error.
 _PART: Final = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
+# Without the underscore, at which FTS5's tokenizer also splits.
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
@@ -55,6 +57,7 @@ def parse_search(search: str) -> tuple[Phrase, ...]:
 
 def format_search(phrases: Sequence[Phrase]) -> str:
     """Format phrases so that FTS5 and `parse_search` can read them."""
+    # In quotes, so that AND, OR and NEAR are words to be found and not operators of FTS5.
     return " ".join(f'"{phrase.text}"{"*" if phrase.is_open else ""}' for phrase in phrases)
 
 
@@ -376,6 +379,8 @@ def _add_sieve(
     """Add a condition for rows that contain one of the names anywhere, and all rows of these types."""
     plain = _plain(names)
     if plain:
+        # An underscore in a name matches any character here. That only finds more rows, and `matches` checks
+        # them.
         terms = [f"{column} LIKE ?" for column in columns for _ in plain]
         terms += ["type = ?" for _ in types]
         made.add(

@@ -57,6 +57,7 @@ _REFUSALS: Final = {
 }
 
 _TABLES: Final = frozenset(("events", "events_v", "json_each", "json_tree"))
+# A caller that knows a request key could repeat the request of another caller and receive its outcome.
 _SECRET: Final = frozenset((("events", "request_key"),))
 """Columns that no condition may read."""
 # A list of the allowed functions, so that a function of a newer SQLite is refused until it was checked.
@@ -71,7 +72,9 @@ _FUNCTIONS: Final = frozenset(
     )
 )
 _LIMITS: Final = {
+    # Limits the texts that a condition can build, for example with `replace` or `group_concat`.
     sqlite3.SQLITE_LIMIT_LENGTH: 4_000_000,
+    # In bytes, with the text that we add around the clause.
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 20_000,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 8,
@@ -137,6 +140,7 @@ class Guard:
         # The line ends keep our parenthesis out of a comment, should one pass the check.
         statement = (
             f"SELECT seq FROM events_v WHERE (\n{clause}\n)"  # noqa: S608 - that is what this module is for
+            # `:d` accepts integers only, so no text of a caller can come into the statement here.
             f" AND seq > {after:d} AND seq < {before:d} ORDER BY seq {order}"
         )
         self._left_s = self._limit_s
@@ -228,6 +232,8 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     done.
     """
 
+    # A daemon that still runs after an upgrade starts the new version of this module, so `places` must stay:
+    # with another name, that daemon would find no events and report no error.
     seqs: list[int] = msgspec.field(default_factory=list, name="places")
     bad: str = ""
     slow: str = ""
@@ -289,6 +295,7 @@ class GuardProcess:
     def _lines(self, child: subprocess.Popen[bytes]) -> Generator[bytes, None, None]:
         """Yield the complete lines of its response; raise TooSlow if they take too long in all."""
         assert child.stdout is not None
+        # Not `select.select`, which fails for a descriptor of 1,024 or more.
         ready, rest = select.poll(), b""
         ready.register(child.stdout, select.POLLIN)
         left_s = self._limit_s + _START_S
@@ -300,6 +307,7 @@ class GuardProcess:
             left_s -= self._monotonic_s() - start_s
             if not is_ready:
                 raise _too_slow(self._limit_s)
+            # Not `readline`: it would wait for the end of a line without a time limit.
             if not (data := os.read(child.stdout.fileno(), _READ_BYTES)):
                 return  # An incomplete last line is not a response.
             *lines, rest = (rest + data).split(b"\n")
@@ -324,6 +332,7 @@ class GuardProcess:
 
     def stop(self) -> None:
         """End the running query and refuse all later ones; from any thread."""
+        # Before the kill: a process that starts at this moment looks at it in `_started`.
         self._is_stopped = True
         if (child := self._child) is not None:
             child.kill()

@@ -99,7 +99,7 @@ _THREADS: Final = 2
 _LIMIT_SQL_IN_LINE: Final = 8
 """Conditions that run or wait: one runs at a time, so the last one may wait for as many time limits."""
 _EVENTS_AT_ONCE: Final = 256
-_ABOVE_ALL_SEQS: Final = 2**63 - 1
+_ABOVE_ALL_SEQS: Final = 2**63 - 1  # The largest integer in SQLite.
 
 
 class Reader:
@@ -113,11 +113,13 @@ class Reader:
         self._path = path
         self._files = files
         self._blobs = blobs
+        # Several threads use it without a lock: `pop` and `append` of a list are atomic in the interpreter.
         self._connections: list[sqlite3.Connection] = []
         self._guard = GuardProcess(path, sql_limit_s)
         self._sql_in_line = 0
         self._is_closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log reader")
+        # A separate thread: a condition may take its whole time limit, and other queries must not wait.
         self._slow_thread = ThreadPoolExecutor(1, thread_name_prefix="log sql")
 
     async def read(self, query: Query) -> list[Event]:
@@ -140,6 +142,7 @@ class Reader:
     async def close(self) -> None:
         """Let running queries finish, stop SQL conditions at once, and close the connections."""
         self._is_closed = True
+        # Before the threads are waited for: a running condition would delay the close until its time limit.
         self._guard.stop()
         for threads in (self._threads, self._slow_thread):
             # In a thread, because `shutdown` waits for running queries.
@@ -175,9 +178,12 @@ class Reader:
             return _in_seq_order(query, _archived_in_conversations(connection, archives, query))
 
     def _matching_sql(self, connection: sqlite3.Connection, query: Query) -> Generator[Event, None, None]:
+        # The statement of the guard always has both ends, so a query without an end gets one that excludes no
+        # event.
         before = _ABOVE_ALL_SEQS if query.before is None else query.before
         is_newest_first = query.last is not None
         with contextlib.closing(
+            # Closing this iterator ends the process when the query has enough events.
             self._guard.seqs(query.sql, after=query.after, before=before, is_newest_first=is_newest_first)
         ) as pieces:
             for seqs in pieces:
@@ -255,10 +261,13 @@ _FOUND_AT_MOST: Final = 5
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
 _BY_SEQ: Final = f"{_SELECT} WHERE seq = ?"
 _BY_ID: Final = f"{_SELECT} WHERE id = ? ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"
+# The first condition is the expression of the index `events_by_end`, so that SQLite uses the index; the
+# second one compares an end that is longer.
 _BY_END: Final = (
     f"{_SELECT} WHERE upper(substr(id, -4)) = upper(substr(?1, -4))"
     f" AND upper(substr(id, -length(?1))) = upper(?1) ORDER BY seq DESC LIMIT {_FOUND_AT_MOST}"
 )
+# Ids of the last millisecond that a ULID can contain are left out: the generator would have no larger ones.
 _LARGEST_ULID: Final = (
     "SELECT id FROM events WHERE id < '7ZZZZZZZZZ' AND length(id) = 26"
     " AND id NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' ORDER BY id DESC LIMIT 1"
@@ -566,6 +575,7 @@ def _prepare(
     path: Path, device: str, now_ms: int, fold_version: int, upgrading: Callable[[], None] | None
 ) -> tuple[sqlite3.Connection, str]:
     """Open and migrate the file. Return the writer's connection and the stored device id."""
+    # Before the file is opened: that creates an empty one, and a saved copy is used only if there is no file.
     put_saved_back(path)
     connection = connect_writer(path)
     try:

@@ -56,6 +56,7 @@ _NO_ROOM: Final = frozenset(
         sqlite3.SQLITE_IOERR_SHMSIZE,
     )
 )
+# Caused by the values of one draft and not by the disk, so only the caller of that draft is refused.
 _DRAFTS_FAULT: Final = (
     sqlite3.DataError,
     sqlite3.IntegrityError,
@@ -64,6 +65,7 @@ _DRAFTS_FAULT: Final = (
 )
 _DAMAGED: Final = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED))
+# A quota and a file size limit also end a write for lack of space, and both pass when space is freed.
 _NO_ROOM_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
@@ -83,6 +85,8 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 def connect_reader(path: Path) -> sqlite3.Connection:
     """Open a connection that reads, in any thread; it sees each durable commit."""
+    # Not `ro`: after a crash the first connection must recover the write-ahead log, and that writes its
+    # index.
     connection = _connect(path, "rw")
     connection.execute("PRAGMA query_only = ON")
     return connection
@@ -155,6 +159,7 @@ def failure_from(error: BaseException) -> PalaverError:
         return StorageFailed(f"the log could not be written: {error}")
     if isinstance(error, sqlite3.Error) and not isinstance(error, _DRAFTS_FAULT):
         code = getattr(error, "sqlite_errorcode", None)
+        # The full code: the lowest byte of most of these is that of every I/O error, also of a failed read.
         if code in _NO_ROOM:
             return DiskFull(f"no disk space for the log: {error}; nothing was stored")
         # The lowest byte of an extended code is its kind.
@@ -230,11 +235,13 @@ class LogFiles:
         """True if a file was truncated, so a part of the log is in no file."""
         self._is_being_cut = False
         self._is_closed = False
+        # The writer's thread and the event loop both check the files.
         self._looking = threading.Lock()
 
     @property
     def has_database(self) -> bool:
         """Whether the database itself is still at its path."""
+        # Without the size: a database that has grown is still the same file.
         return _identity(self._paths[0])[:2] == self._known[0][:2]
 
     @property
@@ -352,6 +359,7 @@ class SeqMark:
 # release: files that have taken it already would otherwise differ from new ones. Comments may change: SQLite
 # stores those inside a CREATE statement with the table, but nothing reads or compares that text.
 
+# In the header of every log: with another value, existing logs would be refused as foreign files.
 APPLICATION_ID: Final = 0x50616C21
 """Identifies the file in its header: `Pal!`."""
 
@@ -452,6 +460,8 @@ def note_lost(connection: sqlite3.Connection, highest: int, last: int) -> str:
         connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (_KEY, encoded))
         # Raise the sequence: agents may have seen the lost numbers, so no other event may get one of them.
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
+        # Deleted and inserted, because this table has no unique key for REPLACE, and an empty log has no such
+        # row.
         connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (highest,))
         connection.execute("COMMIT")
     except BaseException:
@@ -476,6 +486,7 @@ def find_damage(path: Path) -> list[str]:
     """Read the whole file, and return a sentence for each problem. Call it in a thread."""
     try:
         with contextlib.closing(connect_reader(path)) as connection:
+            # Not `integrity_check`: it also compares each index with its table, which takes much longer.
             rows = connection.execute(f"PRAGMA quick_check({_LIMIT_SHOWN})").fetchall()
             found = [f"{path.name} is damaged: {fault}" for (fault,) in rows if fault != "ok"]
             return found + [_sentence(first, last) for first, last in _lost(connection)]

@@ -65,6 +65,7 @@ _BY_KEY: Final = f"{_SELECT} WHERE request_key = ?"
 _BY_KEYS: Final = f"{_SELECT} WHERE request_key IN ({', '.join('?' * ROWS_AT_ONCE)})"
 _BY_ID: Final = f"{_SELECT} WHERE id = ? AND sender = ?"
 _AFTER: Final = f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?"
+# Events of a rebuild between two flushes: the changed rows in memory stay bounded.
 _EVENTS_AT_ONCE: Final = 1000
 _MANY_EVENTS: Final = 32
 """A batch with at least this many events indexes them in its own transaction; fewer wait for more.
@@ -100,6 +101,7 @@ class _Taken:
 
     def add(self, event: Event, row: EventRow) -> None:
         self.rows.append(row)
+        # By sender too: programs choose ids, and an id is unique only for its sender.
         self.by_id[event.sender, event.id] = event
         request_key = row[-1]
         if request_key is not None:
@@ -140,6 +142,8 @@ class Batches:
         largest_id: str = connection.execute("SELECT coalesce(max(id), '') FROM events").fetchone()[0]
         largest_archived_id = self._archived.largest_id()
         self._has_archived = bool(largest_archived_id)
+        # With the archives: `_stored` does not look up an id above this one, so a value that is too low would
+        # let a repeat of an archived event in.
         self._largest_id = max(largest_id, largest_archived_id)
 
     def write(self, orders: Sequence[CommitOrder]) -> list[Outcome]:
@@ -183,6 +187,7 @@ class Batches:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             self._rows.forget()
+            # The cache was emptied first: it would still return rows of the old fold.
             self._connection.execute("DELETE FROM state")
             for event in archived_events(self._connection, self._archives):
                 self._rows.change(self._apply(self._rows, event))
@@ -199,6 +204,8 @@ class Batches:
                 count += len(rows)
                 seq = rows[-1][0]
                 report(count)
+            # In the same transaction: a version that does not belong to the rows would hide that they must be
+            # rebuilt.
             write_fold_version(self._connection, self._fold_version)
             self._connection.execute("COMMIT")
         except BaseException:
@@ -236,6 +243,7 @@ class Batches:
             return redact_rows(self._connection, self._blobs, seqs, scrub)
 
     def _write_all(self, orders: Sequence[CommitOrder]) -> list[Outcome]:
+        # Before the outcomes, because each of them raises `_last`.
         before = self._last
         taken = _Taken(by_key=self._known_request_keys(orders))
         outcomes = [self._outcome(order, taken) for order in orders]
@@ -252,11 +260,14 @@ class Batches:
 
     def _outcome(self, order: CommitOrder, taken: "_Taken") -> Outcome:
         key = order.request_key
+        # Before `decide`: the state has changed since the first attempt, so the decision could refuse a
+        # repeat.
         if key is not None and key in taken.by_key:
             return Commit(taken.by_key[key], is_repeat=True)
         # A refusal, or an error in a draft, concerns only its caller: it is returned here, not raised,
         # because a raised error would roll back the commits of the others.
         try:
+            # While nothing is archived, request keys need no second query.
             if key is not None and self._has_archived and (first := self._archived.by_request_key(key)):
                 return Commit(first, is_repeat=True)
             draft = order.decide(self._rows)
@@ -269,6 +280,8 @@ class Batches:
             # A large payload goes to a file, which is too slow for the event loop.
             if order.is_quick and not event.has_small_payload:
                 raise LargeDraftError
+            # A large payload is durable in its blob on return, so no committed row names a file that is
+            # missing.
             row = encode_event_row(event, key, self._blobs)
             # Last, and before the event gets its seq: an event that the fold rejects must not be written.
             changes = self._apply(self._rows, event)
@@ -320,6 +333,7 @@ class Batches:
         self._rows.forget()
         if self._connection.in_transaction:  # Some disk errors have already rolled back.
             self._connection.execute("ROLLBACK")
+        # After the ROLLBACK: inside the transaction it would read an end of the index that is not committed.
         self.words.forget()
         # A commit that reports an error may still have been made: cached rows of other threads may be old.
         self.versions.rise_all()
@@ -338,6 +352,8 @@ def write_fold_version(connection: sqlite3.Connection, version: int) -> None:
 
 def last_seq(connection: sqlite3.Connection, archives: Archives) -> int:
     """Return the highest seq ever used, also if its event is archived, even in a lost file."""
+    # Not the largest seq in `events`: archived and lost events are not in it, and their seqs must not be
+    # reused.
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
     return max(0 if row is None else row[0], archives.last())
 
@@ -427,6 +443,8 @@ class HandlerTable:
                 lists[keys] = [found.setdefault(number, (hear, []))[1] for number, hear in handlers.items()]
             for own in lists[keys]:
                 own.append(event)
+        # By number, because `found` has the order of the events. All lists were made before the first call,
+        # so a handler may add or remove handlers.
         for number in sorted(found):
             hear, own = found[number]
             try:
@@ -653,6 +671,8 @@ class Writer:
         self._batches = batches
         self._newest = newest
         self._loop = asyncio.get_running_loop()
+        # Without a limit, so that the event loop never blocks in `put`; `_in_line` limits the number of
+        # commits.
         self._line: queue.SimpleQueue[_Waiting | _Job] = queue.SimpleQueue()
         self._end: _Job | None = None
         self._refusal: PalaverError | None = None
@@ -660,6 +680,7 @@ class Writer:
         self._pace = pace
         self._in_line = 0
         self._nudge: asyncio.TimerHandle | None = None
+        # As `connect_writer` has opened the connection.
         self._is_patient = True
         # Protects the connection and all state about it: the thread and the event loop both write.
         self._in_use = in_use
@@ -700,6 +721,7 @@ class Writer:
 
     async def _queue(self, orders: Sequence[CommitOrder]) -> Sequence[Outcome]:
         result: asyncio.Future[Sequence[Outcome]] = self._loop.create_future()
+        # A cancelled caller does not lower it: its orders are written anyway, and `_deliver` subtracts them.
         self._in_line += len(orders)
         self._line.put(_Waiting(orders, result))
         return await result
@@ -753,11 +775,13 @@ class Writer:
         """Write queued commits, then end the thread and close the connection."""
         if self._end is None:
             if self._nudge is not None:
+                # The thread ends with the last job: a job that is queued after it would never be done.
                 self._nudge.cancel()
             self._end = _Job(self._finish, is_last=True)
             self._line.put(self._end)
         # Shielded: several callers may wait for this one job, and a cancelled caller must not cancel it.
         await asyncio.shield(asyncio.wrap_future(self._end.result))
+        # This does not block the event loop for long: the thread ends right after the result of its last job.
         self._thread.join()
 
     async def _done(self, run: Callable[[], int]) -> int:
@@ -781,6 +805,7 @@ class Writer:
             # Without a busy timeout: SQLite would sleep in it, and the event loop with it.
             self._be_patient(False)
             outcome: Outcome = self._batches.write([replace(order, is_quick=True)])[0]
+        # In the next two cases nothing was written, and the thread calls `decide` again.
         except LargeDraftError:
             return None  # The thread has time for it.
         except BaseException as error:
@@ -791,6 +816,8 @@ class Writer:
             self._upkeep.written(1)
         finally:
             self._in_use.release()
+        # The lock is free before the handlers are called, because their reads use this connection if it is
+        # free.
         ended_s = time.monotonic()
         self._pace.ended(ended_s, ended_s - began_s)
         self._nudge_later()
@@ -908,6 +935,7 @@ class Writer:
 
     def _together(self, waiting: Sequence[_Waiting]) -> _Results:
         try:
+            # BaseException below: a decision that raises SystemExit would otherwise end the thread.
             outcomes = iter(self._batches.write([order for one in waiting for order in one.orders]))
         except BaseException as error:
             # One order, or the disk, broke the batch, and nothing of it is written. Write the orders of each
