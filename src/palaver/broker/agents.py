@@ -149,6 +149,7 @@ async def join(context: Context, caller: Caller, request: Join, key: bytes | Non
     # Calls of one process may join at the same time. Each would draw another name, so no key of the log would
     # be common to them, and one seat would get several agents.
     lock = context.joining.setdefault(request.seat, asyncio.Lock())
+    # The variable `lock` keeps the lock alive: the table has only a weak reference to it.
     async with lock:
         return await _join(context, caller, request, key)
 
@@ -231,6 +232,8 @@ class _WantedName:
         if self.request.has_token and known is not None and not known.left:
             return None
         is_same = known is not None and (self.request.has_token or _is_same(known, self.agent))
+        # A known agent that requests a higher role is checked like a new one, so no agent can raise its own
+        # role.
         if known is not None and is_same and standing <= standing_of_role(known.role):
             return self._back(known)
         self._check_standing(standing)
@@ -270,6 +273,8 @@ class _WantedName:
             session=new.session or known.session,
             runtime=self.request.runtime or known.runtime,
             version=self.request.version or known.version,
+            # The same process still runs in its holder. Another process has a holder only if the request
+            # names one.
             holder=known.holder if new.seat == known.seat else new.holder,
         )
         if known.left and known.seat is not None and known.seat == new.seat:
@@ -278,6 +283,7 @@ class _WantedName:
             back = msgspec.structs.replace(back, left=False, state=AgentState.IDLE, detail="", since=self.now)
         if back == known:
             return None
+        # Only the session is new: the agent was not away, so this is not a resume.
         is_there = back == msgspec.structs.replace(known, session=back.session)
         return Draft(
             type=LIFE,
@@ -312,6 +318,7 @@ class _WantedName:
         is_newer = self.before is None or self.before.seq != known.seq
         if not known.left and (self.is_here or is_newer):
             raise NameTaken(known.name, _IN_USE)
+        # All scripts share one name, so `by` does not prove that this script started the agent.
         if self.caller.is_person or known.by == self.caller.name != SCRIPT_NAME:
             return
         if known.role == GUEST_ROLE:
@@ -388,6 +395,7 @@ def _draw_name(context: Context, tag: str, taken: Set[str]) -> str:
     for step in range(_TRIES):
         base = spare_name(start + step)
         name = full_name(base, tag)
+        # By base name: an address without a tag would otherwise select this agent and an older one.
         if name not in taken and not context.directory.by_base(base):
             return name
     raise NameTaken("*", "every short name is in use; choose one with --name")
@@ -480,6 +488,7 @@ async def leave_bus(
         return draft if _is_present_and(rows, name, only_if) else None
 
     event = (await context.log.commit(f"agent/{name}", decide, request_key=key)).event
+    # A repeated id or request key may return an event of another type; then the agent has not stopped.
     if event is not None and event.type == BYE:
         await tell(context, event, STOPPED, reason=reason)
     return Written(event=event)
@@ -694,6 +703,7 @@ class _WantedSubagent:
             version=parent.version,
             state=AgentState.ACTIVE,
             detail=_BEGINS,
+            # The parent's process with the sub-agent's own key: two agents must not have the same seat.
             seat=None if seat is None else msgspec.structs.replace(seat, key=self.request.key),
             session=self.request.key,
             by=parent.name,
@@ -714,6 +724,7 @@ def _free_name(rows: Rows, request: BeginSubagent, taken: Set[str]) -> str:
     """Return the first name that no agent ever had and that is not in `taken`."""
     stem = subagent_stem(request.parent, request.type)
     number = read_last_subagent(rows, stem) + 1
+    # An agent may have chosen such a name for itself, so the number alone does not make a free name.
     while (name := subagent_name(stem, number)) in taken or read_agent(rows, name) is not None:
         number += 1
     return name

@@ -99,6 +99,7 @@ async def _finish(context: Context, forget: Forget | None = None) -> dict[int, s
         seqs = sorted({*waiting, *(seq for record in records for seq in _seqs_of(record))})
         left |= await _remove(log, seqs, forget)
         await log.mark_redacted(records[-1].seq if records else log.redacted(), sorted(left))
+        # Only once in each call: an event that fails again would otherwise repeat this loop without an end.
         waiting = ()
         records = await _unfinished(log)
     return left
@@ -112,6 +113,8 @@ async def _remove(log: Log, seqs: Sequence[int], forget: Forget | None) -> dict[
     folded: list[int] = []
     for seq in seqs:
         try:
+            # `fetch` and not `event`: an event in a lost archive must stay unfinished, and not count as
+            # missing.
             event = await log.fetch(seq)
         except StorageFailed as error:
             left[seq] = str(error)
@@ -123,6 +126,7 @@ async def _remove(log: Log, seqs: Sequence[int], forget: Forget | None) -> dict[
     if not readable:
         return left
     if forget is not None:
+        # Before the log is changed: a removal that is interrupted here is still unfinished and starts again.
         await forget(ids)
     await log.redact(readable, _scrub)
     # The fold has copied the text of these types into rows.
@@ -169,6 +173,7 @@ async def _find(
     quoted = pieces_of(text) if len(text.strip()) >= LEAST_QUOTED else []
     # The number of results is limited, so copies are searched by exact fields, separately from quotes.
     number = _number(event)
+    # The character after the number is part of the search, so that 4 does not find 42.
     notices = [f'"event":{number}{end}' for end in ",}"]
     screens = [f"{begin}{number}{end}" for begin in ('"messages":[', ",") for end in ",]"]
     found = await context.log.find_containing([*notices, *screens])
@@ -223,6 +228,7 @@ async def import_events(context: Context, caller: Caller, request: Import, key: 
     Each one is stored as imported, so no delivery, watch or reminder follows from it.
     """
     require_person(caller, "import")
+    # In one transaction and without request keys: sender and id of each event identify a repeat.
     outcomes = await context.log.commit_all([(None, _always(event)) for event in request.events])
     count = 0
     different: list[Event] = []

@@ -251,6 +251,7 @@ class Broker:
         _admit(caller, row)
         try:
             return await row.handler(self._context, caller, request, key)
+        # Not for `Unavailable`: it says nothing about the request, and the caller repeats it with its key.
         except RequestError:
             # The request may be a repeat whose first attempt has succeeded: it must not be refused because
             # the state has changed since. For example, a member that has left a room cannot leave it again.

@@ -21,6 +21,7 @@ from palaver.protocol.message import SYSTEM
 from palaver.protocol.paths import MigrationResult
 from palaver.state.rooms import Room
 
+# The name is the sender of stored events, so it cannot change. No agent can have a name with brackets.
 SYSTEM_CALLER: Final = Caller(name="[pal-events]", standing=Standing.HUMAN, kind=SYSTEM)
 
 

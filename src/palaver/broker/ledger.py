@@ -111,6 +111,7 @@ async def _requeue(
             author=message.sender if answers else "",
             answers=answers,
         )
+        # `only_from` is checked inside the commit: a copy may have been taken after the request was checked.
         written = await _write(context, caller, again, _key_for(key, name), only_from=state)
         last = last if written.event is None else written
     return last
@@ -138,6 +139,7 @@ def step_order(context: Context, caller: Caller, step: DeliveryReport, *, only_f
 
     `only_from` limits it to messages in this state. The sender of a step of a session's mailbox is its agent.
     """
+    # Drawn here: the ids belong to the event loop, and `decide` may be called again in the writer's thread.
     id_, now = context.ids.next(), context.clock.now_ms()
     agent = split_mailbox(step.agent)[0]
     is_own = caller.name == agent or caller.kind == SYSTEM

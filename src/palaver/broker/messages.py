@@ -146,6 +146,7 @@ def resolve_room_message(
     others = [token for token in request.to if not _is_room(token)]
     if others and not rooms:
         resolved = _to_members(context, caller, room, others)
+        # Each of them was named, so also an agent's message wakes all of them.
         named: Sequence[str] = resolved.recipients
     else:
         resolved, named = _to_room(context, caller, room, others, mentions)
@@ -304,6 +305,7 @@ def _wakes(
         if hint == INTERRUPT and resolved.scope == BROADCAST and room.owner:
             woken.append(room.owner)
     woken = [name for name in dict.fromkeys(woken) if name != caller.name]
+    # None for all: the event then needs no second list of the same names.
     return None if set(woken) == set(resolved.recipients) else woken
 
 
@@ -352,6 +354,8 @@ async def fire_watch(context: Context, caller: Caller, request: FireWatch, key: 
         if watch is None or due is None:
             return None
         text = f"@{watch.sender} {watch.agent} is now {due.state} (request #{watch.request})"
+        # The id follows from the cause, so a second notice for the same cause is the same event, also after a
+        # crash.
         id_ = derived_id(due.cause, "watch", watch.agent, str(watch.request))
         return notice_draft(context, caller, watch.sender, text, id_, extra)
 
@@ -461,12 +465,14 @@ def keys_payload(request: Send) -> dict[str, object]:
 
 def _characters(keys: bytes) -> int:
     """Count the characters of a secret without the Enter that ends it."""
+    # Raw keys may be any bytes, so the decoding must not fail.
     return len(keys.decode("utf-8", "surrogateescape").rstrip("\r\n"))
 
 
 # --------------------
 # Find a message by its reference: `42`, `#42`, `42:BOXE`, its ULID or a unique end of it.
 
+# ASCII, because `\d` alone also matches other digits; 15 of them stay below the largest integer in SQLite.
 _SEQ: Final = re.compile(r"#?(\d{1,15})(?::([A-Za-z0-9]+))?", re.ASCII)
 _LEAST: Final = 4
 """Characters of a ULID's end that are enough to search for it: fewer would match by accident."""
@@ -568,8 +574,10 @@ async def relay(context: Context, caller: Caller, request: RelayLine, key: bytes
     A word that names no agent is part of the text. Groups, paths and `@all` name none: another network
     cannot wake all agents.
     """
+    # The nick is shown as the sender, so another caller could use this request to appear under another name.
     if caller.kind != EXTERNAL or split_irc_path(caller.name) is None:
         raise BadRequest("only a bridge stores lines of another network")
+    # Without mentions in the text: only agents that are found below are recipients.
     send_request = Send(text=request.text, id=request.id, display_name=request.nick)
     if request.recipient:
         return await send(context, caller, structs.replace(send_request, recipient=request.recipient), key)
@@ -872,6 +880,7 @@ async def store(
 
     `decide` refuses, or returns the draft; `on` is the key that this decision is made on.
     """
+    # Before the commit: a dry run writes no event, so its request key stays free for the real request.
     if is_dry_run:
         return _sent_now(draft, resolved, None)
     commit = await context.log.commit(on, decide or (lambda rows: draft), request_key=key)
@@ -1088,6 +1097,7 @@ def _exactly(context: Context, name: str) -> Resolved:
     """Address a reply to its asker only, not to all agents that share the base name."""
     if "/" in name:
         raise BadRequest(f"{name} has no mailbox for a reply: name a recipient. Nothing was sent")
+    # The author of an imported message may be an agent of another home.
     if name != HUMAN and context.directory.get(name) is None:
         raise UnknownRecipient({name: ()})
     return Resolved(to=(name,), recipients=(name,), scope=MENTIONS)

@@ -321,6 +321,7 @@ async def create_session(
     check_session(request.session)
     for what, text in (("title", request.title), ("harness session", request.harness_session)):
         check_text(text or "", f"the {what}", _LIMIT_TITLE_BYTES)
+    # The id becomes an argument of the harness: an id that begins with a dash would be read as an option.
     if request.harness_session and not is_harness_session(request.harness_session):
         raise BadRequest(
             f"{cut_name(request.harness_session)!r} cannot be the id of a harness session: use letters, "
@@ -486,6 +487,7 @@ class _Migration:
         """Write these together; None for one that is refused."""
         found: list[Commit | None] = []
         for outcome in await self.context.log.commit_all(orders) if orders else ():
+            # Only refusals concern one part. An error of the log ends the import, and a repeat continues it.
             if isinstance(outcome, RequestError):
                 self.refused.append(str(outcome))
                 found.append(None)
@@ -556,6 +558,8 @@ class _Migration:
     def subscription(self, one: MigratedSubscription) -> Decide:
         """Return the decision about a path subscription. The agent's own path needs none."""
         mailbox = mailbox_of(one.agent, one.session)
+        # Here and not in the decision, which may run in the writer's thread: the directory belongs to the
+        # event loop.
         own = _own_paths(self.context, one.agent)
 
         def decide(rows: Rows) -> Draft | None:
@@ -701,6 +705,7 @@ def auto_run_order(context: Context, caller: Caller, request: SetAutoRun, *, onl
                 f"create it with 'pal session create {request.agent} {session}'",
             )
         old = read_auto_run(rows, request.agent, session)
+        # With the type, because `True == 1` in Python.
         if (old == request.value and type(old) is type(request.value)) or (only_new and old is not None):
             return None
         body = SettingChanged(
@@ -725,6 +730,7 @@ async def start_turn(context: Context, caller: Caller, request: StartTurn, key: 
         batch = tuple(
             one
             for one in request.batch
+            # A turn that a person starts also takes messages that were read already.
             if events[one.seq] is not None and (request.started_by or _is_waiting(rows, one))
         )
         if known.active or not (batch or request.started_by):
@@ -765,6 +771,7 @@ async def finish_turn(context: Context, caller: Caller, request: FinishTurn, key
     )
 
     def decide(rows: Rows) -> Draft | None:
+        # By the seq of the turn: a late report must not end the turn that runs now.
         is_running = read_turn(rows, started.agent, started.session).active == request.turn
         return _turn_draft(AUTO_TURN_RESULT, started.agent, result, id_, now) if is_running else None
 
@@ -797,6 +804,7 @@ async def fail_turn(context: Context, caller: Caller, request: FailTurn, key: by
     if is_held:
         steps += _steps(context, caller, batch, State.HELD, is_ended, reason=reason, is_kept=True)
     written = await _write(context, started.agent, started.session, decide, steps)
+    # After the commit, and only if this request wrote it: a repeat must not notify again.
     if is_held and written.event is not None:
         for one in batch:
             event = context.log.event(one.seq)
@@ -859,6 +867,7 @@ def _steps(
     `is_kept`: a person must release them, so no lane holds them.
     """
     orders: list[Order] = []
+    # One commit for each mailbox, because an event of the ledger names one recipient.
     for mailbox in dict.fromkeys(one.mailbox for one in batch):
         step = DeliveryReport(
             agent=mailbox,

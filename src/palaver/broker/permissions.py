@@ -169,6 +169,7 @@ async def _change_of_agent(
 
 _LIMIT_CHANNEL_BYTES: Final = 512
 """Longer than CHANNELLEN: the channel of a thread has the name of the thread."""
+# On IRC, a blank ends a name and a comma separates two of them.
 _CHANNEL: Final = re.compile(r"#[^\s,]+")
 _LINE_PARTS: Final = re.compile("[\t\r\n\u2028\u2029]")
 """A topic is one line without tabs."""

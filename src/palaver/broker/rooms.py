@@ -166,6 +166,7 @@ class _Attempt:
 # --------------------
 # The requests about rooms and members.
 
+# The longest path on Linux (PATH_MAX).
 LIMIT_PATH_BYTES: Final = 4096
 LIMIT_REASON_BYTES: Final = 1024
 
@@ -277,14 +278,17 @@ class _WantedRoom:
 
     def decide(self, rows: Rows) -> Draft | None:
         """Return the event to write: the caller joins a room, or creates one; None if it is a member."""
+        # By path and not by base: two paths can have the same base, and are then different rooms.
         room = read_room_at(rows, self.path)
         self.room_id = "" if room is None else room.id
         self.is_seated = False
         if room is not None and room.is_open:
             self.is_seated = room.member(self.caller.name) is not None
             return None if self.is_seated else self._joined(room.id, room.name)
+        # The room that was found has been closed meanwhile. The caller looks for another one.
         if not self.is_made:
             return None
+        # Counted inside the commit, so that two new rooms never get the same id.
         return self._joined(room_id(self.base, count_rooms(rows, self.base) + 1), self.name)
 
     def _joined(self, id: str, name: str) -> Draft:
@@ -313,6 +317,7 @@ async def leave_all_rooms(context: Context, caller: Caller) -> None:
     """Remove an agent that leaves the bus from all its rooms."""
     # A list, because each removal changes the rows that are being read.
     for room in list(read_rooms_of(context.log.rows, caller.name)):
+        # Without the request key: with one key, the event of the second room would count as a repeat.
         await _retire(context, caller, room, caller.name, LEFT)
 
 

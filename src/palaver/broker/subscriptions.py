@@ -197,6 +197,7 @@ async def unsubscribe(context: Context, caller: Caller, request: Unsubscribe, ke
             raise NotFound(
                 f"subscription {cut_name(request.id)}", "'pal events subs' shows yours, --all shows all"
             )
+        # Inside the commit, because the short id may belong to another owner's subscription by now.
         if not caller.is_person and caller.name != owner:
             raise NotAllowed("events unsub", caller.standing.word, "its owner or a person")
         return draft
@@ -242,6 +243,7 @@ async def fire_subscription(
     Before it, send the text of the subscription: the notice says what became of it.
     """
     remark = await _send(context, caller, request)
+    # With the seq of the subscription: a later one may have the same short id and match the same event.
     id_ = derived_id(request.cause, "hit", str(request.event), request.id, str(request.made))
     extra: dict[str, object] = {"sub": request.id, "event": request.event}
     if request.agents:

@@ -78,6 +78,7 @@ async def ask_telling(
         type=step.type,
         sender=caller.name,
         payload={
+            # First, so that foreign fields of an envelope cannot replace those of the bus.
             **request.extra,
             **{name: value for name, value in step.payload.items() if value is not None},
         },
@@ -106,6 +107,7 @@ def find_task(log: Log, reference: str) -> Task:
     except NotFound:
         raise NotFound(f"task {reference}", "'pal task list' shows the tasks") from None
     task = read_task(log.rows, event.id) if event.type == TASK_CREATE else None
+    # An id is unique only for its sender: this event may have the id of another sender's task.
     if task is None or task.seq != event.seq:
         raise NotFound(f"task {reference}", f"#{event.seq} is an event of type {event.type}")
     return task
@@ -124,6 +126,7 @@ def _create(
         check_breadth(caller, Send(text="", is_confirmed=request.is_confirmed), broadcast)
 
     def check(known: Task | None) -> None:
+        # The own task passes: the log compares sender and id, and returns its first event or refuses it.
         if known is not None and known.by != caller.name:
             raise BadRequest(
                 f"the task id {known.id} is taken by #{known.seq} of {known.by}; use another id. "
