@@ -437,6 +437,8 @@ def remove_some(connection: sqlite3.Connection, archives: Archives, blobs: Blobs
     _check_archived(archives, events)
     connection.execute("BEGIN IMMEDIATE")
     try:
+        # The rows were read before the transaction. They are the same now, because only this connection
+        # writes.
         keys = {row[0]: row[-1] for row in rows}
         _remove(connection, events, [keys[event.seq] for event in events])
         connection.execute("COMMIT")

@@ -120,6 +120,7 @@ EventRow: TypeAlias = tuple[
 ]
 """The columns of one row, in the order of `COLUMNS`."""
 
+# The writer and the archives read the first column as `row[0]` and the last one as `row[-1]`.
 COLUMNS: Final = (
     "seq, id, type, sender, recipients, ts, device, by_, delivered_to, thread, room, payload, blob, "
     "imported, sent_ts, request_key"

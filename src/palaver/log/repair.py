@@ -327,6 +327,7 @@ def _rescue_archives(home: Path, kept: Path, damaged: list[_Checked]) -> dict[st
 def _link(path: Path, target: Path) -> None:
     """Link a file to a second name; copy it where that is impossible."""
     try:
+        # A link needs no free space on the disk.
         os.link(path, target)
     except OSError:
         shutil.copy2(path, target)
@@ -376,6 +377,7 @@ def _write_anew(home: Path, rows: dict[int, EventRow], last_archived: int) -> in
     """Write the rows into a new file, move it to its path, and return the highest seq ever used."""
     temporary = home / f"{FILE_NAME}.repaired"
     _remove(temporary)
+    # The file of a repair that was killed is removed first: its rows would otherwise be mixed with new ones.
     device, highest = _mark(home)
     highest = max(highest, last_archived)
     connection = connect_writer(temporary)
@@ -536,6 +538,7 @@ def _frames(log: bytes, size: int) -> dict[int, bytes]:
     salts = log[16:24]
     pages: dict[int, bytes] = {}
     pending: dict[int, bytes] = {}
+    # The file begins with a header of 32 bytes, and each frame with one of 24.
     for at in range(32, len(log) - 24 - size + 1, 24 + size):
         head = log[at : at + 24]
         # SQLite changes the salts when it restarts the file: the frames after this one are from an earlier

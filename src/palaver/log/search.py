@@ -235,6 +235,7 @@ def _by_terms(query: Query, words: Sequence[str], last_indexed: int) -> tuple[st
     made = _Conditions()
     made.add("events_terms MATCH ?", " OR ".join(map(term_of, words)))
     made.add("events_terms.rowid > ?", query.after)
+    # The second statement reads the events after this seq. One that both find would be returned twice.
     made.add("events_terms.rowid <= ?", last_indexed)
     if query.before is not None:
         made.add("events_terms.rowid < ?", query.before)

@@ -56,6 +56,7 @@ _REFUSALS: Final = {
     "nul": "the character U+0000 is not allowed",
 }
 
+# `events` too, because SQLite also asks the authorizer about the table that a view reads.
 _TABLES: Final = frozenset(("events", "events_v", "json_each", "json_tree"))
 # A caller that knows a request key could repeat the request of another caller and receive its outcome.
 _SECRET: Final = frozenset((("events", "request_key"),))

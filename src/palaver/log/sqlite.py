@@ -256,6 +256,7 @@ _VOWELS: Final = "AEIOU"
 _SHORTEST_END: Final = 4
 """Characters of an end of an id: the database has an index of the last four, and a shorter end cannot use it.
 """
+# Enough candidates for an error about an end that is not unique, as the contract of `find` says.
 _FOUND_AT_MOST: Final = 5
 
 _SELECT: Final = f"SELECT {COLUMNS} FROM events"  # noqa: S608 - a constant
@@ -365,6 +366,7 @@ class SqliteLog:
                 mark=mark,
                 fold_version=fold_version,
             )
+            # Not only a lower version: after a downgrade the rows are those of another fold too.
             is_fold_old = read_fold_version(connection) != fold_version
             newest = Newest(last_seq(connection, archives))
         except (sqlite3.Error, OSError, UnicodeError) as error:

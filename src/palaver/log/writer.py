@@ -796,6 +796,8 @@ class Writer:
         began_s = time.monotonic()
         # Commits that are queued, or whose results are not delivered yet, come first: handlers must receive
         # events in seq order. Urgent maintenance takes long, so it is left to the thread.
+        # `came` is first in the condition, because it must record every commit that arrives, also a queued
+        # one.
         if not self._pace.came(began_s) or self._in_line or self._upkeep.is_urgent:
             return None
         # Do not wait here: the thread may be in a sync, and the event loop must not block.
