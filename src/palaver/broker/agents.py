@@ -386,6 +386,7 @@ def _own_name(context: Context, request: Join) -> str:
     """Return the earlier name of a session, if it still has that session."""
     name = read_session(context.log.rows, request.harness, request.session) if request.session else None
     known = context.directory.get(name or "")
+    # Another session may have got the name since; then this session draws a new one.
     return known.name if known is not None and known.session == request.session else ""
 
 

@@ -170,6 +170,7 @@ async def _find(
     Also return the archive files that could not be searched.
     """
     text = removed_text(event, is_foreign=is_foreign_type(event.type))
+    # A short text such as "ok" is in many events, which then have nothing to do with the removed one.
     quoted = pieces_of(text) if len(text.strip()) >= LEAST_QUOTED else []
     # The number of results is limited, so copies are searched by exact fields, separately from quotes.
     number = _number(event)

@@ -68,6 +68,7 @@ async def create(context: Context, caller: Caller, request: CreateBundle, key: b
         def decide(rows: Rows, draft: Draft = draft, own_key: str = own_key) -> Draft | None:
             return draft if read_bundle(rows, own_key) is None else None
 
+        # On the short id, so that two bundles that are made at once never get the same one.
         commit = await context.log.commit(f"{BUNDLE}/{own_key}", decide, request_key=key)
         if commit.event is not None:
             return Written(event=commit.event)
@@ -78,6 +79,8 @@ async def find_bundle(log: Log, reference: str) -> Event:
     """Return the event that created a bundle. Raises `NotFound`."""
     key = parse_bundle_id(reference)
     row = read_bundle(log.rows, key)
+    # Not `log.event`: a bundle can have megabytes, and an error must tell a lost archive from an unknown
+    # bundle.
     event = None if row is None else await log.fetch(row.seq)
     if event is None:
         raise _no_bundle(key)

@@ -988,6 +988,7 @@ async def _resolve(
         raise BadRequest(
             "a script cannot be a recipient: --reply-to ID alone answers its message. Nothing was sent"
         )
+    # In this order: a reply goes back to its author also if the request names a thread.
     if not request.to and not mentions:
         if path := _path_back(reply):
             return resolve((path,), context.directory, sender=caller.name, is_present=context.is_present)
@@ -1012,6 +1013,7 @@ def _is_script(token: str) -> bool:
 def _check_broadcast(context: Context, caller: Caller, request: Send) -> None:
     """Refuse a message without recipients, except from a script; also a script's, if its text is a name."""
     word = request.text.strip()
+    # A script may broadcast, so a forgotten text would otherwise send the recipient's name to all agents.
     if is_recipient(context.directory, word):
         raise BadRequest(
             f"{word!r} is a recipient, and the text is missing: name the recipient first, then the text. "
@@ -1038,6 +1040,7 @@ async def _to_thread(context: Context, caller: Caller, request: Send) -> Resolve
     query = Query(types=(MESSAGE,), threads=(request.thread,), last=_THREAD_MESSAGES)
     events = await context.log.read(query)
     parties = (name for event in events for name in (event.sender, *body_as(event, MessageSent).delivered_to))
+    # The stored names are only the first twenty senders of the thread. Later ones are in its newest messages.
     names = dict.fromkeys((*known.names, *parties))
     found = tuple(name for name in names if _can_take_part(context, caller, name))
     if not found:

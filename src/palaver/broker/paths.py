@@ -304,6 +304,7 @@ async def unsubscribe(
     _check_owner(context, caller, request.agent)
     pattern = check_path(request.pattern)
     if not request.session and pattern in _own_paths(context, request.agent):
+        # On the wire, and fixed by the test vectors for the WebSocket and for routing.
         raise BadRequest("Cannot unsubscribe from auto-subscription")
     mailbox = mailbox_of(request.agent, request.session)
     body = PathUnsubscribed(agent=request.agent, pattern=pattern, session=request.session)
@@ -376,6 +377,7 @@ async def _end_mail(context: Context, caller: Caller, mailbox: str) -> None:
     # Each report removes its messages from the rows, so the next page begins at the front again.
     while seqs := list(islice(_waiting(context.log.rows, mailbox), _AT_ONCE)):
         dead = DeliveryReport(agent=mailbox, messages=tuple(seqs), state=State.DEAD, reason=REMOVED)
+        # Without a request key: the key of the request belongs to the event that ended the session.
         await report(context, caller, ReportDelivery(report=dead), None)
 
 
@@ -898,6 +900,7 @@ async def _write(
     """Write an event of a turn together with the steps of its messages."""
     # Together: after a crash, a running turn whose messages still wait would let another lane deliver them.
     first, *others = await context.log.commit_all([(f"turn/{mailbox_of(agent, session)}", decide), *steps])
+    # Raised, because a result without an event would mean that the step was not due.
     for one in (first, *others):
         if isinstance(one, Exception):
             raise one

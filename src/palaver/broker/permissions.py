@@ -157,6 +157,7 @@ async def _change_of_agent(
     id_, ts = context.ids.next(), context.clock.now_ms()
 
     def decide(rows: Rows) -> Draft | None:
+        # The old value is read inside the commit, so that two equal changes at the same time write one event.
         known = read_agent(rows, name)
         old = None if known is None else known.hints if setting == HINTS_KEY else known.tag
         if old is None or old == value:

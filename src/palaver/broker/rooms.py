@@ -389,6 +389,7 @@ async def add_note(context: Context, caller: Caller, request: AddNote, key: byte
     draft = _draft(context, caller, payload, id_)
 
     def decide(rows: Rows) -> Draft:
+        # In the commit, because the room and its members may change until then.
         turns = _check(rows, room.id, caller).turn
         if request.turn is not None and request.turn > turns:
             raise NotFound(f"turn {request.turn} in {room.id}", f"the latest turn is {turns}")

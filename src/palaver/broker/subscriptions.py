@@ -270,6 +270,7 @@ async def _send(context: Context, caller: Caller, request: FireSubscription) -> 
         return ""
     # The owner's rights, not those of the bus: a subscription must not send more than its owner could.
     owner = context.directory.get(known.owner)
+    # Only the person can own a subscription without being in the directory, which never loses an agent.
     sender = _PERSON if owner is None else caller_for(owner)
     # With `once` the cause is not part of the id: events at the same time, or after a crash, send one
     # message.

@@ -94,6 +94,7 @@ async def ask_telling(
         step.check(read_task(rows, step.task_id))
         return draft
 
+    # On the key of the task: of two completions at the same time, the check refuses the second one.
     return await store(context, draft, step.resolved, key, decide=decide, on=f"task/{step.task_id}")
 
 
