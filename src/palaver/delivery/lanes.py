@@ -45,6 +45,8 @@ class Queue:
 
     def add(self, seq: int, priority: Priority) -> None:
         """Add one message in the order of its priority."""
+        # The key of the stored row, so that a queue in memory has the same order as a scan of the rows: the
+        # keys of IDLE_FIRST count down.
         insort(self._line, (mail_key("", priority, seq), seq))
 
     def next(self, *, idle: bool, blocked: bool) -> int | None:
@@ -106,6 +108,7 @@ def shut_lane(lanes: Sequence[Lane], *, idle: bool) -> Lane | None:
     best = next(iter(lanes_in_order(lanes, idle=idle)), None)
     if best is None:
         pulled = (lane for lane in lanes if lane.ability.is_pulled and not lane.is_spent)
+        # An agent at work requests its messages at its next hook, so they do not wait for this lane.
         return next(pulled, None) if idle else None
     return best if best.is_terminal and not best.level.is_open else None
 
@@ -116,6 +119,7 @@ def lanes_in_order(lanes: Iterable[Lane], *, idle: bool, asking: Lane | None = N
     The lane that requests messages (`asking`) is always included.
     """
     able = [lane for lane in lanes if lane is asking or lane.can_reach(idle=idle)]
+    # The sort is stable: lanes of one kind keep the order in which they were opened.
     return sorted(able, key=lambda lane: lane.ability.kind)
 
 

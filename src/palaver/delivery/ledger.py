@@ -137,6 +137,7 @@ def expiring(rows: Rows, *, is_in_hand: Callable[[str, int], bool]) -> Iterator[
     when it is released.
     """
     after = ""
+    # By key and not by position: the caller writes expiries between two pages, and each removes a row.
     while page := rows.scan(EXPIRY, "", after=after, limit=_PAGE):
         for key, _ in page:
             due = Expiring(*parse_expiry_key(key))
@@ -252,9 +253,11 @@ class Ledger:
         by_agent: defaultdict[str, list[int]] = defaultdict(list)
         for due in some:
             by_agent[due.agent].append(due.seq)
+        # Concurrently, so that the reports of all mailboxes can share one sync of the log.
         await _all_done(self.report(agent, seqs, State.EXPIRED) for agent, seqs in by_agent.items())
         by_message: defaultdict[int, list[str]] = defaultdict(list)
         for due in some:
+            # Read again, because a message may have been seen before its expiry was written.
             entry = read_entry(self._log.rows, due.seq, due.agent)
             if entry is not None and entry.state == State.EXPIRED:
                 by_message[due.seq].append(due.agent)

@@ -199,6 +199,8 @@ class Mailbox:
     def _is_open(
         self, mail: OpenMessage, states: frozenset[str], *, is_raw: bool = False, takes_gated: bool = False
     ) -> bool:
+        # By the clock too: a timer writes the expiry later, and an expired message must not be delivered
+        # before that.
         is_over = bool(mail.expires) and mail.expires <= self._now_ms()
         is_wanted = mail.state in states or (takes_gated and mail.is_gated)
         return is_wanted and mail.raw == is_raw and not is_over and mail.seq not in self._in_hand
@@ -206,6 +208,7 @@ class Mailbox:
     def hold(self, owner: object, seqs: Iterable[int]) -> None:
         """Claim open messages for one owner. There must be no await between their selection and this call."""
         for seq in seqs:
+            # A message with two claims would be delivered twice.
             assert seq not in self._in_hand
             self._in_hand[seq] = owner
 
@@ -234,6 +237,7 @@ class Mailbox:
         del self._readers[reader]
         mine = [seq for seq, owner in self._in_hand.items() if owner is reader]
         self.settle(mine)
+        # Also without messages: a mailbox that is not in use any more is dropped then.
         self._put_back(self.agent, bool(mine))
 
 
@@ -315,6 +319,7 @@ class QueueReader:
         if not self._is_closed:
             self._is_closed = True
             self._mailbox.close(self)
+            # The task in `wait` returns then.
             self._news.set()
 
     def _open_priorities(self) -> Sequence[Priority]:
@@ -514,4 +519,5 @@ def _in_order(rows: Rows, agent: str, seqs: Sequence[int]) -> list[int]:
         found = find_mail(rows, agent, seq)
         assert found is not None  # it was queued before, and nothing was awaited since
         queue.add(seq, priority_of_key(found[0]))
+    # All of them may pass, so only their order is decided here.
     return queue.take(len(seqs), idle=True, blocked=False)

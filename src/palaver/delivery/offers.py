@@ -104,6 +104,7 @@ class HeldMessages:
 
     async def release(self, agent: str, is_over: Callable[[str, str], bool], *, why: str) -> None:
         """Queue again the messages for whose mailbox and reason `is_over`. `why` says what ended it."""
+        # A page at a time, because the event of a report names all its messages.
         while over := dict(islice(self._over(agent, is_over), _AT_ONCE)):
             held = self._of(agent)
             # Before the await: a release of the same agent may run meanwhile, and must not report them too.
@@ -180,6 +181,8 @@ def pick(
         return _urgent(log, asked, mailbox)
     idle = agent.state == AgentState.IDLE
     blocked = agent.state == AgentState.BLOCKED or _is_compacting(agent)
+    # None: no better lane was checked. An empty set: a better lane refused nothing, so no worse lane may
+    # follow.
     turned_down: set[int] | None = None
     for lane in lanes_in_order(lanes, idle=idle, asking=asking):
         if blocked and lane is not asking and not lane.has_dialog and _has_dialog(lanes):
@@ -311,6 +314,7 @@ class Offering:
 
     def look(self, agent: str) -> None:
         """Check whether messages can go to an agent now. Checks of one agent do not overlap."""
+        # `in` and `get`, never an index: this is a defaultdict, and an entry means that the agent has a lane.
         if agent not in self.lanes:
             return
         known = read_agent(self._log.rows, agent)
@@ -330,6 +334,7 @@ class Offering:
 
     async def _pump(self, agent: str) -> None:
         try:
+            # Before the choice, because the released messages take part in the order of the queue.
             await self.let_go(agent)
             while agent not in self._drawing and (chosen := self.choose(agent)) is not None:
                 if await self._has_held_lost(chosen.mailbox, chosen.events):
@@ -346,6 +351,7 @@ class Offering:
                 self._backoff.try_again(lane)
             raise
         finally:
+            # No await since the last choice: `look` would see a check that still runs, and drop its trigger.
             self._pumps.discard(agent)
 
     def choose(
@@ -389,6 +395,8 @@ class Offering:
                 chosen = self.choose(agent, lane, state)
         finally:
             for one in asked:
+                # While it was in the list, its check offered nothing. So check now for everything that came
+                # meanwhile.
                 self._drawing.remove(one)
                 self.look(one)
         if chosen is None or chosen.lane is not lane:
@@ -498,6 +506,8 @@ class Offering:
                     asleep = DIALOG if self._asked(lane.agent) is lane else ASLEEP
                     reason = lane.level.reason if lane.is_terminal else asleep
                     await self._hold_back(lane, name, long, reason)
+                    # From the beginning: the agent, its mailboxes and its gates may have changed during the
+                    # write.
                     break
                 later += [event.ts for event in waiting]
             else:
@@ -553,6 +563,7 @@ class Offering:
     async def tell_stuck(self, lane: Lane) -> None:
         """Notify the senders of messages in the composer that a dialog covers it."""
         if lane.has_dialog:
+            # A copy, because an offer can end at the await below.
             open_now = [(offer, mailbox) for offer in lane.offers.values() for mailbox in offer.parts]
             for offer, mailbox in open_now:
                 events = [event for event in offer.events if event.seq in offer.parts[mailbox]]

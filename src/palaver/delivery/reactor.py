@@ -94,10 +94,12 @@ async def take_word(
     if answer is OfferOutcome.REFUSED:
         if keys := [event for event in map(log.event, seqs) if event is not None and is_raw(event)]:
             await ledger.refused(mailbox, keys, lane=lane.word, reason=reason, evidence=evidence)
+        # Before the report below: its event triggers a check, which must not choose this lane again.
         lane.refused.update(seqs)
     # An unconfirmed message has left the queue of its priority, so its report must say where it belongs.
     unconfirmed = [seq for seq in seqs if _is_unconfirmed(ledger, seq, mailbox)]
     await _queue_again(ledger, lane, mailbox, list(filter(None, map(log.event, unconfirmed))), reason)
+    # Refused keys are among these. The broker leaves out messages whose state does not allow the step.
     on_their_way = [seq for seq in seqs if seq not in unconfirmed]
     await ledger.report(mailbox, on_their_way, State.QUEUED, lane=lane.word, reason=reason)
 
@@ -272,6 +274,7 @@ class DeliveryReactor:
         if not read_seen_requests(self._log.rows, split_mailbox(mailbox)[0]):
             return
         if is_pushed:
+            # A known time is kept: the reader waits again after each event, and would postpone it.
             self._answering.setdefault(mailbox, self._clock.monotonic_s() + READ_S)
             self.deadline_changed()
         else:
@@ -395,6 +398,7 @@ class DeliveryReactor:
         if not is_keys:
             lane.are_keys_deferred = False  # The keys waited for the end of this offer.
         lane.arrived.discard(number)
+        # The lane may have closed during the write. Then it has released the messages itself.
         if lane.offers.pop(number, None) is not None:
             self._put_back_parts(lane, offer.parts)
         self._offering.look(lane.agent)
@@ -434,6 +438,7 @@ class DeliveryReactor:
         `knows_all` is false for a holder that has just started: it does not know the offers of another
         holder. With `since_ms` it knows every offer submitted after that Unix time, and no earlier one.
         """
+        # Before the first await: if the earlier connection closes meanwhile, `_conclude` reads this.
         lane.has_reported_all = lane.ability.remembers and knows_all
         if (lane.ability.remembers or since_ms) and knows_all:
             for mailbox in mailboxes_with_carried(self._log.rows, lane.agent):
@@ -504,6 +509,7 @@ class DeliveryReactor:
     def _hear(self, events: Sequence[Event]) -> None:
         for event in events:
             life = event.body
+            # Foreign envelopes have another type, and are delivered like messages.
             if event.type == MESSAGE or event.delivered_to:
                 self._on_mail(event)
             elif event.type == DELIVERY:
@@ -560,6 +566,7 @@ class DeliveryReactor:
                 self._start(
                     partial(self._ledger.report, report.agent, report.messages, State.DEAD, reason=REMOVED)
                 )
+        # A lane that has submitted messages keeps its claim until it reports the outcome.
         elif report.state != State.SUBMITTED or report.unconfirmed:
             self._mailboxes.settle(report.agent, report.messages)
 
@@ -648,6 +655,7 @@ class DeliveryReactor:
         for lane, number in self._silence.take_silent():
             await self.end_silence(lane, number)
         now_s = self._clock.monotonic_s()
+        # A copy, because readers that begin to wait during an await add to it.
         for mailbox in [mailbox for mailbox, until_s in self._answering.items() if until_s <= now_s]:
             del self._answering[mailbox]
             if self._mailboxes.is_awaited(mailbox):
@@ -698,6 +706,7 @@ class DeliveryReactor:
         taken: list[int] = []
         for name, part in self._parts(lane, seqs).items():
             mailbox = self._mailboxes.get(name)
+            # The others have been claimed again meanwhile. Their reader or lane keeps them.
             free = [seq for seq in part if not mailbox.has_in_hand(seq)]
             taken += free
             mailbox.hold(lane, free)

@@ -142,6 +142,8 @@ class UsageLimits:
         """Set the timer for the end of a limit. A time in the past ends the limit now."""
         if (timer := self._timers.get(agent.name)) is not None:
             timer.cancel()
+        # An entry without a timer counts too: it means that the agent is blocked and messages to it must be
+        # held.
         self._timers[agent.name] = None
         self._switch_mail()
         if until_ms is not None:
@@ -184,6 +186,7 @@ class UsageLimits:
     def _held(self, name: str) -> list[int]:
         rows = self._log.rows
         held = (mail.seq for mail in read_mail(rows, name) if mail.is_kept_back)
+        # Only those held here: messages that a brake or a gate holds have another reason, and stay held.
         ours = (
             seq for seq in held if (entry := read_entry(rows, seq, name)) and entry.reason.startswith(HELD)
         )
