@@ -123,6 +123,7 @@ class MessageFiles:
 
     async def _write(self) -> None:
         while self._waiting:
+            # Emptied before the await: copies and removals that come during it belong to the next batch.
             batch = list(self._waiting)
             self._waiting.clear()
             await asyncio.to_thread(_write_all, self._home, batch)
@@ -212,6 +213,7 @@ class WorkspaceCleanup:
 
     async def _remove(self) -> None:
         while self._is_asked:
+            # Before the scan: a request during it can be about a folder that the scan has passed already.
             self._is_asked = False
             await asyncio.to_thread(remove_dead, self._folder, self._read)
 

@@ -108,6 +108,8 @@ class SubscriptionIndex:
             return
         self.drop(subscription.id)
         self._all[subscription.id] = subscription
+        # Not in the index: a collision is a fact about several events, so no single event can be looked up
+        # for it.
         if subscription.preset == COLLISION:
             self._collisions[subscription.id] = subscription
             return
@@ -149,6 +151,7 @@ class SubscriptionIndex:
             for owner, own in wanted.owners.items()
             if is_for(wanted.filter, owner, event)
             for subscription in own.values()
+            # After a start the newest events are read again, and some are older than the subscription.
             if event.seq > subscription.seq
         ]
         return sorted(hits, key=_by_age)
@@ -317,6 +320,8 @@ class Edits:
             self._files.popitem(last=False)
         _forget(file, event.ts)
         others = [(name, edit) for name, edit in file.edits.items() if name != agent]
+        # Removed first, so that the newest edit is always the last one: the result and `_forget` rely on the
+        # order.
         file.edits.pop(agent, None)
         file.edits[agent] = event
         news = [edit for name, edit in others if frozenset({name, agent}) not in file.notified]
@@ -456,6 +461,7 @@ class Watches:
     async def _look_at(self, events: Sequence[Event]) -> None:
         requests: list[Reaction] = []
         for event in events:
+            # A migrated event is history: it was reported where it comes from.
             if not is_migrated(event):
                 requests += self._reactions(event)
             if len(requests) >= _AT_ONCE:
@@ -486,6 +492,7 @@ class Watches:
             await self._submit(request)
         except Unavailable:
             return False
+        # Counted as done, because it would be refused each time and keep back all later ones.
         except PalaverError as error:
             # By id: the text of the notice is private and must not be in the daemon's log.
             _logger.warning("skipped %s of %s: %s", type(request).__name__, _id_of(request), error)
@@ -495,6 +502,7 @@ class Watches:
         """Yield all requests that follow from one event."""
         body = event.body
         if isinstance(body, SubscriptionAdded | SubscriptionRemoved):
+            # At once, because later events of the same batch must find the subscriptions as they are then.
             self._refresh(body.id)
         elif event.type in (STATUS, BYE):
             yield from self._due(agent_of(event))

@@ -147,6 +147,7 @@ class Sticks:
         self._unsubscribe = self._log.subscribe(self._hear, ROOM_TYPES | SEAT_TYPES)
         for room in read_open_rooms(self._log.rows):
             self._look(room)
+        # No await since the subscription, so no event between the two is missed.
         self._tasks.create_task(self._catch_up(self._log.last() + 1))
 
     def close(self) -> None:
@@ -237,6 +238,7 @@ class Sticks:
             now_ms = self._clock.now_ms()
             for request in [] if room is None else [one for at, one in self._due(room) if at <= now_ms]:
                 await self._submit(request)
+        # Not raised: the action is still due, so it is submitted again below.
         except PalaverError as error:
             _logger.warning("action in the room %s failed: %s: %s", id, error.code, error)
         finally:
@@ -391,6 +393,7 @@ class Reminders:
             self._timers[agent, seq] = self._call_later(wait_s, lambda: self._look_again(agent, seq))
 
     def _look_again(self, agent: str, seq: int) -> None:
+        # Removed first: `_wait` sets no timer for a reminder that has one.
         del self._timers[agent, seq]
         self._look_at([agent])
 

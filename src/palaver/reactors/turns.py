@@ -95,6 +95,7 @@ _logger: Final = logging.getLogger("palaver.turns")
 Target: TypeAlias = tuple[str, str]
 """An agent and one of its sessions."""
 
+# Settings have a handler that is always on: one of them can turn on the switch of this handler.
 _HANDLED: Final[frozenset[EventKey]] = (
     (AGENT_TYPES - {SETTING})
     | TURN_TYPES
@@ -256,6 +257,7 @@ class AutomaticTurns:
     def start(self) -> None:
         """Look at every session with waiting messages or an open turn."""
         self._unsubscribe = self._log.subscribe(self._hear_settings, {SETTING})
+        # First, because a look at a session of any other agent is ignored.
         self._read_agents()
         for key in (*read_queued_sessions(self._log.rows), *(key for key, _ in read_turns(self._log.rows))):
             self._look_at(session_of_mailbox(key))
@@ -275,6 +277,7 @@ class AutomaticTurns:
 
     async def _tell_held(self) -> None:
         """Repeat the notices about held messages, which the last daemon may not have written."""
+        # Read as a whole, because other commits change these rows during the awaits below.
         for seq, queued in list(read_held_for_turns(self._log.rows)):
             event, entry = self._log.event(seq), read_entry(self._log.rows, seq, queued.mailbox)
             if event is None or entry is None or entry.state != State.HELD:
@@ -524,6 +527,7 @@ class AutomaticTurns:
         try:
             return await wanted.outcome
         finally:
+            # The runner may have taken it, or may have ended.
             if wanted in self._manual[target]:
                 self._manual[target].remove(wanted)
             self._turn_switch()
@@ -761,6 +765,8 @@ class AutomaticTurns:
                 harness_session=harness_session,
                 only_existing=True,  # it may have been removed during the turn
             )
+            # Before the end of the turn, because the next turn may begin with that event and continues this
+            # session.
             await self._submit(request)
         text = output[:LIMIT_OUTPUT]
         await self._submit(FinishTurn(turn=turn, text=text))
@@ -816,6 +822,7 @@ class AutomaticTurns:
 
     async def _tell_missing(self) -> None:
         try:
+            # A copy, because sessions become due or are taken during the awaits.
             for target in list(self._ready):
                 # Planned now, because the batch may have changed while earlier notices were written.
                 for one in self.plan(*target).batch:
