@@ -39,6 +39,7 @@ _logger: Final = logging.getLogger("palaver")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; return its exit status."""
+    # Otherwise an option of `pal up` that is the beginning of one of these would be taken for it.
     parser = argparse.ArgumentParser(prog="palaver.daemon", allow_abbrev=False)
     parser.add_argument("--home", required=True, type=Path)
     parser.add_argument("--ready-fd", type=int)

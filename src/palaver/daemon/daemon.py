@@ -502,6 +502,7 @@ class Daemon:
                     _logger.info("listening in %s at seq %d, version %s", self._home, log.last(), __version__)
                     await self._stopped.wait()
                     _logger.info("stopping: %s", self._reason)
+                    # Inside this block: the doors must have closed before the parts that they use.
                     await self._shut(doors)
             except (sqlite3.Error, UnicodeError, msgspec.MsgspecError) as error:  # Rows cannot be decoded.
                 _logger.error("the log cannot be read: %s", error)
@@ -775,6 +776,7 @@ class Daemon:
                 version=__version__,
                 count_slow=metrics.count_slow_follower,
             ),
+            # The id of the home, which `LiveViews.open` compares, and a part that is new at each start.
             epoch=f"{queries.device}-{secrets.token_hex(8)}",
             call_later=call_later,
             spawn=tasks.create_task,

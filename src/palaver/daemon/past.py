@@ -63,6 +63,7 @@ _EVENTS_AT_ONCE: Final = 500
 _LIMIT_FOUND: Final = 5
 _SHORTEST_END: Final = 4
 """Characters of the end of an id, as for the log: the index on ends has only the last four."""
+# asyncio allows only 64 KiB in a line by default.
 _LIMIT_LINE_BYTES: Final = 16 * 1024 * 1024
 _OBJECTS_BEFORE_COLLECTION: Final = 100_000
 """New objects before garbage in cycles is collected. Nearly all objects of a fold stay, so that more frequent
@@ -537,6 +538,7 @@ async def _main(home: Path) -> None:  # pragma: no cover - runs in the other pro
 if __name__ == "__main__":  # pragma: no cover - runs in the other process
     os.nice(_LOWEST_PRIORITY)
     resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_MEMORY_BYTES, _LIMIT_MEMORY_BYTES))
+    # Modules stay as long as the process, so no collection needs to examine them.
     gc.freeze()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     asyncio.run(_main(Path(sys.argv[1])))

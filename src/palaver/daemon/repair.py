@@ -113,6 +113,7 @@ def _write_backup(home: Path, target: Path) -> int:
         # Its content before its name: after a power failure there is the old backup or a complete new one.
         sync(temporary)
         temporary.replace(target)
+    # The new name is an entry of the folder, so it survives a power failure only after this sync.
     sync(target.parent)
     return target.stat().st_size
 
@@ -143,6 +144,8 @@ class _Backup:
         for folder in reversed([str(parent) for parent in Path(name).parents][:-1]):
             if folder not in self._folders:
                 self._folders.add(folder)
+                # Without an entry, a folder would get its permissions from the umask of the person who
+                # unpacks the backup.
                 entry = _entry(folder, 0o700)
                 entry.type = tarfile.DIRTYPE
                 self._tar.addfile(entry)
@@ -161,6 +164,7 @@ def _entry(name: str, mode: int) -> tarfile.TarInfo:
 
 def _remove_abandoned(target: Path) -> None:
     """Remove the folders of backups to the same file that were killed: they hold copies of the log."""
+    # Escaped, because the name of the target may contain characters of a pattern.
     for folder in target.parent.glob(f".{glob.escape(target.name)}.*"):
         pid = folder.name.removeprefix(f".{target.name}.").partition(".")[0]
         if folder.is_dir() and pid.isdigit() and not _is_alive(int(pid)):
@@ -207,6 +211,8 @@ def _locked(home: Path) -> Iterator[None]:
             "the bus or another repair is running: stop the bus with 'pal down', or wait for the other repair"
         ) from None
     finally:
+        # Closing releases the lock. The file must stay: a daemon that waits for the lock has it open, and
+        # another one could lock a new file of this name.
         os.close(lock)
 
 
