@@ -51,6 +51,7 @@ from palaver.state.fold import agent_of
 # process at any time. After a power failure the file may contain an older seq: then events are repeated,
 # and none is skipped.
 
+# A fixed length, so that each number overwrites the whole earlier one in one write.
 _DIGITS: Final = 20
 _WHOLE: Final = re.compile(rb"[0-9]{20}\n")
 
@@ -80,6 +81,7 @@ class Cursor:
             # A sync can take long, so a seq that is stored already is not stored again.
             if not self._holds(seq):
                 self._make(seq)
+            # An open file may be the one that was replaced above: a seq written into it would be lost.
             self.close()
             self._file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -113,6 +115,7 @@ class Cursor:
         file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.write(file, _number(seq))
+            # Before it gets its name: after a power failure the name must not lead to an empty file.
             os.fsync(file)
         finally:
             os.close(file)
@@ -128,6 +131,7 @@ def _number(seq: int) -> bytes:
 # --------------------
 # Consumers in use, and the reader of each.
 
+# It is the name of a file, so it has no slash and does not begin with a dot: `..` would be another folder.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 _STORE_AFTER_S: Final = 0.5
@@ -363,6 +367,7 @@ class TranscriptBook:
         """Remember the transcript of an agent. A path that is not absolute or is too long is ignored."""
         if not path.startswith("/") or "\0" in path or len(path) > _LIMIT_PATH:
             return
+        # Removed first, so that a transcript that is reported again becomes the newest one.
         self._paths.pop(name, None)
         self._paths[name] = path
         if len(self._paths) > LIMIT_TOLD:
@@ -434,6 +439,7 @@ class HeldAgents:
 
     def close(self, hold: Hold) -> None:
         """Remove a holder and end its open requests without a reply. Repeats have no effect."""
+        # A newer holder may have the agent by now, and keeps it.
         if self._holds.get(hold.name) is hold:
             del self._holds[hold.name]
         # Without this, `ask` would wait indefinitely for a holder that is no longer connected.
@@ -546,6 +552,7 @@ def with_hidden_keys(holds: HeldAgents, message: FlatMessage) -> FlatMessage:
 
 def secret_hash(data: bytes) -> str:
     """Return a salted hash that is slow to guess: `scrypt$16384$8$1$SALT$HASH`, in base64."""
+    # A new salt each time: equal secrets must not have equal hashes in the log.
     salt = secrets.token_bytes(16)
     return _format_hash(salt, hashlib.scrypt(data, salt=salt, **_COST))
 

@@ -314,6 +314,7 @@ class Conversation:
 
         This is true for the first hook. If its block fails, it is true for the next one.
         """
+        # Before the block: another hook that comes during its awaits must not settle the same messages.
         is_first, self._has_recovered = not self._has_recovered, True
         try:
             yield is_first
@@ -372,14 +373,18 @@ class Conversation:
         """Queue an offer again: its hook ended before it had the reply, so nothing was written."""
         reason = "the hook was cancelled before it received the reply"
         await self.delivery.answer(self.lane, offer.number, OfferOutcome.DEFERRED, reason=reason)
+        # Ends the pause of a first deferral, so that the next hook gets these messages. A later pause ends by
+        # time.
         self.delivery.set_level(self.lane, LaneLevel())
 
     async def drop(self, seqs: frozenset[int]) -> None:
         """Queue offers with these messages again: the harness has dropped the prompt that contained them."""
+        # A copy, because an answer removes the offer.
         for number, offer in list(self.lane.offers.items()):
             if not seqs.isdisjoint(offer.seqs):
                 reason = "the request failed, and its prompt was dropped"
                 await self.delivery.answer(self.lane, number, OfferOutcome.DEFERRED, reason=reason)
+        # Ends the pause of a first deferral, as in `not_given`.
         self.delivery.set_level(self.lane, LaneLevel())
 
     async def prove(self, seqs: frozenset[int]) -> None:
@@ -403,6 +408,7 @@ class Conversation:
     async def unconfirm(self, seqs: frozenset[int]) -> None:
         """Store that offers with these messages are unconfirmed, except for the messages already proven."""
         for lane in (self.lane, *self.natives.lanes):
+            # A copy, as above.
             for number, offer in list(lane.offers.items()):
                 if seqs.isdisjoint(offer.seqs):
                     continue
@@ -466,6 +472,7 @@ class Conversations:
         known = self._of.get(agent)
         if known is not None:
             return known
+        # This lane requests its messages, so nothing is sent on it.
         lane = self._delivery.open_lane(agent, HOOK, lambda offer: None)
         made = self._of[agent] = Conversation(agent, lane, self._delivery, self.natives(agent))
         self._reports.turn(is_on=True)

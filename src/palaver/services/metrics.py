@@ -527,6 +527,7 @@ class Metrics:
                 mail = decode_mail(value)
                 states[mail.state, PRIORITY_WORDS[priority_of_key(key) - 1]] += 1
                 if mail.state == State.HELD:
+                    # From the right: the name of a mailbox may contain a slash, the rest of the key does not.
                     entry = read_entry(rows, mail.seq, key.rpartition("/")[0])
                     held[hold_label("" if entry is None else entry.reason)] += 1
             after, count = page[-1][0], count + len(page)

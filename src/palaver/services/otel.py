@@ -322,6 +322,7 @@ async def post(url: str, body: bytes) -> int:
         raise OSError(f"the reply is not HTTP: {error}") from error
     finally:
         writer.close()
+        # The status is known by then, or another error is raised already.
         with suppress(OSError):
             await writer.wait_closed()
 
@@ -332,6 +333,7 @@ async def _read_status(connection: "h11.Connection", reader: asyncio.StreamReade
     while True:
         event = connection.next_event()
         if isinstance(event, h11.Response):
+            # The body is not read: only the status decides what happens with the data.
             return event.status_code
         if event is h11.NEED_DATA:
             connection.receive_data(await reader.read(LIMIT_ANSWER_BYTES))
@@ -455,6 +457,7 @@ class OtelExport:
     async def _make_spans(self) -> None:
         assert self._maker is not None
         with_names = bool(self._live.now.metrics_names)
+        # The number of events is taken once: those that come during the awaits are sent the next time.
         for count in range(1, len(self._events) + 1):
             self._spans.extend(self._maker.of(self._events.popleft(), with_names=with_names))
             if count % _AT_ONCE == 0:

@@ -314,6 +314,7 @@ class PastViews:
     def close(self) -> None:
         """Kill all processes; open questions and later ones fail."""
         self._is_closed = True
+        # A tuple, because each end removes a process from the list.
         for process in self.processes:
             process.end()
 

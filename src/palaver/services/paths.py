@@ -219,10 +219,12 @@ class PathService:
         written: Outcome | None = None
         if waiting:
             written = await self._broker.submit(caller, request, key=key)
+        # Nothing waits, but a repeated request must return the messages that its first call took.
         elif key is not None:
             written = await self._broker.outcome(Acknowledge, key)
         event = written.event if isinstance(written, Written) else None
         report = None if event is None else event.body
+        # The key may be that of a request for another mailbox, whose messages must not be returned.
         if not isinstance(report, DeliveryReport) or report.agent != mailbox_of(caller.name, session):
             return []
         known = {one.seq: one for one in waiting}

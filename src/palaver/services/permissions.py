@@ -259,6 +259,7 @@ class PermissionService:
         )
         try:
             await self._broker.submit(SYSTEM_CALLER, request)
+        # Also if cancelled: the hook does not wait any more, so no decision could reach it.
         except BaseException:
             self._book.close(pending, "it could not be stored")
             raise

@@ -104,6 +104,8 @@ class Exports:
         """Start a process, after waiting for a free slot, and end it with the block."""
         async with self._free:
             process = await asyncio.create_subprocess_exec(
+                # Isolated: variables of the environment and files in the current folder cannot replace its
+                # modules.
                 *(sys.executable, "-I", "-m", "palaver.services.queries"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -115,6 +117,8 @@ class Exports:
             try:
                 yield ExportProcess(process)
             finally:
+                # Killed, because the block may have ended in the middle of an event, and its output is not
+                # read any more.
                 with suppress(ProcessLookupError):
                     process.kill()
                 process.stdin.close()
@@ -166,6 +170,7 @@ class ExportFile:
             self._file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
         except OSError as error:
             raise BadRequest(f"{path} cannot be read: {error.strerror}; nothing was imported") from error
+        # Checked at the open file: the path could lead to another file a moment later.
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             self._file.close()
             raise BadRequest(f"{path} is not a file; nothing was imported")

@@ -110,6 +110,7 @@ class OpenView:
         return self
 
     async def __anext__(self) -> ViewRecord:
+        # The record that was returned last has been written, so it does not count any more.
         self._waiting_bytes = sum(len(record.data) for record in self._records)
         while not self._records:
             if self._error is not None:
