@@ -277,6 +277,7 @@ class QueueReader:
         if self._window:
             limit = min(limit, self._window - len(self._unsettled))
         few = self._mailbox.read_few()
+        # The rows of a small mailbox show which priorities have messages, so the others need no look.
         present = _ALL_PRIORITIES if few is None else {priority_of_key(key) for key, _ in few}
         for priority in self._open_priorities():
             if priority in present:

@@ -364,6 +364,7 @@ class Offering:
         known = read_agent(self._log.rows, agent)
         if known is None:
             return None
+        # The state that the asking lane knows is newer: its report may not be stored yet.
         if state is not None:
             known = msgspec.structs.replace(known, state=state, detail="")
         lanes = self.lanes.get(agent, [])
@@ -446,6 +447,8 @@ class Offering:
         # Only submitted messages: the others have an outcome by now, and the holder's claim is old.
         named = {seq: mailbox_on_lane(self._log.rows, lane.agent, seq) for seq in seqs}
         carried = {seq: mailbox for seq, mailbox in named.items() if self._is_carried(mailbox, seq)}
+        # Without this, the message would still be claimed for the earlier connection, and none would report
+        # it.
         for other in [one for one in self.lanes[lane.agent] if one.ability.kind is lane.ability.kind]:
             for offer in [offer for offer in other.offers.values() if set(offer.seqs) <= carried.keys()]:
                 del other.offers[offer.number]

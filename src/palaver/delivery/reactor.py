@@ -529,6 +529,7 @@ class DeliveryReactor:
     def _on_mail(self, event: Event) -> None:
         mail = deliverable(event)
         for name in mail.delivered_to:
+            # No lane carries a handled copy, so it wakes only readers and does not end the pause of a lane.
             if mail.kind_for(name) in PUSHED and self._is_for_lanes(name):
                 self._resume(split_mailbox(name)[0])
                 self._wake(name)
@@ -622,6 +623,7 @@ class DeliveryReactor:
 
     async def _tell_unsure(self, agent: str) -> None:
         """Send a new session the seqs of unconfirmed messages, if its terminal is its only lane."""
+        # Hooks and native lanes send this list themselves when a session starts.
         if all(lane.is_terminal for lane in self._lanes.get(agent, ())):
             await self._ledger.tell_unsure(agent)
 
@@ -638,6 +640,7 @@ class DeliveryReactor:
             waits.append(max(0.0, min(self._answering.values()) - self._clock.monotonic_s()))
         if self._unwritten:
             waits.append(max(0.0, self._unwritten[0][0] - self._clock.monotonic_s()))
+        # Stored times are those of the wall clock, all others those of the monotonic clock.
         if (deadline := self.next_deadline_ms()) is not None:
             waits.append(max(0, deadline - self._clock.now_ms()) / 1000)
         return min(waits, default=None)

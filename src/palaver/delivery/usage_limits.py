@@ -100,6 +100,7 @@ class UsageLimits:
         if self._is_closed:
             return
         is_running = name in self._busy
+        # True makes the running task process the agent once more.
         self._busy[name] = is_running
         if not is_running:
             self._tasks.create_task(self._see_to(name))
