@@ -284,6 +284,7 @@ _FIELDS: Final[Mapping[str, tuple[_Fold, _Read]]] = {
 
 WINDOW_MS: Final = 30_000
 LIMIT_FILES: Final = 1024
+# Agents whose last edits of one file are remembered; above it the earliest edit is dropped.
 _LIMIT_AGENTS: Final = 64
 
 
@@ -449,6 +450,7 @@ class Watches:
         the caller continues from there with the other selection.
         """
         types = () if is_all else _WITHOUT_SUBSCRIPTIONS
+        # No types select all events of a query, but no event for a handler.
         following = follow(self._log, Query(types=types), after=after, woken_by=types or ANY_EVENT)
         async with aclosing(following) as batches:
             async for batch in batches:

@@ -168,6 +168,7 @@ class Sticks:
         for event in events:
             if event.type in ROOM_TYPES and (about := room_id_of(event)) is not None:
                 self._tell(event, about)
+        # Each room once: a batch can have many events of the same room.
         for id in dict.fromkeys(id for event in events for id in self._touched(event)):
             if (room := read_room(self._log.rows, id)) is not None:
                 self._look(room)

@@ -437,6 +437,7 @@ class AutomaticTurns:
             return TurnPlan(step=Step.OFF if waiting else Step.IDLE, config=config, waiting=size)
         if not waiting and not is_wanted:
             return TurnPlan(step=Step.IDLE, config=config)
+        # Two processes must not continue one session at the same time, whoever wants the turn.
         if self.is_live(known, session):
             return TurnPlan(step=Step.LIVE, config=config, waiting=size)
         # Before the pause: a person asks for this turn explicitly, and a pause stops only automatic ones.
@@ -445,6 +446,7 @@ class AutomaticTurns:
         if known.paused:
             return TurnPlan(step=Step.PAUSED, config=config, waiting=size)
         if (accepted := self._accepted.get(target)) is not None:
+            # A reader may have taken some of these since the triage.
             free = tuple(one for one in accepted.batch if not self._is_in_hand(one.mailbox, one.seq))
             return TurnPlan(step=Step.DUE, config=config, batch=free, waiting=size)
         return self._plan_batch(turn, config, waiting)
@@ -720,8 +722,10 @@ class AutomaticTurns:
         known = read_agent_session(self._log.rows, agent.name, session)
         found = "" if known is None else known.harness_session or ""
         is_last = session_of_harness(self._log.rows, agent.name, agent.session) == session
+        # For a link `session` is the hash of its secret, and not the id of a session in a harness.
         if not found and is_last and agent.harness and not agent.link:
             found = agent.session
+        # It becomes an argument of the harness, so it must not look like an option.
         return found if is_harness_session(found) else ""
 
     async def triaged(self, job: int, output: str, error: str) -> None:
