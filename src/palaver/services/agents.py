@@ -199,6 +199,7 @@ class Consumers:
             raise DuplicateListener(name, owner, held.pid) from None
         # Names of owners can contain a slash, which must not lead into another folder.
         path = self._folder / quote(owner, safe="") / name
+        # Nothing has been awaited since the loop, so no other reader has taken it.
         taken = self._held[owner, name] = Consumer(self, owner, name, pid, Cursor(path))
         return taken
 

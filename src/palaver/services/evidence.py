@@ -645,6 +645,7 @@ class HookOutcomes:
     def _remove(self, key: str, ending: str) -> None:
         if key:
             with suppress(OSError):
+                # A file that remains is removed by the start of a later daemon: see `_KEPT_S`.
                 (self._folder / f"{key}{ending}").unlink()
 
     def _left(self) -> dict[str, str]:
@@ -688,5 +689,6 @@ class HookOutcomes:
                 priority=format_priority(deliverable(event).priority) if entry.unconfirmed else "",
             )
             await self._broker.submit(SYSTEM_CALLER, ReportDelivery(report=again))
+        # After all writes: if one fails, the file still says that its messages must be queued.
         for key in set(lost.values()):
             self._remove(key, _LOST)

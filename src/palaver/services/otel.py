@@ -141,6 +141,7 @@ class SpanMaker:
     def _id(self, seq: int, name: str, mailbox: str = "") -> SpanId:
         # Computed and not drawn, so that a span can name another one that was sent before a restart.
         trace = blake2b(f"{self._device}/{seq}".encode(), digest_size=16).digest()
+        # The sizes are those of OTLP: 16 bytes for a trace, and 8 for a span.
         return SpanId(trace, blake2b(f"{name}/{mailbox}".encode(), digest_size=8, key=trace).digest())
 
 

@@ -149,6 +149,7 @@ class PastProcess:
         number, self.at = self._last_id, ask.at
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if not self._waiting:
+            # The present timer may be the one that ends an idle process.
             self._set_timer(SILENT_S, self._on_silence)
         self._waiting[number] = _OpenQuestion(ask.at, reply, report)
         self._send(PastLine(id=number, ask=ask))
@@ -202,6 +203,8 @@ class PastProcess:
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        # No await since the process exists: `_send` now writes directly, and later lines must not overtake
+        # these.
         for line in self._unsent:
             process.stdin.write(line)
         self._unsent.clear()
@@ -328,6 +331,7 @@ class PastViews:
         """Return the process that answers a question about a seq first; start one if that is faster."""
         nearest = min(self._processes, key=lambda process: process.steps_to(at), default=None)
         is_full = len(self._processes) >= LIMIT_PROCESSES
+        # A new process has to start and to fold from the first event.
         if nearest is not None and (is_full or nearest.steps_to(at) <= at + _START_STEPS):
             return nearest
         process = PastProcess(self._command, call_later=self._call_later, ended=self._processes.remove)

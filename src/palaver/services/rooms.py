@@ -387,6 +387,8 @@ class Waits:
         ):
             while True:
                 listener.look()
+                # The same key each time: it is stored only with an event, so a request that wrote none is
+                # decided again.
                 turn = await self._ask(caller, request, key)
                 turn, is_news = self._reported_once(caller, turn)
                 if is_news or _is_answer(turn) or await has_news(turn):

@@ -602,6 +602,7 @@ class ViewHub:
 
     async def _snapshot(self, me: str) -> Snapshot:
         snapshot = await self._pages.snapshot(me, seq=self._seq)
+        # The entries as the hub knows them, because the next changes are relative to these.
         attention = tuple(islice(self._attention.oldest_first(), _LIMIT_SNAPSHOT))
         counts = self._current_counts()
         return msgspec.structs.replace(snapshot, seq=self._seq, attention=attention, counts=counts)

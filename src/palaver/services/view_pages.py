@@ -405,6 +405,7 @@ class ViewPages:
         ends = {"after": asked.after} if asked.after else {"last": asked.limit + 1}
         events = await self._reader.shown(replace(query, **ends))
         has_more = len(events) > asked.limit
+        # The extra event is the newest one after a seq, and otherwise the oldest one.
         cut = events[: asked.limit] if asked.after else events[-asked.limit :]
         return MessagesPage(seq=self._reader.last(), rows=await self._message_rows(cut), has_more=has_more)
 

@@ -75,6 +75,7 @@ def _with_hits(text: str, phrases: Sequence[Phrase]) -> tuple[str, tuple[tuple[i
     """Return the part of a text with the first hit, and the positions of all hits in it."""
     found = sorted(_find_hits(text, phrases))
     skipped = 0
+    # A first hit after the cut would not be shown, so the text begins shortly before it.
     if found and found[0][1] >= LIMIT_TEXT:
         skipped = found[0][0] - _LIMIT_BEGINNING
         text = f"…{text[skipped + 1 :]}"
