@@ -39,6 +39,7 @@ _SMALL = (
 """Files and folders of a backup that are read before the log: no cursor is then ahead of the events."""
 _LARGE = ("blobs", "archive", "messages")
 """Folders that are read after the log, in this order: an event leaves the log after it is archived."""
+# The first form is that of names by Python's module `tempfile`.
 _UNFINISHED = re.compile(r"tmp[a-z0-9_]{8}$|unfinished-|\.")
 """Names of files that are being written."""
 
