@@ -537,6 +537,8 @@ class Daemon:
         except DiskFull as error:
             is_read_only = True
             _logger.error("%s; only reading is possible until there is disk space", error)
+            # Also once there is room: the start of a daemon is stored before anything else, so another one
+            # must begin.
             log.refuse_commits(DiskFull(f"{error}; only reading is possible until there is disk space"))
         # Events about offline agents must come after the start event.
         middle.agent_index.start()
@@ -665,6 +667,7 @@ class Daemon:
         closing.callback(broker.close)
 
         def change(now: Settings) -> None:
+            # Changed in place, because the broker and the rooms have these objects.
             brakes.set_limits(limit_hops=now.brake_hops, limit_a_minute=now.brake_per_minute)
             change_policy(self._policy, now)
             set_log(now)

@@ -490,6 +490,7 @@ async def serve(home: Path, source: asyncio.StreamReader, say: Callable[[PastRep
     finally:
         answering.cancel()
         reading.cancel()
+        # Their errors are not raised: a lack of memory has been reported as a refusal.
         await asyncio.gather(answering, reading, return_exceptions=True)
         await log.close()
 

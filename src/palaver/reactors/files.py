@@ -226,7 +226,6 @@ def remove_dead(above: Path, read: Read) -> None:
         except (OSError, ValueError):
             continue
         if holder is not None and not _is_alive(holder, read):
-            # The files that remain after an error are removed by a later scan.
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -634,6 +634,7 @@ def _first_counted(queries: Queries) -> int:
     would take the rest for new events. So a log that is not complete counts from the start of the daemon.
     """
     last = queries.last()
+    # Half of the limit: the log may grow by the other half until the first call, and is still counted whole.
     return last if queries.archived() or last > LIMIT_COUNTED // 2 else 0
 
 

@@ -372,6 +372,7 @@ class TurnService:
             return
         if not ticket:
             raise NotYou("the runner", "a process without a ticket of 'pal turn start'")
+        # Checked again, because another runner may have started since the ticket was made.
         if (other := self._runners.current()) is not None:
             raise AlreadyRunning(other.seat.pid)
         if (last := self._runners.last) is not None:

@@ -655,6 +655,7 @@ class ViewHub:
                 noted.add(kind or ())
             if isinstance(event.body, MessageSent):
                 newest[event.sender] = event
+        # Before the rows of agents are made, which contain the newest message of each.
         self._last.update((sender, last_message(event)) for sender, event in newest.items())
         changes = await self._changes(after, seq, rows)
         self._seq = seq

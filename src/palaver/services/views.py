@@ -718,6 +718,7 @@ def holder_of_session(services: Services, harness: str, session: str) -> Agent |
     """Return the agent whose current session this is, present or not; None if there is no such agent."""
     name = read_session(services.queries.rows, harness, session) if session else None
     known = services.broker.directory.get(name or "")
+    # The row of a session names its last agent, which may be in another session by now.
     return known if known is not None and known.session == session else None
 
 
