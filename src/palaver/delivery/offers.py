@@ -454,6 +454,7 @@ class Offering:
                 del other.offers[offer.number]
                 for mailbox, part in offer.parts.items():
                     self._mailboxes.settle(mailbox, part)
+        # The others are with a reader or another lane, which reports their outcome.
         free = [seq for seq, mailbox in carried.items() if not self._mailboxes.is_in_hand(mailbox, seq)]
         events = tuple(filter(None, map(self._log.event, free)))
         if not events:

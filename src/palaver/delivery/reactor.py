@@ -304,6 +304,8 @@ class DeliveryReactor:
         for other in others:
             if other.ability.awaits is ability.kind:
                 self._backoff.stop_awaiting(other)
+        # Otherwise a terminal that reconnects before the better lane would type at once, and a busy harness
+        # queues a typed text until its turn ends.
         if ability.awaits is not None and all(other.ability.kind is not ability.awaits for other in others):
             self._backoff.await_better(lane)
         others.append(lane)
