@@ -105,6 +105,8 @@ class MessageFiles:
             self._writing = self._tasks.create_task(self._write())
 
     def _add(self, event: Event) -> None:
+        # Raw keys and lost contents have no text to read. A bare text is typed itself, and the holder writes
+        # its file if it needs one.
         if is_raw(event) or is_lost(event) or (isinstance(event.body, MessageSent) and event.body.bare):
             return
         for mailbox in deliverable(event).delivered_to:

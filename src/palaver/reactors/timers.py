@@ -205,6 +205,7 @@ class Sticks:
                 self._again = self._call_later(_TRY_AGAIN_MS / 1000, self._say_again)
 
     def _say_again(self) -> None:
+        # Exchanged first: a notice that fails again sets the next timer.
         unsaid, self._unsaid, self._again = self._unsaid, [], None
         for request in unsaid:
             self._tasks.create_task(self._say(request))

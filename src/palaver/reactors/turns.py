@@ -437,7 +437,7 @@ class AutomaticTurns:
             return TurnPlan(step=Step.OFF if waiting else Step.IDLE, config=config, waiting=size)
         if not waiting and not is_wanted:
             return TurnPlan(step=Step.IDLE, config=config)
-        # Two processes must not continue one session at the same time, whoever wants the turn.
+        # Two processes must not continue one session at the same time, also for a turn that a person wants.
         if self.is_live(known, session):
             return TurnPlan(step=Step.LIVE, config=config, waiting=size)
         # Before the pause: a person asks for this turn explicitly, and a pause stops only automatic ones.
