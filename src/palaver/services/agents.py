@@ -465,6 +465,7 @@ class HeldAgents:
         number = next(self._numbers)
         answers = hold.questions[number] = asyncio.Queue()
         try:
+            # Registered before it is sent, so that no reply comes to an unknown number.
             hold.push({"ask": number, "name": name, "verb": verb, **fields})
             while (reply := await answers.get()) is not None:
                 yield reply

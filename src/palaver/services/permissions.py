@@ -163,6 +163,7 @@ class PermissionBook:
             hint = self._over.get(id, "'pal pending' shows the requests that can be answered")
             raise NotFound(f"permission request {id}", hint)
         if pending.is_taken or pending.decided.done():
+            # Only one decision is stored, although several persons or screens may answer at the same time.
             raise BadRequest(f"the permission request {id} is being answered; nothing was decided")
         pending.is_taken = True
         return pending
