@@ -624,6 +624,7 @@ class Daemon:
             await wait_for_successor(self._home)
         await doors.http.close()
         await doors.irc.close()
+        # With a text waiting commands end and show it. Without one they reconnect to the next daemon.
         await doors.unix.close(_STOPPED_TEXT if self._reason == DOWN else None)
 
     def _make_middle(self, log: SqliteLog, tasks: GuardedTasks, closing: ExitStack) -> "_Middle":
