@@ -56,6 +56,7 @@ def chain_of(caller: Caller, answered: Event | None, turn: Chain | None = None) 
         return None
     chains = [] if answered is None else [_chain_at(answered)]
     chains += [] if turn is None else [turn]
+    # With a shorter one, an agent in a turn could restart the count by answering a message without a chain.
     longest = max(chains, key=lambda chain: chain.hops, default=None)
     return None if longest is None else Chain(id=longest.id, hops=longest.hops + 1)
 
@@ -220,6 +221,7 @@ def reaches_others(pattern: str, own: Collection[str]) -> bool:
     # `*` can stand for `agent`, so `*/nova` reaches nova.
     if segments[0] not in (AGENT, ONE) or len(segments) == 1:
         return False
+    # A wildcard as the second segment is in no list of own paths, so it counts as reaching others.
     return f"{AGENT}/{segments[1]}" not in own
 
 

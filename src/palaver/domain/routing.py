@@ -293,6 +293,7 @@ def own_paths(name: str, parent: str = "") -> tuple[str, ...]:
     child = name.removeprefix(f"{parent}_") if parent else ""
     below = [(first, rest), (parent, child)]
     paths = [f"{AGENT}/{name}", *(f"{AGENT}/{above}/{own}" for above, own in below if above and own)]
+    # Without repeats: both splits are the same if the name of the parent has no underscore.
     return tuple(dict.fromkeys(paths))
 
 
@@ -361,6 +362,7 @@ def resolve(
     """
     # A program often sends to the same names. Only results of names are remembered: groups depend on which
     # agents are present, and that changes without a change of the directory.
+    # With the sender, because a base name leaves its own sender out.
     key = (tuple(tokens), sender)
     if not mentions and (known := directory.named.get(key)) is not None:
         return known
@@ -428,11 +430,14 @@ def is_recipient(directory: Directory, word: str) -> bool:
     if len(word) > _LONGEST_WORD:
         return False
     try:
+        # Presence does not matter here: a known group without present members is an empty result and not an
+        # error.
         resolve([word], directory, sender="", is_present=lambda name: False)
     except AmbiguousRecipient:
         return True
     except (BadRequest, UnknownRecipient):
         return False
+    # A path is resolved without an error too, but names neither an agent nor a group.
     return "/" not in word
 
 
@@ -502,6 +507,7 @@ class _Search:
             self._by_name.update(() if isinstance(address, Path) else found)
         elif found is None:
             is_room = isinstance(address, RoomAddress)
+            # For a room there are no suggestions: similar names here would be those of agents.
             self._unknown.add(written, token.strip("@-"), known=() if is_room else None)
         elif isinstance(address, Path):
             if not self._directory.is_served(address.path):
@@ -583,6 +589,7 @@ class _Search:
         if not found and can_be_prefix:
             bases = self._directory.bases_with(name, _CANDIDATES)
             if len(bases) > 1:
+                # Not raised yet: other tokens may be unknown, and one refusal should name all of them.
                 self._ambiguous = self._ambiguous or AmbiguousRecipient(written, bases)
                 return []
             found = [agent.name for base in bases for agent in self._directory.by_base(base)]
@@ -617,4 +624,5 @@ class _Search:
                 agents.add(agent)
                 if session:
                     sessions.add(mailbox)
+        # Sets have no fixed order, and the same directory must give the same result.
         return [*sorted(sessions), *sorted(agents)]

@@ -58,6 +58,8 @@ def rank(member: Member, after: int, size: int) -> tuple[int, int]:
     `after` is the ordinal of the releasing owner, -1 for none; `size` is larger than every ordinal. No two
     members have the same rank, so the order never depends on the order of a list.
     """
+    # `last_turn` is 0 for a member that never had the stick, so it comes first. Of equal members, the one
+    # right after the releasing owner is first, and that owner itself would be last.
     return member.last_turn, (member.ordinal - after - 1) % size
 
 
@@ -79,6 +81,7 @@ def is_before(room: Room, one: Member, other: Member) -> bool:
 
 def _ordinal(room: Room, name: str) -> int:
     member = room.member(name)
+    # The releasing owner may have left the room. With -1 the circle begins at the first ordinal.
     return -1 if member is None else member.ordinal
 
 
@@ -323,6 +326,7 @@ class Condition(enum.StrEnum):
     DORMANT = "dormant"
 
 
+# Events of takeovers contain these words, so they cannot change.
 class Cause(enum.StrEnum):
     """Why the stick may be taken over."""
 
@@ -364,6 +368,8 @@ def lease_until_ms(room: Room, facts: RoomFacts, policy: Policy) -> int:
         owner.seen_ms if owner.is_present else None,
         facts.now_ms if owner.is_active else None,
     ]
+    # The stored end counts too: after the setting was lowered, an owner keeps the time that its claim was
+    # given.
     return max(room.lease_until_ms, *(sign + policy.lease_ms for sign in signs if sign is not None))
 
 
@@ -426,6 +432,7 @@ def outlook(room: Room, facts: RoomFacts, policy: Policy) -> Outlook:
         times = {}
     # The first cause that applies is the most serious one: `_takeover_times` has them in this order.
     cause = next((cause for cause, time_ms in times.items() if time_ms <= facts.now_ms), None)
+    # Only future times: a wait sleeps until then, and a time that has passed would end every sleep at once.
     later = [time_ms for time_ms in times.values() if time_ms > facts.now_ms]
     return Outlook(cause, min(later, default=None))
 
@@ -547,11 +554,13 @@ def member_of(room: Room, name: str) -> Member:
 # write. A refused request raises an error. The broker calls a function again inside the commit, where another
 # event of the room may have come first; so a function must not keep or change anything.
 
+# Clients of the room tools compare these words, so they cannot change.
 YOUR_TURN: Final = "your_turn"
 NOT_YET: Final = "not_yet"
 TAKEOVER_AVAILABLE: Final = "takeover_available"
 CLOSED: Final = "closed"
 
+# Events of claims contain the first three as their reason, so they cannot change.
 OPEN_CLAIM: Final = "open_claim"
 SEQUENCE: Final = "sequence"
 DIRECT_PASS: Final = "direct_pass"  # noqa: S105 - a reason
@@ -570,6 +579,7 @@ def claim(now: RoomSnapshot, name: str, lease: str, *, is_parked: bool, allows_s
     me = member_of(room, name)
     if room.state == StickState.OWNED:
         return _ask_holder(now, name, is_parked=is_parked)
+    # Before the check for parked members below: a reserved stick is the only one that they accept.
     if room.reserved_for == name:
         return _grant(now, name, lease, DIRECT_PASS if room.is_direct else SEQUENCE)
     if room.state == StickState.RESERVED:
@@ -642,6 +652,7 @@ def _grant(now: RoomSnapshot, name: str, lease: str, reason: str) -> Move:
     room = now.room
     granted = Granted(
         room=room.id,
+        # The fold refuses any other number, so two events can never start the same turn.
         turn_id=room.turn + 1,
         lease_id=lease,
         reason=reason,
@@ -692,6 +703,7 @@ def pass_on(
     member = find_member(room, to, lambda one: now.facts.of(one).is_present, asking=name)
     if member.name == name:
         raise BadRequest("you already own the stick; release it, or pass it to another member")
+    # Without this check the reservation would keep the others waiting until its time limit.
     if not is_override and not now.facts.of(member.name).is_present:
         raise RecipientUnreachable(member.name)
     passed = Passed(
@@ -762,6 +774,8 @@ def hand_on(now: RoomSnapshot, turn: int, reason: str) -> Move | None:
     is_over = room.state == StickState.OWNED and room.turn == turn
     if not is_over or not is_gone(room, room.owner, now.facts, now.policy):
         return None
+    # The bus writes this event, so the payload must name the owner: the fold compares it with that of the
+    # room.
     freed = Released(room=room.id, turn_id=turn, reason=reason, sender=room.owner)
     return _free(now, freed, giver=room.owner)
 
@@ -777,6 +791,7 @@ def expire(now: RoomSnapshot, turn: int) -> Move | None:
         return None
     late = room.reserved_for
     freed = ReservationExpired(room=room.id, turn_id=turn, sender=room.prior_owner or None)
+    # The order is counted from the last owner, because the late recipient never had this turn.
     return _free(now, freed, giver=room.prior_owner, late=late)
 
 
@@ -815,6 +830,7 @@ def checked_handoff(handoff: Mapping[str, object]) -> dict[str, object]:
         if listed in made:
             _check_list(listed, made[listed])
     for key, value in made.items():
+        # Not under its own name: the error would repeat the refused character.
         _check_characters(_WHOLE, key)
         _check_characters(key, value)
     return made
@@ -826,6 +842,7 @@ def _as_json(handoff: Mapping[str, object]) -> dict[str, object]:
     try:
         text = msgspec.json.encode(handoff)
         made = msgspec.json.decode(text, type=dict[str, object])
+    # RecursionError comes from a handoff that contains itself. The caller must get a refusal in every case.
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidHandoff(_WHOLE, f"cannot be stored as JSON: {error}") from error
     if len(text) > LIMIT_HANDOFF_BYTES:
@@ -870,6 +887,7 @@ def _is_artifact(value: object) -> bool:
 def _is_lines(value: object) -> bool:
     """Return whether the value is missing, a number, a range as a text, or a list of those."""
     parts = value if isinstance(value, list) else [value]
+    # A bool is an int in Python, but not the number of a line.
     return value is None or all(isinstance(part, (int, str)) and not isinstance(part, bool) for part in parts)
 
 
@@ -918,6 +936,7 @@ def retire(room: Room, name: str, reason: str) -> Move | None:
     """Decide about a member that the bus removes; None if it is not a member."""
     if not room.is_open or room.member(name) is None:
         return None
+    # The bus is the sender of this event. Without `member` the fold would remove the sender.
     return Move(payload=MemberLeft(room=room.id, reason=reason, member=name))
 
 

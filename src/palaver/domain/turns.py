@@ -115,6 +115,8 @@ _HOUR_MS: Final = 3_600_000
 
 def batch_limit(config: TurnConfig) -> int:
     """Return how many messages one turn gets at most."""
+    # The value of an agent or session may be larger than the setting's limit: only `_LIMIT_NUMBER` is
+    # checked.
     return min(config.max_batch_size, LIMIT_INJECTION)
 
 
@@ -192,6 +194,8 @@ def is_yes(output: str) -> bool:
 # --------------------
 # Notices to senders.
 
+# The ledger stores reasons with these words, and `TURN_FAILED` in `state/reasons.py` repeats them: with other
+# words, messages that are held already would look like those of a brake.
 _FAILED: Final = "the automatic turn failed"
 _LIMIT_ERROR: Final = 300
 """Characters of an error in a reason; the event of the turn has all of it."""
@@ -304,6 +308,7 @@ def turn_prompt(batch: Batch, device: str, text: str = "", started_by: str = "")
         else f"This is an automatic turn of {batch.agent.name}, session {batch.session}."
     ]
     if text:
+        # The agent must not take the text of another agent for an order of a person.
         who = "A person" if started_by == HUMAN else f"{safe_for_agent(started_by)}, which is not a person,"
         parts.append(f"{who} has started this turn and writes:\n{escape_body(text)}")
     if count:
