@@ -195,6 +195,7 @@ def _all_rows(rows: Rows, table: str) -> Iterator[tuple[str, bytes]]:
 
 def find_mail(rows: Rows, agent: str, seq: int) -> tuple[str, OpenMessage] | None:
     """Return one open message of an agent by its seq, with its key, or None."""
+    # The priority and the kind are in the key and not known here, so each possible key is tried.
     for key in mail_keys(agent, seq):
         if (value := rows.get(MAIL, key)) is not None:
             return key, decode_mail(value)

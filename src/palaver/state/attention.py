@@ -184,6 +184,7 @@ def each_attention(rows: Rows, facts: AttentionFacts) -> Iterator[Attention | No
     for kind in _SHOWN:
         for key in _keys_of_kind(rows, kind):
             yield _entry_of_row(rows, kind, key, facts, asking)
+    # A copy, because agents may join and leave between two steps.
     for agent in tuple(facts.agents()):
         yield _stale(agent, facts)
 
@@ -194,6 +195,7 @@ def _keys_of_kind(rows: Rows, kind: str) -> Iterator[str]:
     before, left = "", LIMIT_KIND
     while left and (page := rows.scan(ATTENTION, f"{kind}/", after=before, limit=_PAGE, reverse=True)):
         yield from (key for key, _ in page[:left] if key > first)
+        # The limit counts cleared dead letters too, but only older ones follow them.
         before, left = page[-1][0], max(0, left - len(page))
 
 
@@ -523,6 +525,7 @@ def _by_message(rows: Rows, event: Event, agent: str, changes: Sequence[Change])
     answered = answered_seq(event)
     if answered is not None and not message.held:
         found += _answered(rows, event, message, answered)
+    # Other messages change no row of `held` or `unsure`, so their changes need not be searched.
     if message.held or answered is not None:
         found += _moved(rows, event, changes)
     return found
@@ -543,6 +546,7 @@ def _answered(rows: Rows, event: Event, message: MessageSent, seq: int) -> list[
     if event.sender != HUMAN and message.intent != ACK:
         return []
     value = rows.get(ATTENTION, key)
+    # Only its own sender can withdraw a request: an `ack` of another agent must not hide it from the person.
     is_over = value is not None and event.sender in (HUMAN, _decode(value).who)
     return [(ATTENTION, key, None)] if is_over else []
 
@@ -592,6 +596,7 @@ def _held(rows: Rows, event: Event, key: str, changes: Sequence[Change]) -> list
     """Return the row of a message that is held, unless the end of a usage limit releases it."""
     seq, _ = parse_ledger_key(key)
     row_key = _row_key(AttentionKind.HELD, seq)
+    # Without a default: the event that writes a row of `held` always writes the entry in the ledger too.
     entry = next(
         decode_entry(value) for table, at, value in changes if (table, at) == (LEDGER, key) and value
     )

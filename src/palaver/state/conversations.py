@@ -47,6 +47,7 @@ _AT_ONCE: Final = 500
 _OF_PERSON: Final = mail_prefix(HUMAN)
 
 
+# Stored as an array: the order of the fields is a part of the stored form.
 class _Talk(msgspec.Struct, frozen=True, array_like=True):
     """One conversation: its newest message, the number of its messages, and the unread ones."""
 
@@ -174,6 +175,7 @@ def _title(rows: Rows, key: str) -> str:
         case ConversationKind.THREAD:
             return key.removeprefix(_THREAD)
         case ConversationKind.PAIR:
+            # An agent can write to itself, and then both names are the same.
             names = dict.fromkeys(key.split("@")[1:])
             others = [name for name in names if name != HUMAN]
             return " and ".join(others or names)

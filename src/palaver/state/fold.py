@@ -168,6 +168,7 @@ def _imported(rows: Rows, event: Event) -> list[Change]:
 def _hello(rows: Rows, event: Event) -> list[Change]:
     """Return the changes of a hello: a join carries the whole agent, a later hello sets what runs it."""
     hello = body_as(event, AgentHello)
+    # An agent that cannot be read is None in the body, and the join would be taken for a later hello.
     _check(event, "agent")
     if isinstance(hello.agent, Agent):
         known = read_agent(rows, hello.agent.name)
@@ -192,6 +193,7 @@ def _bye(rows: Rows, event: Event) -> list[Change]:
 
 def _status(rows: Rows, event: Event) -> list[Change]:
     status = body_as(event, StatusChanged)
+    # None is also the value of a state that cannot be read, and must not replace the known state.
     if status.state is None:
         raise ValueError("state")
     return _change_agent(
@@ -252,6 +254,7 @@ def _sits_down(rows: Rows, agent: Agent) -> list[Change]:
         changes.append((SEATS, seat_row(agent.seat), agent.name.encode()))
     if agent.parent:
         changes += _as_subagent(rows, agent)
+    # Not for a sub-agent, whose `session` is its key in the harness and not the id of a session.
     elif agent.session:
         changes.append((SESSIONS, f"{agent.harness}/{agent.session}", agent.name.encode()))
     return changes
@@ -304,6 +307,7 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
     AUTO_TURN_RESULT: fold_turn_ended,
     AUTO_TURN_ERROR: fold_turn_ended,
     TURN_SKIPPED: fold_turn_skipped,
+    # Without a handler it would be taken for an envelope of another program, which is mail.
     REDACTED_TYPE: lambda rows, event: [],
 }
 
@@ -377,7 +381,10 @@ class PastRows:
                 self._keys[table].add(key)
         elif old is not None:
             del values[key]
+            # Only for a row that exists: a change may remove a missing row, and `_SortedKeys` needs one that
+            # is there.
             self._keys[table].remove(key)
+        # A row that did not exist has None here, so that undoing the change removes it.
         return table, key, old
 
 
@@ -404,9 +411,12 @@ class PastState:
         """Fold the next event. Raises ValueError if it is not above the present seq."""
         if event.seq <= self.seq:
             raise ValueError(f"event #{event.seq} does not come after #{self.seq}")
+        # `apply` has read everything before the first row changes: it must see only rows from before the
+        # event.
         undo = self.rows.change(apply(self.rows, event))
         self._undo.append((self.seq, self.ts, undo))
         self.seq = event.seq
+        # An imported event has the time of another log, which can be far from that of this one.
         if not event.imported:
             self.ts = event.ts
 

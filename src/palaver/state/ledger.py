@@ -171,6 +171,7 @@ def _answered(
         ts=event.ts,
         answer=answer or event.seq,
         implied=isinstance(event.body, MessageSent) and event.body.reply_to is None,
+        # A reply proves that the message has arrived, so it leaves the list of unconfirmed ones.
         unconfirmed=False,
     )
     changes = _lifted(agent, seq, old, new)
@@ -196,6 +197,7 @@ def moved_by_report(rows: Rows, event: Event) -> list[Change]:
     moved = [seq for seq in dict.fromkeys(report.messages) if can_step(rows, report, seq)]
     for seq in moved:
         changes += _reported(rows, event, report, seq, counter)
+    # Only with a change: a repeated report must not answer the request a second time.
     if report.author and report.answers and changes:
         answer = report.messages[0]
         changes += _answered_with_reminder(rows, event, report.author, report.answers, counter, answer)
@@ -246,6 +248,7 @@ def _moved(
     # A report that names a lane comes from that lane's gate. It concerns only lanes: a reader may still fetch
     # it.
     is_gated = report.state == State.HELD and bool(report.lane)
+    # The key stays the same, so mail that was refused is at its old position in the queue.
     moved = msgspec.structs.replace(mail, state=report.state, since=ts, is_gated=is_gated)
     changes: list[Change] = [(MAIL, key, encode_row(moved))]
     counter.add(report.agent, _is_unread(key, moved) - _is_unread(key, mail))

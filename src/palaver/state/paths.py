@@ -62,6 +62,7 @@ def read_all_path_subscriptions(rows: Rows) -> Iterator[tuple[str, str]]:
     after = ""
     while page := rows.scan(_PATHS, "", after=after, limit=_AT_ONCE):
         for key, _ in page:
+            # At the first slash: no mailbox has one, but most patterns do.
             mailbox, _, pattern = key.partition("/")
             yield mailbox, pattern
         after = page[-1][0]

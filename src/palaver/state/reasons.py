@@ -23,6 +23,7 @@ from palaver.state.turns import is_queued_for_turn
 # --------------------
 # Reasons that other packages write into the ledger or into the state of an agent.
 
+# The ledger contains these words, so changed ones would not be recognised in older entries.
 USED_UP: Final = "usage limit"
 """How a detail, and the reason of held messages, begins when a usage limit is reached."""
 USED_UP_ASKED: Final = f"{USED_UP}: "

@@ -419,6 +419,7 @@ def _is_next(room: Room, event: Event, payload: Freed, *, giver: str, pending: H
     free = _free_stick(room, giver=giver, ts=event.ts, pending=pending)
     if not payload.reserved_for:
         return free
+    # `room` is the state before the event: the member that gives up the stick cannot also be the next one.
     if room.member(payload.reserved_for) is None or payload.reserved_for == room.owner:
         raise ValueError(f"{payload.reserved_for} cannot be next in {room.id}")
     return replace(
@@ -505,6 +506,7 @@ def fold_room(rows: Rows, event: Event) -> list[Change]:
     # The members stay in the room's own row, as a part of its history.
     if not after.is_open:
         changes.append((OPEN_ROOMS, _open_key(after), None))
+        # Otherwise a closed room would still be among the rooms of its members.
         changes += [(MEMBERSHIPS, f"{name}/{id_}", None) for name in after.names]
     return changes
 

@@ -48,6 +48,7 @@ class Rows(Protocol):
 Change: TypeAlias = tuple[str, str, bytes | None]
 """One row to store: table, key, value. None as the value removes the row."""
 
+# Names of stored tables. After a rename the rows of each log must be built again: `FOLD_VERSION` must rise.
 MAIL: Final = "mail"
 LEDGER: Final = "ledger"
 UNREAD: Final = "unread"
@@ -67,6 +68,7 @@ _NEEDED: Final = frozenset({"delivered_to", "wakes", "priority", "expires", "hel
 message is skipped: its default could wake agents, or release what a brake holds."""
 
 
+# The numbers are a part of stored keys, so they cannot change.
 class MailKind(enum.IntEnum):
     """How a message reaches a recipient. A kind has one digit per priority in the keys of open mail."""
 
@@ -242,6 +244,7 @@ def ledger_key(seq: int, agent: str) -> str:
 
 def parse_ledger_key(key: str) -> tuple[int, str]:
     """Return the (seq, agent) of a key of `ledger_key`."""
+    # At the first slash only: a dead letter has a path, with slashes, instead of an agent.
     seq, agent = key.split("/", 1)
     return int(seq), agent
 

@@ -103,6 +103,7 @@ def read_auto_runs(rows: Rows) -> Iterator[tuple[str, object]]:
     """Iterate over all stored values, each with the name of its agent, or of its session as a mailbox."""
     after = ""
     while page := rows.scan(_CONFIGS, "", after=after, limit=_AT_ONCE):
+        # The row without a name is only a sign that there are configurations.
         yield from ((key, _decode_value(value)) for key, value in page if key)
         after = page[-1][0]
         if len(page) < _AT_ONCE:
@@ -304,6 +305,7 @@ def fold_turn_ended(rows: Rows, event: Event) -> list[Change]:
     # The end of an earlier turn must not end the running one.
     if old.active != body.turn:
         raise ValueError("turn")
+    # The starts stay, because a turn counts for the limit in an hour however it ended.
     ended = TurnState(starts=old.starts)
     changes: list[Change] = []
     if isinstance(body, AutoTurnError):

@@ -213,6 +213,7 @@ def _noticed(rows: Rows, event: Event, notice: MessageSent) -> list[Change]:
     if notice.watch is not None:
         return _watched_no_more(rows, notice.watch)
     known = None if notice.sub is None else read_subscription(rows, notice.sub)
+    # Only the first hit ends it: a later notice must not change `spent`.
     if known is None or not known.once or known.spent:
         return []
     return [(SUBSCRIPTIONS, known.id, encode_row(msgspec.structs.replace(known, spent=event.seq)))]
@@ -272,6 +273,7 @@ def _by_removed(rows: Rows, event: Event, agent: str) -> list[Change]:
     gone = body_as(event, SubscriptionRemoved).id
     if gone is None:
         raise ValueError("id")
+    # The ids of subscriptions have no hyphen, so an id is never both.
     if (watch := parse_watch_id(gone)) is not None:
         return _unwatched(rows, *watch)
     return [] if rows.get(SUBSCRIPTIONS, gone) is None else [(SUBSCRIPTIONS, gone, None)]
@@ -300,6 +302,7 @@ class Reminder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str
     request: int
     sender: str
+    # The stored name, as in the rows of existing logs.
     count: int = msgspec.field(default=0, name="nags")
     """How many reminders were sent."""
     last: int = 0
@@ -328,6 +331,7 @@ decode_reminder_due: Final = msgspec.json.Decoder(ReminderDue).decode
 # not answered, and is idle; or, for the sender, when the agent stops. The reminder is a message that names
 # its cause, and clears the due row. So neither a clock nor a restart can make one come twice or not at all.
 
+# Stored names: with others, the rows that an existing log has would not be found.
 REMINDERS: Final = "nag"
 REMINDER_DUE: Final = "nag_due"
 
@@ -447,6 +451,8 @@ def _due(rows: Rows, agent: str, due: ReminderDue, *, seen: Container[int] = ())
 def _reminder_by_bye(rows: Rows, event: Event, agent: str) -> list[Change]:
     """Return the changes of a bye: an agent that stops will not reply, whatever it has seen."""
     due = encode_row(ReminderDue(state=STOPPED, cause=event.id))
+    # This also replaces the due row of an idle agent, because now the sender is notified instead of the
+    # agent.
     return [(REMINDER_DUE, key, due) for key, _ in walk(rows, REMINDERS, f"{agent}/")]
 
 
