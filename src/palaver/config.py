@@ -288,6 +288,7 @@ class LiveSettings:
         `given` are the keys in the file. A value from the environment keeps its precedence.
         """
         keys = [key for key in KEYS if key not in NEXT_START and self.origins[key] != "environment"]
+        # Only real changes: a file that is written again with the same values calls no watcher.
         changed = [key for key in keys if getattr(coming, key) != getattr(self.now, key)]
         self.now = replace(self.now, **{key: getattr(coming, key) for key in changed})
         self.origins |= {key: "file" if key in given else "default" for key in keys}
@@ -394,6 +395,8 @@ def split_command(text: str) -> list[str]:
 def _number(key: str, value: object) -> int:
     """Return a number that its setting allows; it may be given as text."""
     most = _MOST.get(key)
+    # The length is checked before the conversion, because Python refuses to convert thousands of digits.
+    # `isdecimal` alone would also accept the digits of other scripts.
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _LIMIT_DIGITS:
         value = int(value)
     # A bool is an int in Python, and `true` must not count as 1.

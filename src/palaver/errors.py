@@ -886,6 +886,8 @@ def nearest(word: str, known: Iterable[str], n: int = 1) -> list[str]:
         for name in dict.fromkeys(known)
         if abs(len(name) - len(wanted)) <= limit and (edits := _edits(wanted, name.lower())) <= limit
     ]
+    # By the edits alone: names with the same number stay in the order of `known`, where a caller puts the
+    # likelier ones first.
     return [name for _, name in sorted(found, key=lambda one: one[0])[:n]]
 
 

@@ -44,6 +44,7 @@ def connect_socket(path: Path, *, can_wait: bool = True) -> socket.socket:
     connection is non-blocking.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Before `connect`, which itself waits while the listener has too many callers.
     connection.setblocking(can_wait)
     try:
         at_short_path(path, connection.connect)
@@ -104,6 +105,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
             os.fsync(file.fileno())
         temporary.chmod(mode)
         temporary.replace(path)
+        # The new name is in the folder: without this, a power cut could bring back the old file.
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)  # after a rename there is nothing to remove
@@ -236,11 +238,15 @@ def _keep_to_its_owner(home: Path) -> None:
 def file_system_of(path: Path) -> str:
     """Return the type of the file system a path is on; empty if unknown."""
     try:
+        # A folder's name can be any bytes, and one that is not UTF-8 must not prevent the start of the
+        # daemon.
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
     kinds: dict[str, str] = {}
     for line in table.splitlines():
+        # The number of optional fields before this sign varies, so the type is found after it. Signs in a
+        # path are no danger: its blanks are escaped.
         before, _, after = line.partition(" - ")
         # A later line for the same folder is a mount on top of the earlier one, and hides it.
         kinds[before.split(" ")[4]] = after.split(" ")[0]
@@ -396,6 +402,7 @@ def first_reserved_file() -> int:
     daemon's own files.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A quarter at most: with a low limit, the whole reserve would leave few descriptors for callers.
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_RESERVED_FILES, soft // 4)
 
 
@@ -446,6 +453,7 @@ class TraceFile:
         self.close()
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        # The size of the file counts and not `_size_bytes`: a restarted writer does not know it yet.
         if self._path.exists() and self._path.stat().st_size > self._limit_bytes:
             self._path.replace(older_trace(self._path))
         self._descriptor = os.open(self._path, flags, 0o600)
@@ -465,6 +473,7 @@ def older_trace(path: Path) -> Path:
 def prune_traces(home: Path) -> None:
     """Remove the oldest trace files if there are many."""
     with suppress(OSError):
+        # By the time of the last line: holders that still write keep their files.
         files = sorted((home / "trace").iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in files[_LIMIT_TRACES:]:
             path.unlink()
@@ -486,6 +495,7 @@ _FOLDER_MODE: Final = 0o700
 
 def message_path(home: str, agent: str, message_id: str, ts_ms: int) -> Path:
     """Return the default path of a message's file: the time it was sent, in UTC, and the end of its id."""
+    # In UTC, because the daemon and the holder must make the same name, also with different time zones.
     sent = time.strftime("%Y%m%d-%H%M%S", time.gmtime(ts_ms // 1000))
     return Path(home) / "messages" / agent / f"{sent}-{message_id[-_ID_END:]}.md"
 
@@ -594,6 +604,8 @@ class _SafeFormatter(logging.Formatter):
     """Writes each record on one line, and a traceback below it. No text in them can control a terminal."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is the library's
+        # Here, before a traceback is added: a line end in the message becomes an escape, and those of the
+        # traceback stay line ends, at which `format` splits.
         record.message = _escape(record.message)
         return super().formatMessage(record)
 
@@ -623,6 +635,7 @@ def read_profile_files(home: str) -> list[tuple[str, bytes]]:
     read is returned empty.
     """
     found = []
+    # Sorted, so that the limit leaves out the same files at every start.
     for path in sorted(Path(home, "profiles").glob("*.toml"))[:_LIMIT_PROFILES]:
         try:
             with path.open("rb") as file:

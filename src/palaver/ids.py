@@ -112,6 +112,7 @@ def system_ulid() -> str:
         # One bit less than available, so that counting up never overflows.
         first = int.from_bytes(os.urandom(_RANDOM_BYTES), "big") >> 1
         made = ulid(ts_ms, next(_made_in.setdefault(ts_ms, count(first))))
+        # A copy of the keys, because another thread may change the dictionary while they are compared.
         newest = max(list(_made_in))
         # Otherwise the dictionary would grow by one entry for each millisecond with an id.
         for older in [one for one in list(_made_in) if one < newest]:
@@ -129,6 +130,7 @@ def derived_id(cause: str, *parts: str) -> str:
     The log stores a sender's id only once, so an event with such an id can be submitted again after a crash.
     It contains the time of its cause, or 0 if the cause is not a ULID.
     """
+    # The ids are stored, and a repeat must have the same one: nothing in this computation can change.
     digest = hashlib.sha256()
     for part in (cause, *parts):
         data = part.encode()
