@@ -223,6 +223,7 @@ def _reported(rows: Rows, event: Event, report: DeliveryReport, seq: int, counte
         grade=report.grade,
         reason=report.reason,
         unconfirmed=report.unconfirmed,
+        # The report of an unconfirmed message has this state too, but is not a new submission.
         submitted=event.ts if report.state == State.SUBMITTED and not report.unconfirmed else old.submitted,
         seen=event.ts if report.state == State.SEEN else old.seen,
         by=event.by or "",
