@@ -155,6 +155,8 @@ def parse_address(token: str) -> Address:
     word = (token[1:] if explicit else token).lower() if token.isascii() else token
     if word.startswith("[pal-") or word == "system":
         raise BadRequest(f"{_SYSTEM}: {token}")
+    # Before names: each of these words has its own meaning, and `RESERVED` keeps agents from having it as a
+    # name.
     if known := _WORDS.get(word):
         return known
     if _NAME.fullmatch(word):

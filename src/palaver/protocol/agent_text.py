@@ -332,6 +332,7 @@ def fold_indices(text: str, folded: str) -> Sequence[int]:
     if len(folded) == len(text) and not _IS_UNSEEN.search(text):  # None was left out, so each became one.
         return range(len(text) + 1)
     table = _fold_table()
+    # A character that is not in the table stays one character: the blank stands only for this length.
     return [*(index for index, char in enumerate(text) for _ in table.get(ord(char), " ")), len(text)]
 
 
@@ -412,7 +413,9 @@ _ESCAPED: Final = re.compile(r"\\(lt|n|r|u\{[0-9a-f]{2,6}\}|.)", re.DOTALL)
 
 _QUOTED: Final = r"\\."
 _THREAD: Final = rf"(?:{_QUOTED}|[^\\\[\](|<\n\r])+"
+# A colon before a letter or digit belongs to a device. Any other colon ends the head, so names escape it.
 _NAME: Final = rf"\[pal-[a-z]+\]|(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\](|<\n\r→:])*"
+# Without round brackets: the closing one ends the session in a head.
 _SESSION: Final = rf"(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\]()|<\n\r→:])+"
 _HEAD: Final = re.compile(
     rf"\[(?:(?P<intent>{_INTENT})(?::(?P<topic>{_THREAD}))?"
@@ -423,6 +426,7 @@ _HEAD: Final = re.compile(
 )
 _COUNT: Final = re.compile(r"\[(\d+) new messages\]")
 _TYPED_HEAD: Final = re.compile(r"\[(?:URGENT )?pal message #(\d{1,18}) from:")
+# ` | ` alone is ordinary text in a body. Only before a mark does it separate, and bodies escape marks.
 _SEPARATOR: Final = re.compile(rf" \| (?={_MARK})", re.IGNORECASE)
 _TAIL: Final = re.compile(r"\(\+\d+ more: pal recv\)|\(pal: .*\)", re.DOTALL)
 

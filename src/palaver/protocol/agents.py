@@ -202,6 +202,8 @@ NOT_FIRST: Final = frozenset({"room", "all", "human", "system", SCRIPT_NAME, "pa
 _BASE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _TAGGED_BASE: Final = re.compile(r"[a-z0-9][a-z0-9_]*")
 _TAG: Final = re.compile(r"[a-z][a-z0-9_-]*")
+# With IGNORECASE, `[a-z]` also matches a few letters outside ASCII, such as the sign for kelvin. ASCII
+# excludes them: they would be a second way to write a name.
 _FULL: Final = re.compile(
     r"(?:(?P<tag>[a-z][a-z0-9_-]*)-(?P<tagged>[a-z0-9][a-z0-9_]*)|(?P<base>[a-z][a-z0-9_]*))"
     r"(?::(?P<device>[a-z0-9]+))?",

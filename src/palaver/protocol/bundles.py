@@ -29,6 +29,7 @@ LIMIT_TITLE_BYTES: Final = 256
 LIMIT_FILE_PATH_BYTES: Final = 4096
 
 _PREFIX: Final = "bundle:"
+# The alphabet of ULIDs in lower case, without i, l, o and u: the key is the end of an event's id.
 _KEY: Final = re.compile("[0-9a-hjkmnp-tv-z]{8}")
 _KEY_LENGTH: Final = 8
 

@@ -179,6 +179,7 @@ def display_width(text: str) -> int:
 
 
 def _char_width(char: str) -> int:
+    # Below this character none is wide or combines with another, so the slow tables are not needed.
     if char < "\u0300":
         return 1
     if unicodedata.category(char) in ("Mn", "Me", "Cf"):
@@ -192,6 +193,7 @@ def truncate(text: str, columns: int) -> str:
         return text
     if columns <= 0:
         return ""
+    # One column is for the ellipsis.
     room = columns - 1
     for index, char in enumerate(text):
         room -= _char_width(char)

@@ -243,6 +243,8 @@ def event_from(draft: Draft, seq: int, device: str) -> Event:
         ts=draft.ts,
         payload=draft.payload,
         seq=seq,
+        # An imported event keeps the device of its own log: with that of this log, its numbers would name
+        # other events.
         device=draft.device or device,
         by=draft.by,
         delivered_to=draft.delivered_to,
@@ -446,6 +448,7 @@ def _draft_from(line: _Line) -> Draft:
 def _read_line(text: str | bytes) -> _Line:
     try:
         line = _decode(text)
+    # RecursionError comes from a line that is nested too deeply: the sender is at fault, and gets a refusal.
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadRequest(f"not an envelope: {error}") from error
     # A newer version may give a field another meaning, so nothing of it is used.
@@ -464,6 +467,7 @@ def _check_filled(*, type: str, id: str, sender: str) -> None:
 def is_small(payload: dict[str, object]) -> bool:
     """Return whether a payload is encoded and stored quickly: few values, and no long texts."""
     size = len(payload)
+    # A list instead of recursion, because the depth of a payload is its sender's.
     containers: list[Iterable[object]] = [payload.values()]
     while containers and size <= _SMALL:
         for value in containers.pop():

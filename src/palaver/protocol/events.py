@@ -494,6 +494,7 @@ class Bundle(EventBody, frozen=True, kw_only=True):
 # Pure. Knows which state changes are allowed; stores nothing and calls no lane.
 
 
+# The words are in stored reports and on the wire, so they cannot change.
 class State(enum.StrEnum):
     """The state of one message for one recipient."""
 
@@ -536,6 +537,7 @@ def can_rise(old: str, new: str) -> bool:
     return old in _RANKS and new in _RANKS and _RANKS[old] < _RANKS[new]
 
 
+# The words are in stored reports, so they cannot change. The order counts: see `GRADES`.
 class Grade(enum.StrEnum):
     """How certain it is that a message was seen."""
 
@@ -549,6 +551,7 @@ GRADES: Final[tuple[str, ...]] = tuple(Grade)
 """Every grade, weakest first."""
 
 
+# The words are in stored events, so they cannot change.
 class AgentState(enum.StrEnum):
     """The activity of an agent."""
 
@@ -561,6 +564,7 @@ class AgentState(enum.StrEnum):
 
 _AGENT_STATES: Final = {
     **{state.value: state for state in AgentState},
+    # `STORED_STATES` in `query.py` has the same aliases, so that a filter finds either word.
     "listening": AgentState.IDLE,
     "inactive": AgentState.EXITED,
 }
@@ -683,6 +687,7 @@ def request_digest(session: str, tool: str, given: Mapping[str, object]) -> str:
 # --------------------
 # A seq in the log, as external callers may give it. Pure.
 
+# Fifteen digits: so many have the keys of rows, and a larger number would sort wrongly there.
 Seq = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
 """A seq in the log, or a count: never negative, and never more than a log can contain."""
 

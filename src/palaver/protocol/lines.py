@@ -646,6 +646,8 @@ def op_to_json(number: int, op: Op) -> bytes:
     surrogate and MessageTooLarge for a line that the daemon would not read.
     """
     try:
+        # The tag is always written, so a field follows the comma. Its own `req` is the default 0 and is left
+        # out.
         line = b'{"req":%d,%b' % (number, _encode(op)[1:])
     except UnicodeEncodeError as error:
         raise BadText("the request", ord(error.object[error.start]), error.start) from error
@@ -680,10 +682,12 @@ class LineReader:
 
     def feed(self, data: bytes) -> Iterator[bytes | None]:
         """Add bytes and yield every complete line, and None for each line that was too long."""
+        # Only the last part has no line end yet: it is kept for the next piece.
         *lines, rest = data.split(b"\n")
         for line in lines:
             if (whole := self._ended(line)) != b"":
                 yield whole
+        # The rest belongs to a line that is reported already.
         if self._is_dropping:
             return
         self._buffer += rest
@@ -739,6 +743,7 @@ def error_line(req: int, error: PalaverError) -> bytes:
 def error_object(error: PalaverError) -> dict[str, object]:
     """Return an error as every door shows it: its fields are in `details`, if it has any."""
     named: dict[str, object] = {"error": error.code, "message": str(error)}
+    # In an object of their own, so that no field can replace the code or the sentence.
     return {**named, "details": dict(error.details)} if error.details else named
 
 

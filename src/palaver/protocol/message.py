@@ -42,6 +42,7 @@ PATH: Final = "path"
 # The four priorities of a message, and their names. Does not decide when one may be delivered.
 
 
+# The numbers are a part of the stored keys of open mail, which sort by them, so they cannot change.
 class Priority(enum.IntEnum):
     """Smaller goes first. `IDLE_FIRST` is last in, first out; the others are first in, first out."""
 

@@ -23,6 +23,7 @@ PLUS: Final = "+"
 """Between the agent and the session in the name of a mailbox. No agent name contains it."""
 # No plus and no slash, so that `split_mailbox` can tell the session, and a mailbox from a path.
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@#-]{0,63}")
+# The words are refused only as a whole: `humane` may be a sender, but not `human` or `human-x`.
 _SENDER: Final = re.compile(r"(?!(?:human|pal|system)(?![A-Za-z0-9]))[A-Za-z0-9_.:@#/+=-]{1,128}", re.I)
 
 LIMIT_SUBSCRIPTIONS: Final = 1000

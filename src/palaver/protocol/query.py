@@ -390,6 +390,7 @@ def index_words(event: Event) -> Sequence[str]:
     if (words := _words_of_plain_message(event)) is not None:
         return words
     recipients = _recipients(event)
+    # The letters are in the stored index, so a changed one would no longer find older events.
     kinds = (
         ("a", recipients | _folded((*writers(event), *_named(event)))),  # `_agents` and `participants_of`
         ("o", recipients | _mentions(event)),

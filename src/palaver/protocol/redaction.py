@@ -95,6 +95,8 @@ _NAME: Final = re.compile(
     r"(?:\\{0,3}[\"'`]?\]?[ \t]{0,8}(?P<sign>:=|=>|={1,3}|:(?![:/]))[ \t]{0,8}|[ \t]{1,8})",
     re.ASCII,
 )
+# `[redacted]` counts as one value. Its bracket would otherwise end the value, and each further run would add
+# another bracket.
 _VALUE: Final = re.compile(
     r"(?P<q>[\"'`])(?P<quoted>(?:\\.|(?!(?P=q))[^\n\\])*+)"
     r"|\\{1,3}(?P<e>[\"'`])(?P<escaped>(?:(?!\\{1,3}(?P=e))[^\n])*+)"
@@ -212,6 +214,8 @@ def _kept_after_sign(found: re.Match[str]) -> _Kept:
     kept = _kept_after(name)
     if sign is None:  # `--token abc`, but neither "a token for" nor "--token for the bot".
         return _Kept.OPEN if kept is _Kept.OPEN else _Kept.MAYBE
+    # `KEY=` is a variable of a shell. `_kept_after` finds only longer names in capitals, because `key` alone
+    # is an ordinary word.
     if kept is _Kept.OPEN and name == "KEY" and sign == "=":
         return _Kept.SECRET
     return kept

@@ -249,6 +249,8 @@ def raw_to_text(data: bytes) -> str:
 def raw_from_text(text: str) -> bytes:
     """Return the bytes that were passed to `raw_to_text`."""
     try:
+        # Otherwise characters outside base64 would be ignored, and other keys typed than those that were
+        # sent.
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadRequest("the bytes to type are not valid base64") from error
@@ -257,6 +259,7 @@ def raw_from_text(text: str) -> bytes:
 def shown(data: bytes) -> str:
     r"""Return bytes in a readable and harmless form: `\x1b[A`, `y\r`."""
     text = data.decode("utf-8", "surrogateescape")
+    # The backslash is escaped too: otherwise a typed `\x1b` would look the same as an Escape.
     return "".join(char if char.isprintable() and char != "\\" else _escaped(char) for char in text)
 
 

@@ -31,6 +31,7 @@ SUB_ADDED: Final = "sub.added"
 SUB_REMOVED: Final = "sub.removed"
 
 _ID_LENGTH: Final = 6
+# Fifteen digits, as in the keys of rows: a longer number cannot be a seq.
 _WATCH_ID: Final = re.compile(r"w([1-9]\d{0,14})-(\S+)", re.ASCII)
 
 

@@ -30,6 +30,7 @@ LIMIT_TITLE_BYTES: Final = 256
 LIMIT_STATUS_BYTES: Final = 64
 LIMIT_ASSIGNEE_BYTES: Final = 1024
 
+# `assignees` and `task_seq` are here because the bus sets them: values of a sender are dropped.
 _CREATED: Final = frozenset({"title", "description", "assignee", "assignees"})
 _UPDATED: Final = _CREATED | {"task_id", "task_seq", "status"}
 _COMPLETED: Final = frozenset({"task_id", "task_seq", "summary"})

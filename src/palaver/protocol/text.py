@@ -53,6 +53,7 @@ def check_thread(name: str) -> None:
         raise BadRequest("a thread needs a name")
     if len(name) > LIMIT_THREAD:
         raise BadRequest(f"a thread name has at most {LIMIT_THREAD} characters; this one has {len(name)}")
+    # Only for its characters: the length is checked above, and a character has at most four bytes.
     check_line(name, "the thread name", 4 * LIMIT_THREAD)
 
 

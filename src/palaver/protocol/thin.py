@@ -15,6 +15,7 @@ import msgspec
 
 from palaver.errors import BadRequest
 
+# The door selects the protocol by these bytes, so the first bytes of no other protocol may be the same.
 MAGIC: Final = b"PAL1"
 LIMIT_FRAME_BYTES: Final = 10 * 1024 * 1024
 """As `protocol/text.py` has it for all wires; `native/wire.h` has the same number."""
@@ -105,6 +106,7 @@ def asked_from_bytes(payload: bytes) -> ThinRequest:
             name, _, content = value.decode("utf-8", "surrogateescape").partition("=")
             environment[name] = content
         else:
+            # Also unknown tags, which are then not read: a newer client may send more.
             fields[tag] = value
     terminals = fields.get(b"t", b"000").ljust(3, b"0")
     key, width = fields.get(b"k", b""), fields.get(b"w", b"0")
@@ -149,6 +151,7 @@ LIMIT_LINE_BYTES: Final = 1024 * 1024
 END_BYTES: Final = 4096
 """Bytes of each end of a too long line that the client sends, so that its id can be found."""
 
+# The first three codes are those of JSON-RPC. From -32000 down a server may define its own.
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 INVALID_PARAMS: Final = -32602
@@ -202,6 +205,7 @@ def call_key(request_key: bytes, number: int) -> bytes:
 
     A line that is sent again to the next daemon so has the same key, and its effect happens once.
     """
+    # A request key has 16 bytes. The next daemon computes it again, so this computation cannot change.
     return hashlib.sha256(request_key + number.to_bytes(4, "big")).digest()[:16]
 
 

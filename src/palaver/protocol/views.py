@@ -22,6 +22,7 @@ PageLimit = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_PAGE)]
 AskedText = Annotated[str, msgspec.Meta(max_length=5000)]
 """A name or a path in a question."""
 SearchText = Annotated[str, msgspec.Meta(max_length=1000)]
+# The page in the browser asks too, and numbers in JavaScript are exact only in this range.
 AskedTime = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 LogFilter = Annotated[tuple[AskedText, ...], msgspec.Meta(max_length=100)]
 """Values of one filter: an event has one of them."""
