@@ -46,6 +46,7 @@ def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
             at, index = last_many + 1, resume
         else:
             return False
+    # `**` at the end may match no segment.
     return all(segment == MANY for segment in pattern[at:])
 
 

@@ -154,6 +154,7 @@ class Brakes:
 # --------------------
 # Required standings, and reserved event types. Pure: knows no requests, only standings and types.
 
+# Any program could forge an event of a type of ours that is neither here nor in `_REQUESTS`.
 RESERVED_TYPES: Final = frozenset(
     {
         "status",
