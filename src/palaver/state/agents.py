@@ -111,6 +111,7 @@ def read_entry(rows: Rows, seq: int, agent: str) -> LedgerEntry | None:
 
 def read_session_entries(rows: Rows, seq: int, agent: str) -> dict[str, LedgerEntry]:
     """Return the ledger entries of a message for the sessions of an agent, by mailbox."""
+    # With the plus: without it, the agent `luna2` would be taken for a session of `luna`.
     found = rows.scan(LEDGER, ledger_key(seq, f"{agent}{PLUS}"), limit=_LIMIT_LIST)
     return {parse_ledger_key(key)[1]: decode_entry(value) for key, value in found}
 

@@ -132,6 +132,7 @@ def _newest_first(rows: Rows, before: int) -> Iterator[tuple[str, _Talk]]:
 
 def _groups(rows: Rows, before: int) -> Iterator[list[str]]:
     """Yield the keys of conversations, one list for each group of seqs, newest first."""
+    # This is less than every key of the group, so the page begins with the group itself.
     after = f"{_group(before - 1)}/" if before else ""
     group, keys = "", list[str]()
     while page := rows.scan(TALK_ORDER, "", after=after, limit=_AT_ONCE):

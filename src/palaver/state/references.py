@@ -223,6 +223,7 @@ def _moved(rows: Rows, event: Event) -> Task:
     given: dict[str, object] = {
         name: value for name in _CHANGEABLE if (value := getattr(words, name)) is not None
     }
+    # Only with a new assignee: in any other update the field is empty, and would remove the agents.
     if "assignee" in given:
         given["assignees"] = words.assignees
     if given.get("status", COMPLETED) != COMPLETED:  # It was completed, and is not any more.

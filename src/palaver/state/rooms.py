@@ -161,6 +161,7 @@ def folder_name(path: str) -> str:
 
 def room_base(path: str) -> str:
     """Return the id of the first room at a path: the folder name in lower case and a hash of the path."""
+    # `strip` comes after the cut, which may leave a hyphen at the end: one hyphen must divide slug and hash.
     slug = _NO_SLUG.sub("-", folder_name(path).lower())[:_LIMIT_SLUG].strip("-") or "room"
     # The hash separates folders of the same name. It is part of the stored ids, so it must never change.
     digest = b32encode(hashlib.sha256(path.encode()).digest()).decode().lower()

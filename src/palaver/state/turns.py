@@ -289,6 +289,7 @@ def fold_turn_started(rows: Rows, event: Event) -> list[Change]:
             rows,
             triage_count=int(is_triaged),
             triage_accepted=int(body.triage == "accepted"),
+            # After a failed triage the turn runs, so that no message is missed.
             triage_errors=int(body.triage == "error"),
             execution_count=1,
             messages_processed=len(body.messages),

@@ -417,6 +417,7 @@ def _by_seeing(rows: Rows, event: Event, report: DeliveryReport) -> list[Change]
     if known is None or known.left or known.state != AgentState.IDLE:
         return []
     due = ReminderDue(state=AgentState.IDLE.value, cause=event.id, since=event.ts)
+    # The rows are from before this report, so they do not have its messages as seen yet.
     return _due(rows, known.name, due, seen=frozenset(report.messages))
 
 
