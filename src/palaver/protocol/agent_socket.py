@@ -23,6 +23,7 @@ REQUEST_TYPES: Final = ("send", "attach", "show", "status", "hook_event", "stop"
 
 MIN_COLS: Final = 1
 MIN_ROWS: Final = 3
+# The system stores each side in 16 bits.
 LIMIT_SIDE: Final = 0xFFFF
 """The longest side of a terminal, in cells."""
 
@@ -163,6 +164,7 @@ class RequestReader:
                 self._depth += 1
             elif sign == b"}":
                 self._depth -= 1
+                # Below 0 after an extra closing brace: then only the end of the line ends the request.
                 if self._depth == 0:
                     return self._position
         # A backslash at the very end is read again, together with the byte after it.

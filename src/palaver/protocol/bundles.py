@@ -102,6 +102,7 @@ def _text(content: bytes) -> str | None:
         text = content.decode()
     except UnicodeDecodeError:
         return None
+    # Two more, because JSON adds two quotes to the text.
     return text if len(msgspec.json.encode(text)) <= 2 * len(content) + 2 else None
 
 

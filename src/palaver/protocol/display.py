@@ -39,6 +39,7 @@ _UNSAFE_BYTES: Final = re.compile(
 
 def wants_colour(environment: Mapping[str, str]) -> bool:
     """Return whether a terminal with this environment should get colours."""
+    # By its convention an empty NO_COLOR has no effect.
     return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
@@ -146,6 +147,7 @@ def _visible(found: re.Match[str]) -> str:
 
 def zone_from(name: str) -> tzinfo | None:
     """Return the time zone that a value of `TZ` names: None for that of the machine, UTC if it is unknown."""
+    # POSIX allows a colon before the name.
     name = name.lstrip(":")
     if not name:
         return None
@@ -269,6 +271,7 @@ def _shrink(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]
 
     floors = least if sum(capped(0, least)) <= room else [1] * len(widths)
     caps = range(max(widths, default=0) + 1)
+    # The sum grows with the cap, so the largest one that fits is found in a few steps.
     cap = max(bisect_right(caps, room, key=lambda cap: sum(capped(cap, floors))) - 1, 0)
     fitted = capped(cap, floors)
     # One column wider would be too wide for all cut columns together: the rest is given to the first ones.

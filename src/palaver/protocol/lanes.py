@@ -21,6 +21,7 @@ from palaver.protocol.text import LIMIT_INJECTION
 # submitted and unconfirmed. A timeout never sends a message a second time.
 
 
+# The ledger stores the names in lower case, so they cannot change.
 class LaneKind(enum.IntEnum):
     """Kinds of lanes. A smaller number is better: delivery uses the best live lane."""
 

@@ -268,6 +268,7 @@ class AckOp(WireOp, frozen=True, kw_only=True, tag="ack"):
 
     messages: tuple[Seq, ...]
     name: str = ""
+    # No other lanes, so that no program can record that a hook or a terminal has shown a message.
     lane: Literal["sdk", "ui"] = "sdk"
     """The kind of client that showed them: a program, or a view of the bus to a person."""
 

@@ -107,6 +107,7 @@ _SIGNS: Final = "#&[]\\`_^{}|~-:.+!"
 def check_network(network: str) -> str:
     """Return the name of another network in lower case, or refuse it."""
     name = network.lower()
+    # With the name of the own network, the nicks of a bridge would have the paths of guests of this bus.
     if not _NETWORK.fullmatch(name) or name == LOCAL_NETWORK:
         raise BadRequest(
             f"{cut_name(network)!r} cannot be the name of a network: use 1 to 64 letters, digits and the "

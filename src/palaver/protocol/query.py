@@ -102,6 +102,7 @@ def conversation_of_agent(name: str) -> str:
 
 def conversation_of_pair(one: str, other: str) -> str:
     """Return the word for the direct messages between two parties."""
+    # Sorted, so that the messages of both directions have the same word.
     return "".join(sorted((conversation_of_agent(one), conversation_of_agent(other))))
 
 
@@ -176,6 +177,7 @@ def _conversations(
     else:
         is_to_all = scope == BROADCAST and not room
         # Written for its recipients by name, and not in a channel or a room.
+        # A guest is addressed by a path, and then the scope is not `mentions`.
         is_direct = (scope == MENTIONS or any(map(is_guest, to))) and not room and not channel
     if is_to_all:
         found.add(GENERAL)
@@ -494,6 +496,7 @@ def is_file_wanted(wanted: Iterable[str], found: Iterable[str]) -> bool:
     """
     files = tuple(found)
     return any(
+        # Not `fnmatch`, which compares case and slashes by the rules of the system.
         path == file or (is_file_pattern(path) and fnmatchcase(file, path))
         for path in wanted
         for file in files

@@ -237,6 +237,7 @@ def is_collision_hit(subscription: Subscription, edits: Sequence[Event]) -> bool
     wanted = query_of(subscription.filter)
     return (
         subscription.preset == COLLISION
+        # The newest edit decides: the earlier ones may be from before the subscription.
         and edits[0].seq > subscription.seq
         and any(matches(wanted, edit) for edit in edits)
     )

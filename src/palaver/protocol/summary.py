@@ -252,6 +252,7 @@ class MarkdownPage:
 
 def escape_inline(text: str) -> str:
     """Return a text on one line in which Markdown finds no markup."""
+    # Line ends are replaced too: a heading ends with its line, and the rest could be markup of its own.
     return _SIGNS.sub(r"\\\g<0>", _BREAKS.sub(" ", text).strip())
 
 

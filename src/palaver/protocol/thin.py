@@ -44,6 +44,7 @@ class FrameReader:
             if len(self._buffer) < end:
                 return
             payload = bytes(self._buffer[_HEAD.size : end])
+            # Before the yield, so that a caller that stops at this frame does not get it again.
             del self._buffer[:end]
             yield kind, payload
 

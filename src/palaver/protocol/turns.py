@@ -97,6 +97,8 @@ class BatchMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 def batch_of_start(started: AutoTurnStarted) -> tuple[BatchMessage, ...]:
     """Return the messages of a turn from the event of its start."""
+    # Lists of different lengths raise ValueError, and the fold skips the event: a cut list would lose
+    # messages.
     copies = zip(started.messages, started.mailboxes, strict=True)
     return tuple(BatchMessage(seq=seq, mailbox=mailbox) for seq, mailbox in copies)
 

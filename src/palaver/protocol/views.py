@@ -343,6 +343,7 @@ class AskMessages(Ask, frozen=True, kw_only=True, tag="messages"):
     conversation: AskedText
     before: Seq = 0
     after: Seq = 0
+    # The name on the wire, which clients of other versions use.
     has_outside: bool = msgspec.field(default=False, name="beside")
     limit: PageLimit = 100
 
@@ -533,6 +534,7 @@ class RoomMember(ViewValue, frozen=True, kw_only=True):
     is_present: bool = False
     is_owner: bool = False
     is_waiting: bool = False
+    # The name on the wire, which clients of other versions use.
     rank: int = msgspec.field(default=0, name="place")
     """Its rank in the waiting line, from 1; 0 if it does not wait."""
     last_turn: int = 0
