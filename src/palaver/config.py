@@ -31,6 +31,7 @@ _ONLY_IN_FILE: Final = (
     "brake",
     "hints",
     "approvals",
+    # A shorter lease would let an agent take the stick from its owner.
     "room_",
     "agent_commands",
     "window",

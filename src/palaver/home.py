@@ -390,6 +390,7 @@ def allow_many_files() -> None:
     wanted = _MANY_FILES if hard == resource.RLIM_INFINITY else min(_MANY_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         # A daemon with the lower limit still works, for fewer callers.
+        # Python reports EINVAL as a ValueError, for example for a number above another limit of the system.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -567,6 +568,7 @@ def _put_message(path: Path, content: bytes) -> bool:
     except FileExistsError:
         return path.read_bytes() == content
     finally:
+        # Also after the link, because this name is then a second one of the same file.
         new.unlink(missing_ok=True)
     return True
 
