@@ -464,6 +464,7 @@ def format_holder(holder: EndpointOwner) -> str:
 def parse_holder(text: str) -> EndpointOwner | None:
     """Parse the holder of a folder; None for an invalid text. An older holder has written only its pid."""
     words = text.split()
+    # `isdigit` also accepts signs such as `²`, for which `int` raises ValueError.
     if len(words) not in (1, 2) or not all(word.isascii() and word.isdigit() for word in words):
         return None
     if max(map(len, words)) > _LIMIT_DIGITS:
@@ -533,6 +534,8 @@ def subagent_instructions(name: str, parent: str) -> str:
 # starts, stops or changes anything other than messages, rooms, notes, tasks and bundles. The daemon checks
 # the rights of the agent at each call as always.
 
+# Harnesses compare these words as the beginning of a command line, so no other command of `pal` may begin
+# with one of them.
 SAFE_COMMANDS: Final = (
     *("send", "recv", "inbox", "show", "list", "status", "events", "receipts", "ack", "thread"),
     *("room", "stick", "note", "task", "bundle"),
@@ -583,6 +586,8 @@ def json_value(text: str) -> object:
     """Parse JSON; None if it cannot be parsed."""
     try:
         return json.loads(text)
+    # A model or a tool can print JSON that is nested too deep for the parser, which then raises
+    # RecursionError.
     except (ValueError, RecursionError):
         return None
 

@@ -49,6 +49,7 @@ def reset_at_ms(words: str, now_ms: int) -> int | None:
     found = _RESET_TIME.fullmatch(words.strip())
     if found is None:
         return None
+    # `astimezone(None)` converts to the zone of this machine.
     now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(_zone(found["zone"]))
     hour = int(found["hour"])
     if found["half"]:
@@ -92,6 +93,8 @@ def _zone(name: str | None) -> tzinfo | None:
         return None
     try:
         return ZoneInfo(name)
+    # The text becomes the path of a zone file: a folder such as `America` raises OSError, and a path outside
+    # the zone files ValueError.
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return UTC
 
@@ -155,6 +158,7 @@ LIMIT_DETAIL: Final = 200
 LIMIT_COMMAND: Final = 1000
 
 # Characters that must not be in an event's text, and line ends: a detail is one line.
+# Some change the direction of the text, and could show a permission request as another command.
 _UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
 
 

@@ -134,6 +134,7 @@ class _Reader:
             has_comma = self._text[next_index : next_index + 1] == ","
             parts.append(Part(name=name, start=index, node=node, comma=next_index if has_comma else None))
             index = self.skip(next_index + 1) if has_comma else next_index
+            # Plain JSON must have another part after a comma.
             can_end = not has_comma or self._dialect.trailing_commas
             if not has_comma and self._text[index : index + 1] != close:
                 raise self.trouble(index)

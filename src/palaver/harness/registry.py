@@ -34,6 +34,7 @@ from palaver.protocol.transcript import Detail, Stretch, TranscriptReader
 _Read = Callable[[str, Mapping[str, object]], HookNews]
 _Say = Callable[[str, str, str], Mapping[str, object] | None]
 
+# OpenCode is not in the table: it has a plugin instead of hooks.
 _HARNESSES: Final[Mapping[str, tuple[_Read, _Say]]] = {
     "claude": (read_claude_hook, claude_answer),
     "codex": (read_codex_hook, codex_answer),
@@ -268,6 +269,7 @@ def known_session(agent: Agent, *, path: str, is_present: bool, is_own: bool) ->
     # The process of a sub-agent and its environment belong to the session of its parent.
     if agent.parent:
         is_present = is_own = False
+    # Pids are reused: that of an agent that is offline may belong to another process now.
     pid = agent.seat.pid if agent.seat is not None and is_present else 0
     session = "" if agent.link else agent.session
     return KnownSession(

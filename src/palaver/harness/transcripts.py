@@ -73,6 +73,8 @@ def _without_halves(value: object) -> object:
     The standard parser accepts both, but JSON in UTF-8 can express neither.
     """
     if isinstance(value, str):
+        # In UTF-16 two surrogates that belong together become one character, and only a single one is
+        # replaced.
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -77,6 +77,8 @@ def read_claude_hook(event: str, data: Mapping[str, object]) -> HookNews:
     state, detail = _state(event, data, tool, given)
     limit = _usage_limit(event, data)
     if limit is not None:
+        # The hook alone would mean that the agent is idle, and messages would be delivered to an agent that
+        # cannot work.
         state, detail = AgentState.BLOCKED, f"{USED_UP}, resets {limit}" if limit else USED_UP
     return HookNews(
         event=event,

@@ -237,6 +237,7 @@ def plugin_files(pal: str) -> Mapping[str, str]:
                 "hooks": [
                     {
                         "type": "command",
+                        # `exec` replaces the shell that the harness starts: one process less for each hook.
                         "command": f"exec {program} hook claude {event}",
                         "timeout": _PERSON_LIMIT_S if event == "PermissionRequest" else _HOOK_LIMIT_S,
                     },

@@ -87,6 +87,8 @@ class MonitorPace:
         self.events = max(0, self.events - 1)
 
     def _refill(self, now_s: float) -> None:
+        # With all events available, the time until now is dropped: it must not allow more than this many in a
+        # row.
         if self.events >= EVENTS_AT_ONCE or not 0 <= now_s - self.since_s < EVENTS_AT_ONCE * EVENT_EVERY_S:
             self.events, self.since_s = EVENTS_AT_ONCE, now_s
             return
@@ -258,6 +260,7 @@ PROFILE: Final = Profile(
     ),
     busy=(re.compile(r"\besc to interrupt\b[^\n]*\Z"),),
     own_work=(
+        # Only below the last rule: the conversation above it may contain the same words.
         re.compile(r"─{8}(?!.*─{8}).*\besc to interrupt\b", re.DOTALL),
         re.compile(r"^[·✢✳✶✻✽*] \S[^\n]*…", re.MULTILINE),
     ),
@@ -296,6 +299,7 @@ class ClaudeTranscript:
             if whole is None:
                 continue
             is_aside = whole.get("isSidechain") is True
+            # The first line that has this field shows whether the whole file is that of a sub-agent.
             if is_of_subagent is None and "isSidechain" in whole:
                 is_of_subagent = is_aside
             if not is_aside or is_of_subagent:
@@ -323,6 +327,7 @@ def _read_assistant(
 ) -> Iterator[TranscriptEntry]:
     content = message.get("content")
     text = texts_in(content)
+    # Claude Code writes its own errors with the role of the model.
     if whole.get("isApiErrorMessage") is True:
         yield from gathering.add_text(SYSTEM, text, whole, ts)
         return
@@ -341,6 +346,8 @@ def _read_user(
     gathering: Gathering, whole: Mapping[str, object], message: Mapping[str, object], ts: int
 ) -> Iterator[TranscriptEntry]:
     content = message.get("content")
+    # Results first: a text of the user ends the turn that has their calls, and a result after that would be
+    # an entry without its call.
     for block in map(mapping, items(content)):
         if block.get("type") == "tool_result":
             yield from gathering.answered(

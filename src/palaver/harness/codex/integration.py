@@ -134,7 +134,10 @@ class CodexClient:
                 answer.set_result(message.result)
 
     def _lose(self, error: Disconnected) -> None:
+        # First, so that a request that is made from here on fails at once instead of waiting for a result.
         self._socket = None
+        # The callers remove their entries when they run again, so the dictionary does not change during the
+        # loop.
         for answer in self._calls.values():
             if not answer.done():
                 answer.set_exception(error)
@@ -249,6 +252,7 @@ class CodexInjections:
         own = turns.get(text.turn)
         if any(key in keys_of(one) for one in turns.values()):
             self._settle(key, text.thread, _SEEN)
+        # Without a status it is not known that the turn has ended, and it may still take the text.
         elif own is not None and own.status not in ("", "inProgress"):
             self._settle(key, text.thread, _LEFT_OUT)
 
@@ -268,6 +272,7 @@ class CodexInjections:
         Raises UnknownQuestion if Codex does not support it.
         """
         waiting: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        # Before the request: the report that the text is in the thread may arrive before the response.
         self._texts[key] = _Text(thread, waiting)
         try:
             if reason := await self._send(thread, text, key):

@@ -154,6 +154,7 @@ def _split(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         if not word.startswith("-") or word == "-":
             yield "", [word]
             continue
+        # The value of a short option may be in the same word, as in `-mMODEL`.
         name, has_value, _ = word.partition("=") if word.startswith("--") else (word[:2], word[2:], "")
         words = [word]
         if not has_value and name in _WITH_VALUE and rest:
@@ -200,6 +201,7 @@ def _take_rights(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
     read = 0
     for name, words in _split(arguments):
         read += len(words)
+        # One of three forms: `-s VALUE`, `-sVALUE` and `--sandbox=VALUE`.
         value = words[-1].removeprefix(name).removeprefix("=")
         if name in _RIGHTS and value:
             rights += setting(_RIGHTS[name], value)
@@ -260,6 +262,7 @@ def setting(key: str, value: str | Sequence[str]) -> tuple[str, str]:
 
 def _toml(value: str | Sequence[str]) -> str:
     if isinstance(value, str):
+        # A string of JSON is one of TOML, except that TOML forbids the plain character DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"[{', '.join(map(_toml, value))}]"
 

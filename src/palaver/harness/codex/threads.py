@@ -745,6 +745,7 @@ class Threads:
                 if state.is_active and not was_active and not state.parent:
                     self.current = thread  # The user has returned to this thread.
             case "thread/closed" | "thread/deleted":
+                # `_close` is a generator and removes nothing before it is read; the set reads it to its end.
                 return ThreadNews(closed=frozenset(self._close(thread)))
             case "turn/started":
                 state.begin_turn(text_in(_part(params, "turn"), "id"))
@@ -767,6 +768,7 @@ class Threads:
 
     def _close(self, thread: str) -> Iterator[str]:
         """Remove a closed thread and its child threads; yield each of them."""
+        # A list, because the calls in the loop remove threads from `_states`.
         for below in [one for one, state in self._states.items() if state.parent == thread]:
             yield from self._close(below)
         del self._states[thread]

@@ -317,6 +317,7 @@ class _GeminiSession:
         if self._last and is_new and self._last not in ids:
             yield from self.rest()
             ts = time_ms(mapping(whole.get("$set")).get("lastUpdated"))
+            # Not the record itself: it repeats the whole history, whose messages are entries of their own.
             yield TranscriptEntry(role=SYSTEM, text=_COMPRESSED, whole={"$set": "messages"}, ts=ts)
         for message in messages:
             if word(message.get("id")) not in self._seen:
@@ -340,6 +341,8 @@ class _GeminiSession:
             self._open = message
         elif kind == USER:
             answers = _answers(message.get("content"))
+            # A result comes in a message after its call. The reply that has the call is still held back, and
+            # gets it at its end.
             self._late |= answers
             if text and not text.startswith(_SETUP):
                 yield from self.rest()

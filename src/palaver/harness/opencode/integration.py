@@ -290,6 +290,7 @@ class Sessions:
         """Replace all open questions of one kind."""
         event = "permission.asked" if is_permission else "question.asked"
         for talk in self._talks.values():
+            # Both kinds of questions are in one table, and the ids of OpenCode begin with their kind.
             talk.forget_questions("per" if is_permission else "que")
         for asked in as_list(found):
             self.hear(OpenCodeEvent(event, asked))
@@ -570,6 +571,7 @@ class OpenCodeInjections:
     async def put(self, session: str, text: str, key: str) -> Done:
         """Send a text to a session, and wait until it was sent to the model or cannot be any more."""
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+        # Before the request: an event can prove the text before the response to the request arrives.
         self._waiting[key] = session, future
         try:
             return await self._send(session, text, key, future) or await future
@@ -604,6 +606,7 @@ class OpenCodeInjections:
                 self._prove(key)
             elif not waiting[1].done():
                 waiting[1].set_result(_SEEN)
+        # A result wakes its waiting call only later, so no entry is removed during the loop.
         for key, (session, future) in self._waiting.items():
             if future.done():
                 continue
@@ -724,6 +727,7 @@ class OpenCodeIntegration:
     def start(self) -> None:
         """Connect to the server once it listens. Repeats have no effect."""
         if self._task is None:
+            # Not by `spawn`, which returns no task that `close` could cancel.
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
@@ -864,6 +868,7 @@ class OpenCodeIntegration:
         try:
             session = key or self._sessions.current or await self._begin_session()
             return await self._texts.put(session, text, mark)
+        # Only `_begin_session` raises these here, before the text was sent: so the text may be offered again.
         except (NotSent, Lost) as error:
             return Done(TextOutcome.DEFERRED, f"OpenCode does not respond: {error}")
 

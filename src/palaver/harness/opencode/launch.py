@@ -326,6 +326,7 @@ def launch_environment(
         # A server of the user with the same name takes precedence.
         "mcp": {**server, **(servers if isinstance(servers, dict) else {})},
         "instructions": [*(files if isinstance(files, list) else []), *own_files],
+        # Ours replaces the shell of the user, because it runs that shell without the password of the server.
         **in_shell,
         **allowed,
     }

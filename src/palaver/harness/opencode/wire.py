@@ -76,6 +76,7 @@ class OpenCodeEvent:
 
 def prompt_path(session: str) -> str:
     """The path for sending a text to a session without waiting for the reply."""
+    # With no safe characters a slash is escaped too, so an id cannot select another path of the server.
     return f"{SESSIONS}/{quote(session, safe='')}/prompt_async"
 
 
@@ -246,6 +247,7 @@ def _wait_ms(headers: Mapping[str, object], now_ms: int) -> int:
     try:
         if exact:
             return max(0, int(float(exact)))
+        # `retry-after` is a number of seconds or a date, which the code below reads.
         return max(0, int(float(rough) * 1000)) if rough else 0
     except (ValueError, OverflowError):
         pass
