@@ -409,6 +409,7 @@ class PalaverApp(App[int]):
 
         `drawn` is called once the first screen shows the bus. `clock` returns Unix milliseconds.
         """
+        # Without `ansi_color` Textual replaces the colours of the terminal by fixed ones.
         super().__init__(driver_class=driver or TerminalDriver, ansi_color=True)
         self.theme = _THEME
         self.link = link
@@ -541,6 +542,7 @@ class PalaverApp(App[int]):
         try:
             async for record in self.link.records():
                 self.take(record)
+                # After the drawing, because the drawn list decides whether an entry is in view.
                 self.notices.record(record, self._in_view(record))
         finally:
             await self.notices.close()
@@ -617,6 +619,7 @@ class PalaverApp(App[int]):
         try:
             snapshot = await self.link.ask(AskPast(at=self._past_target), Snapshot, progress)
         except PalaverError as error:
+            # Steps and Escape go by the target, so it must name the shown seq again.
             self._past_target = self.store.at
             self.say(str(error), is_error=True)
             return

@@ -279,6 +279,7 @@ class WholeLog:
 
     def _drop(self) -> None:
         while len(self._chunks) > LIMIT_CHUNKS:
+            # The first one was used longest ago: `want` moves each chunk that is used to the end.
             del self._chunks[next(iter(self._chunks))]
 
 
@@ -522,6 +523,7 @@ class LogScreen(BusScreen):
     def _show(self, seq: int = 0) -> None:
         """Show the events that pass the filter, at a seq or at the end."""
         if self._filter:
+            # The limit is exclusive, and this event must be among the found ones.
             self.event_rows.show_found(self._query, seq + 1 if seq else 0)
         else:
             self.event_rows.show_whole(seq)
@@ -573,6 +575,7 @@ class LogScreen(BusScreen):
         """Show a whole event."""
         event.stop()
         seq = int(event.key)
+        # Both limits are exclusive, so this is one event.
         between = ["--after", str(seq - 1), "--before", str(seq + 1)]
         self.ui.show_output(["pal", "events", *between, "--archived", "--json"])
 

@@ -538,6 +538,7 @@ class MessagesScreen(BusScreen):
             self.messages.say_if_empty("")
             return
         self.messages.say_if_empty("reading ...")
+        # `before` is exclusive, and this message must be on the page.
         before = seq + 1 if seq else 0
         self._ask(self._question(before=before), lambda page: self._take_first(page, seq))
 

@@ -267,6 +267,7 @@ class Store:
         """The time of the snapshot."""
         self.at = 0
         """The seq in the past that is shown; 0 for the present."""
+        # It keeps this dictionary, so `agents` is changed in place and never replaced.
         self.agent_list = AgentOrder(self.agents)
         self.attention_list = SortedKeys()
         self.talk_list = SortedKeys()

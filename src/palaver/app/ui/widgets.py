@@ -78,6 +78,7 @@ def fold_text(text: str, width: int, *, is_ascii: bool = False, hang: int = 0) -
     """
     lines: list[Content] = []
     for line in safe_lines(text, is_ascii=is_ascii):
+        # Most lines: each ASCII character takes one column, so nothing must be wrapped.
         if len(line) < width and line.isascii():
             lines.append(Content(line))
         elif len(line) > _LINE_CHARACTERS:  # wrapping by words would take long
