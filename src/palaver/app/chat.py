@@ -56,6 +56,7 @@ HELP: Final = (
 LATELY: Final = 20
 """How many events `/events` shows, and how many messages `/all`."""
 
+# The `@` in an e-mail address follows a letter, and so names no member.
 _MENTION: Final = re.compile(r"(?<![\w@!])(!?)@([a-z0-9][\w-]*(?::[a-z]+)?)", re.IGNORECASE)
 
 
@@ -428,6 +429,7 @@ async def talk_in_lines(
 
     async def say() -> None:
         lines = _lines(read)
+        # An empty line of the input is a line end: only the end of the input is an empty text.
         while line := await lines.get():
             if not await printed.do(line):
                 return

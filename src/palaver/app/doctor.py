@@ -688,6 +688,7 @@ def _ask(
         except subprocess.TimeoutExpired:
             raise NoVersionError(f"no reply within {limit_s:g} seconds") from None
         finally:
+            # Also after it has ended: it may have started other processes.
             end(running)
             running.wait()
         if status:

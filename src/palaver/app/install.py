@@ -207,6 +207,7 @@ def _client(environment: Mapping[str, str], home: Path) -> tuple[str, ...]:
 def _companion(harness: str, home: Path) -> tuple[str, ...]:
     """Return the companion command that a harness runs; empty if there is no companion."""
     module = _COMPANIONS.get(harness)
+    # `-I`, because the harness runs it in a folder of the user, where Python would look for modules first.
     return (find_python(), "-I", "-m", module, "--home", str(home)) if module is not None else ()
 
 
@@ -259,6 +260,7 @@ def _write(plan: Plan) -> None:
         plan.path.unlink(missing_ok=True)
         return
     plan.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A new file takes the place of the old one, and must keep the mode that the user has set.
     mode = stat.S_IMODE(plan.path.stat().st_mode) if plan.path.exists() else _FILE_MODE
     replace_file(plan.path, plan.after, mode)
 
@@ -508,6 +510,7 @@ def _install(home: Path, path: Path) -> Mapping[str, str]:
     """Write the skill, whole or not at all."""
     word = _would_install(home, path)["result"].removeprefix("would be ")
     if word != "is up to date":
+        # Before they are created, so that an interrupted installation can be undone.
         note_folders(home, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, skill_text().encode(), _MODE)

@@ -49,6 +49,7 @@ class InstalledFile(msgspec.Struct, frozen=True, kw_only=True):
     """The path of its backup; empty if the file did not exist."""
     folders: tuple[str, ...] = ()
     """Folders that were created for it, outermost first."""
+    # Stored as `place`, and so not renamed: existing records must stay readable.
     settings_folder: str = msgspec.field(default="", name="place")
     """The settings folder of the harness; earlier versions did not record it."""
 
@@ -331,6 +332,8 @@ def resolved(path: Path) -> Path:
 
 def plan_install(harness: str, change: Change, known: Record | None, environment: Mapping[str, str]) -> Plan:
     """Plan the new content of a file; additions of an earlier version are removed first."""
+    # Replacing a link would leave the user's file unchanged and cut it off from the harness: change its
+    # target.
     path = resolved(settings_path(harness, change.file, environment))
     before = read_settings(path)
     text = text_of(path, before)

@@ -129,6 +129,7 @@ def prepare_codex(
     # The user's own server has its own settings: nothing is added to it.
     hooks = (HOOKS,) if not asked.is_remote and choices.has_hooks(pal) else ()
     uses_bus = (USES_BUS,) if not asked.is_remote and choices.may_use_bus() else ()
+    # `-I`, because Python would otherwise look for modules in the agent's folder first.
     starter = (find_python(), "-I", "-m", CODEX_START, native, *hooks, *uses_bus)
     words = codex_launch.resumed(args, session, is_fork=choices.is_fork)
     known = last_codex_session(environment, cwd) if asked.is_last else asked.session or session
@@ -383,6 +384,7 @@ def _with_gemini_policy(args: Sequence[str], home: str, its_home: Path, cwd: str
 
 def _names_policies(settings: Path) -> bool:
     try:
+        # Not parsed, because settings may have comments. A wrong match only leaves our policy out.
         return b"policyPaths" in settings.read_bytes()
     except OSError:
         return False
@@ -423,6 +425,7 @@ def _theirs(environment: Mapping[str, str]) -> Path:
 def _mirror(theirs: Path, ours: Path, kept: set[str], also: tuple[str, ...] = ()) -> None:
     """Link everything in a directory, and the names in `also` even if missing; remove outdated links."""
     names = {entry.name for entry in os.scandir(theirs)} if theirs.is_dir() else set()
+    # A list, because entries are removed during the loop.
     for entry in list(os.scandir(ours)):
         if entry.is_symlink() and entry.name not in names | kept | set(also):
             Path(entry.path).unlink()

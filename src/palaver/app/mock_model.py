@@ -370,6 +370,7 @@ class MockModel:
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or Script()
+        # The server makes a new handler for each connection, so the shared parts are in its class.
         handler = type("_Handler", (_Caller,), {"script": self.script, "numbers": count(1)})
         self._server = _ModelServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)

@@ -186,6 +186,7 @@ def terminal_signal(notify: str, line: str, environment: Mapping[str, str]) -> s
         case "osc9":
             return _through_tmux(f"\x1b]9;{TITLE}: {line}{BELL}", environment)
         case "osc777":
+            # A semicolon separates the fields of this sequence.
             return _through_tmux(f"\x1b]777;notify;{TITLE};{line.replace(';', ',')}{BELL}", environment)
     return ""
 
@@ -193,6 +194,7 @@ def terminal_signal(notify: str, line: str, environment: Mapping[str, str]) -> s
 def _through_tmux(sequence: str, environment: Mapping[str, str]) -> str:
     if not environment.get("TMUX"):
         return sequence
+    # In its envelope tmux reads two Escapes as one; a single one could end the envelope.
     doubled = sequence.replace("\x1b", "\x1b\x1b")
     return f"\x1bPtmux;{doubled}\x1b\\"
 
@@ -261,6 +263,7 @@ class Notices:
 
     async def close(self) -> None:
         """Forget notices that wait, and end a command that still runs."""
+        # A copy, because a task that ends removes itself from the set.
         for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -392,6 +395,7 @@ class NoticeThread:
         self._complain = complain
         self._environment = environment
         self._in_view = in_view
+        # Made here and not in the thread, so that `__exit__` can use it however early it is called.
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -37,6 +37,7 @@ def main() -> int:
     if sys.argv[1:2] in (["__transcript"], ["__excerpts"]):
         from palaver.app import transcript  # not needed for help and completion
 
+        # Ctrl-C in a long output ends it without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if sys.argv[1] == "__transcript":
             return transcript.read_transcript(sys.argv[2:], os.environ)

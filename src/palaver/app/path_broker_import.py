@@ -421,6 +421,7 @@ _SENDER: Final = "sender"
 
 MESSAGES: Final = ".messages"
 AGENT_FILE: Final = "jvAgent.json"
+# DOTALL, because the name of a file may contain a line end.
 _STEM: Final = re.compile("agent--.+|broker-unmatched|session--.+", re.DOTALL)
 _NOT_SEARCHED: Final = frozenset({MESSAGES, ".git", "node_modules"})
 _LIMIT_FILE_BYTES: Final = 1024 * 1024
@@ -489,6 +490,7 @@ def _agent_files(root: Path, report: ImportReport) -> Iterator[Path]:
         report.fail(os.path.relpath(error.filename, root), error)
 
     for above, folders, files in os.walk(root, onerror=fail):
+        # In place: `os.walk` then does not enter the folders that were removed.
         folders[:] = [name for name in folders if name not in _NOT_SEARCHED]
         if AGENT_FILE in files:
             yield Path(above) / AGENT_FILE
@@ -556,6 +558,7 @@ def _message_files(
     agents = folder.agents
     stems: dict[str, Path] = {}
     for name in names:
+        # The name of a file may have bytes that are not UTF-8, and an id must be valid text.
         stem = os.fsencode(name).decode("utf-8", "replace").removesuffix(".jsonl")
         if name.endswith(".jsonl") and _STEM.fullmatch(stem):
             stems[stem] = messages / name
@@ -657,6 +660,8 @@ class Spool:
         Of several copies in one mailbox, one that was taken counts.
         """
         body = _encode(_SpooledBody(path, copy.content))
+        # A message is in the file of each of its mailboxes. It is stored once, and each mailbox adds a copy
+        # below.
         self._database.execute(
             "INSERT OR IGNORE INTO message (sender, id, ts, body) VALUES (?, ?, ?, ?)",
             (sender, copy.id, copy.ts, body),

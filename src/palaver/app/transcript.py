@@ -232,6 +232,7 @@ def find_transcript(known: KnownSession, environment: Environment) -> Transcript
     )
     if is_known_path and Path(known.path).is_file():
         return Transcript(known.harness, known.path, session)
+    # The id becomes a part of a file pattern. A slash or a wildcard in it would find other files.
     if not is_session_id(session):
         raise NotFound(
             f"session of {known.agent}",

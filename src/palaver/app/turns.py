@@ -144,6 +144,8 @@ async def run_program(program: JobProgram, register: Register, stop: asyncio.Eve
         done, _ = await asyncio.wait(either, timeout=program.timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if process.ended not in done:
             process.terminate()
+            # Without a limit after a timeout, because the process around the program kills it some seconds
+            # later.
             await asyncio.wait({process.ended}, timeout=_STOP_S / 2 if stopping in done else None)
             why = "the runner was stopped" if stopping in done else f"timed out after {program.timeout_s:g} s"
             raise JobFailed(why)
@@ -228,6 +230,7 @@ class _JobProcess(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         status = self._transport.get_returncode()
         assert status is not None
+        # A negative status is the number of a signal. As in a shell, it becomes 128 and that number.
         self.ended.set_result(status if status >= 0 else 128 - status)
 
 
@@ -517,6 +520,7 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     if "--foreground" in words:
         return _run_here(home, ticket, environment, is_json=is_json)
     ready, report = os.pipe()
+    # Before the event loop and any thread exist: a forked child cannot use its copies of them.
     if os.fork() == 0:
         os.close(ready)
         _run_aside(home, ticket, environment, report)

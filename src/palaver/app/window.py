@@ -140,6 +140,7 @@ def open_window(home: str, name: str, environment: Mapping[str, str]) -> None:
         try:
             launcher = subprocess.Popen(
                 command,
+                # A launcher must not read the keys of this terminal.
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

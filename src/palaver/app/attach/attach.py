@@ -210,6 +210,7 @@ class _RawSession:
     def run(self) -> None:
         """Pass bytes on until one side ends."""
         self._wire.setblocking(False)
+        # A signal handler writes to this pipe, and must not wait if the pipe is full.
         os.set_blocking(self._woken, False)
         with self._signals():
             self._show(self._rest)
@@ -291,6 +292,7 @@ class _RawSession:
         data = read_ready(self._wire, _READ_BYTES)
         if data:
             self._show(data)
+        # Empty: the holder has closed the connection. None: nothing has arrived.
         elif data is not None:
             self._is_over = True
 
@@ -332,6 +334,7 @@ class _RawSession:
     def _note(self, number: int, _: FrameType | None) -> None:
         # Only noted: a handler may run in the middle of a write to the terminal.
         self._pending.append(number)
+        # Python repeats a `select` that a signal interrupts, so only a byte in the pipe ends the wait.
         with suppress(BlockingIOError):
             os.write(self._woken, b"!")
 
@@ -354,6 +357,7 @@ class _RawSession:
 def _raw_terminal(session: _RawSession) -> Iterator[None]:
     """Read every key while the block runs; then restore the terminal, with the cursor below the agent."""
     before = termios.tcgetattr(0)
+    # Not the default TCSAFLUSH, which would drop keys that were typed already.
     tty.setraw(0, termios.TCSANOW)
     try:
         yield
@@ -373,6 +377,7 @@ def _write_all(fd: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(fd, rest) :]
+        # Another process that has the terminal open may have made it non-blocking for all of them.
         except BlockingIOError:
             select.select([], [fd], [])
 

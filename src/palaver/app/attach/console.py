@@ -15,6 +15,7 @@ from palaver.app.attach.editor import Editor, Key, Pressed
 PRIORITIES: Final = ("normal", "interrupt", "idle-first", "idle")
 PREFIX: Final = b"\x1c"
 
+# An Escape that is followed by another one is the Escape key itself.
 _KEY: Final = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO[@-~]|\x1b[^\[O\x1b]|\x1b(?=\x1b)|[^\x1b]", re.DOTALL
 )
@@ -268,6 +269,7 @@ class Console:
                     self._search()
                 case _:
                     found = _KEY.match(self._rest)
+                    # The key is incomplete. If the rest does not follow soon, `settle` handles it.
                     if found is None:
                         return
                     self._rest = self._rest[found.end() :]

@@ -126,6 +126,7 @@ class Editor:
             line = self.text
             self.put("")
             yield Pressed(Key.CANCEL, line)
+        # In a line with a text, Ctrl-D deletes a character as in a shell (see `_MOVES`).
         elif byte == b"\x04" and not self.text:
             yield Pressed(Key.QUIT)
         elif byte in _KEYS:

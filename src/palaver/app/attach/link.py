@@ -80,6 +80,7 @@ def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> Attac
             if not piece:
                 raise BadRequest("the holder of the terminal has exited")
             received += piece
+        # The first frames of the terminal may follow in the same block of data.
         line, _, rest = received.partition(b"\n")
         reply = reply_from_json(line)
         if not reply.is_ok:
@@ -274,6 +275,7 @@ class BusWatch:
         while True:
             wire = await _open(self._home, watcher := _Watcher(self._take_record))
             if wire is not None:
+                # Without a limit, because the daemon may delay this reply to join several notices.
                 self._ask = partial(watcher.ask, wire, limit_s=None)
                 try:
                     await watcher.run(wire, self._name, self._tell)
@@ -408,6 +410,7 @@ class _Watcher:
     def on_lost(self, wire: Wire) -> None:
         """Handle the end of the connection."""
         self._is_lost = True
+        # Ends a wait for events. The next request then sees that the connection is lost.
         self._has_news.set()
         for reply in self._open.values():
             if not reply.done():

@@ -281,6 +281,7 @@ def _plain_cell(cell: Char) -> Char:
 def _mend(cells: Sequence[Char]) -> Row:
     """Replace halves of wide characters whose other half is missing by blanks."""
     text = "".join(cell.data for cell in cells)
+    # Most rows: a wide character is not ASCII, and the empty cell of its right half makes the text shorter.
     if len(text) == len(cells) and text.isascii():
         return tuple(cells)
     mended = list(cells)
@@ -428,6 +429,7 @@ def _show_matches(row: Row, needle: str) -> Row:
     is_exact = needle != needle.lower()
     # The right half of a wide character has no text; each other cell has one character.
     kept = [index for index, cell in enumerate(row) if cell.data]
+    # Some letters have two characters in lower case, but each cell must count once.
     line = "".join(row[index].data[0] if is_exact else row[index].data.lower()[0] for index in kept)
     cells = list(row)
     at = line.find(needle)
@@ -625,6 +627,7 @@ def _draw_row(y: int, was: Row, row: Row) -> Iterator[bytes]:
         if is_lost:
             yield b"\x1b[%d;%dH" % (y + 1, last + 1)
     if is_cleared:
+        # In plain colours, because a terminal fills the cleared part with the current background.
         yield b"\x1b[%d;%dH%s\x1b[K" % (y + 1, end + 1, _PLAIN)
 
 
@@ -726,6 +729,7 @@ class OwnTerminal:
         """Take control. The caller must call `give_back`."""
         self._before = termios.tcgetattr(IN)
         self._out = _open_anew()
+        # Not the default TCSAFLUSH, which would drop keys that were typed already.
         tty.setraw(IN, termios.TCSANOW)
         self.write(_TAKE)
 

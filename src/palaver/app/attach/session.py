@@ -199,6 +199,7 @@ class AttachSession:
             output = self._final_output() if ending.exit is not None else b""
             return ending
         finally:
+            # First, so that keys that are typed from here on stay in the terminal for the shell.
             self._keys.read(is_wanted=False)
             self._painter.give_back(output)
             self._link.close()

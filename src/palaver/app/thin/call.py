@@ -344,6 +344,7 @@ def complain(error: Exception, *, is_json: bool, code: str = "unavailable") -> N
 def die_of(number: int) -> NoReturn:
     """End by the signal itself, so that the shell sees the real cause."""
     signal.signal(number, signal.SIG_DFL)
+    # A parent process may have blocked the signal, and then it would not end this process.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
     os.kill(os.getpid(), number)
     os._exit(128 + number)

@@ -284,6 +284,7 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False
     try:
+        # The name of a program may contain a parenthesis, so the state comes after the last one.
         return os.read(file, 512).rpartition(b") ")[2][:1] in (b"T", b"t")
     finally:
         os.close(file)
@@ -296,6 +297,7 @@ def hide_ticket(words: list[bytes]) -> list[bytes]:
         return words
     at = options.index(b"--ticket")
     read, write = os.pipe()
+    # A ticket fits into the buffer of a pipe, so this write does not wait for a reader.
     os.write(write, words[at + 1])
     os.close(write)
     read = start.above_stdio(read)
@@ -408,6 +410,7 @@ _END_LIMIT_S = 2  # to write out what the daemon sent before a signal, if no pro
 _RECEIVE_BYTES = 262144
 _UNDIVIDED_BYTES = 4096  # a socket takes this much as a whole or not at all
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+# `main` restores SIGPIPE for the output, and a lost daemon must not end this process by it.
 _NO_SIGNAL = getattr(_socket, "MSG_NOSIGNAL", 0)  # macOS has a socket option instead
 
 

@@ -149,6 +149,7 @@ def run_hook(home: str, fields: list[tuple[bytes, bytes]], limit: HookTimeLimit)
 def _read_input() -> bytes:
     """Read the harness's input to its end, even if it is too long, so that its writer sees no closed pipe."""
     content = bytearray()
+    # At a terminal no harness ends the input, and the read would wait for the user.
     if os.isatty(0):
         return b""
     is_too_long = False
