@@ -559,6 +559,7 @@ def _claude(pal: Sequence[str], own_folder: str, *, may_use_bus: bool) -> Setup:
     )
 
 
+# It needs no quotes in a shell: `plugin_files` quotes it, and it must still be found afterwards.
 _SLOT: Final = "pal-goes-here"
 
 
@@ -601,6 +602,7 @@ def _codex(pal: Sequence[str], companion: Sequence[str], *, may_use_bus: bool) -
     if companion:
         # It runs as long as the session, and Codex ends it together with the session.
         command = {"type": "command", "command": f"exec {shlex.join(companion)}", "async": True}
+        # Not at `compact`: the session goes on after that, and its companion with it.
         entry = {"matcher": "startup|resume|clear", "hooks": [{**command, "timeout": _COMPANION_LIMIT_S}]}
         hooks = (*hooks, Addition(path=("hooks", "SessionStart"), value=entry))
     return Setup(
@@ -641,6 +643,7 @@ def _opencode_with_plugin(pal: Sequence[str], own_folder: str, companion: Sequen
 
 def _gemini(pal: Sequence[str], *, may_use_bus: bool) -> Setup:
     hooks = tuple(
+        # Gemini CLI counts the limit of a hook in milliseconds, Claude Code and Codex in seconds.
         Addition(path=("hooks", event), value={"hooks": [_hook("gemini", pal, event, _HOOK_LIMIT_S * 1000)]})
         for event in gemini_hooks.EVENTS
     )

@@ -354,6 +354,7 @@ class Sessions:
         talk.fail(as_map(about.get("error")), now_ms)
 
     def _hear_select(self, talk: SessionState, about: Mapping[str, object], now_ms: int) -> None:
+        # A person who looks at a sub-agent does not make it the agent.
         if not talk.parent:
             self.choose(text_in(about, "sessionID"))
 
@@ -589,6 +590,7 @@ class OpenCodeInjections:
         except Lost as error:
             # The server may have dropped only this one request. Then no event settles the text, and without
             # a limit the lane would carry nothing else as long as the stream of events continues.
+            # Not `wait_for`, which would cancel the future at the timeout: an event may still settle it.
             await asyncio.wait((future,), timeout=self._arrival_limit_s)
             if future.done() or self._sessions.has_text(key):
                 return None
