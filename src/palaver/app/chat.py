@@ -600,6 +600,7 @@ class RoomBus:
 
     async def written_by(self, names: Sequence[str], count: int) -> tuple[list[Event], int]:
         """Return the newest messages and tasks of some agents, and the seq at which the log ends."""
+        # Without names only the end of the log is needed. No senders would mean all of them.
         request = EventsOp(types=_WRITTEN, senders=tuple(names), last=count if names else 1)
         answer = await self._calls.ask(request)
         return events_from_json(answer)[0], last_from_json(answer)

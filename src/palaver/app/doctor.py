@@ -679,6 +679,7 @@ def _ask(
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.DEVNULL,
+                # So that `end` reaches everything that the program starts.
                 start_new_session=True,
             )
         if started is not None:

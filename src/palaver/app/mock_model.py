@@ -407,6 +407,7 @@ class _ModelServer(ThreadingHTTPServer):
 
 class _Caller(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # A reply in chunks needs it.
+    # Otherwise a small chunk could wait until the one before it is acknowledged.
     disable_nagle_algorithm = True
     script: Script
     numbers: Iterator[int]

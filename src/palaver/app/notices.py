@@ -270,6 +270,7 @@ class Notices:
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
+        # The loop keeps only weak references to tasks: a task without another one could be collected.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

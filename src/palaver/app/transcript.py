@@ -455,6 +455,7 @@ def _ask_again(argv: Sequence[str], content: bytes, environment: Mapping[str, st
         file.write(content)
         file.flush()
         file.seek(0)
+        # Python closes its files in a program that replaces it, unless they are inheritable.
         os.set_inheritable(file.fileno(), True)
         own = {**environment, EXCERPTS: f"/dev/fd/{file.fileno()}"}
         words = [sys.executable, "-m", "palaver.app.thin.client", *argv]

@@ -210,6 +210,7 @@ class AttachSession:
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
+        # The loop keeps only weak references to tasks: a task without another one could be collected.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -150,6 +150,7 @@ class AgentRows:
         if below := store.agent_list.sub_agents(row.name):
             name += f" +{below}" if store.agent_list.is_folded(row.name) else " -"
         line, now = Content.empty(), self._app.now_ms()
+        # Not strict, because a narrow terminal shows only the first columns.
         for at, (cell, wide) in enumerate(zip(agent_cells(row, now, name), self._widths, strict=False)):
             style = _STATE_STYLES.get(cell) if at == 2 else BOLD if at == 0 else None
             line += safe_content(_cell(safe_line(cell, is_ascii=is_ascii), wide), style)

@@ -129,6 +129,7 @@ def message_to(row: ConversationRow, me: str) -> OutgoingText:
     if row.kind == ConversationKind.THREAD:
         return OutgoingText(thread=row.key.removeprefix("thread/"))
     if row.kind == ConversationKind.PAIR:
+        # The key has the names of both. In a conversation of the person with themselves both are `me`.
         names = [name for name in row.key.split("@") if name and name != me]
         return OutgoingText(targets=tuple(f"@{name}" for name in names or [me]))
     return OutgoingText(room=row.key.removeprefix("#"))
