@@ -411,6 +411,7 @@ def _handoff(event: RoomEvent, paint: Paint) -> str:
 # --------------------
 # The conversation without a terminal: each input line is sent, each event is printed as a line.
 
+# Columns. No usual text is longer, so a line of a message stays one line of the output.
 _WIDTH: Final = 10_000
 
 

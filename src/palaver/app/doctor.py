@@ -371,6 +371,7 @@ class Trial:
         self._script = script
         self._pal = find_pal()
         self.lanes: dict[str, str] = {}
+        # Built from nothing, so that no key or setting of the user reaches the harness.
         self.environment = {
             "PATH": path,
             "HOME": str(folder / "account"),
@@ -564,6 +565,7 @@ class Trial:
         """Yield every process that was started with this bus; nothing if the system does not show it."""
         mark = b"PALAVER_HOME=" + os.fsencode(self._folder / "bus")
         for entry in Path("/proc").glob("[0-9]*"):
+            # A process may end during the look, or belong to another user.
             with suppress(OSError, ValueError):
                 if mark in (entry / "environ").read_bytes().split(b"\0") and int(entry.name) != os.getpid():
                     yield int(entry.name), (entry / "cmdline").read_bytes()
@@ -710,6 +712,7 @@ def end(running: Running) -> None:
 # Look at each harness, print the findings, and run the self-test if it was requested.
 
 _VERSION_LIMIT_S: Final = 30.0
+# The status of a shell for a command that Ctrl-C has ended: 128 and the number of SIGINT.
 _INTERRUPTED: Final = 130
 PROVEN_FILE: Final = "proven.json"
 

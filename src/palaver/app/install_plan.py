@@ -323,6 +323,7 @@ def resolved(path: Path) -> Path:
     """Follow links to the file itself. Raises ValueError for a loop of links."""
     try:
         return path.resolve()
+    # Before Python 3.13 `resolve` raises RuntimeError for a loop of links.
     except RuntimeError as error:
         raise ValueError(f"{path} is a link to itself; remove it and run this again") from error
 

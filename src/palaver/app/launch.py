@@ -214,6 +214,7 @@ def _opencode_version(home: str, environment: Mapping[str, str]) -> str:
     state = file.stat()
     key = f"{file}\n{state.st_mtime_ns}\n{state.st_size}\n"
     kept = Path(home) / _FOLDER / "opencode-version"
+    # A missing or damaged cache is written again below.
     with suppress(OSError, UnicodeDecodeError):
         before, _, version = kept.read_text(encoding="utf-8").rpartition("\n")
         if f"{before}\n" == key:

@@ -507,6 +507,7 @@ def _add_agent(folder: SourceFolder, path: Path, aliases: dict[str, list[str]], 
     agent.auto_run = found.auto_run if agent.auto_run is None else agent.auto_run
     try:
         names = sorted(os.listdir(path.parent / "sessions"))  # noqa: PTH208 - only names are needed
+    # An agent without sessions has no such folder.
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:

@@ -181,6 +181,7 @@ def run_agent(words: Sequence[str], home: str, environment: Mapping[str, str], h
         is_watched=has_screen,
         is_awaited=is_awaited,
         is_harness="--launch" in order.options,
+        # A caller that sees the screen or waits for the end sees a failed start anyway.
         life_limit_s=0.0 if has_screen or is_awaited else _life_limit_s(order),
     )
     try:

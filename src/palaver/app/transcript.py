@@ -80,6 +80,7 @@ def entry_text(
 def _clock(ts: int, zone: tzinfo | None) -> str:
     try:
         return datetime.fromtimestamp(ts / 1000, zone).strftime("%Y-%m-%d %H:%M:%S")
+    # A number in a transcript can be outside the years that Python knows.
     except (ValueError, OverflowError, OSError):
         return "?"
 

@@ -287,11 +287,13 @@ def _harness_program(
             f"{job.harness} is not in the PATH of the runner; run 'pal turn stop' and 'pal turn start' in a "
             "shell that finds it"
         )
+    # An automatic turn asks no person, so only an earlier decision counts.
     choices = LaunchChoices(
         may_use_bus=lambda: may_use_bus(KNOWN, home),
         has_hooks=lambda pal: has_codex_hooks(KNOWN, pal, home),
     )
     arguments = form.arguments(job.arguments, job.harness_session)
+    # Without a session, because the arguments name it already.
     made = LAUNCHERS[job.harness](arguments, "", home, environment, cwd, choices)
     return made.argv, made.environment, form.read
 

@@ -260,6 +260,7 @@ class _RawSession:
     def _on_keys(self) -> None:
         try:
             keys = os.read(0, _READ_BYTES)
+        # A closed terminal is an error or the end of the input, depending on the system.
         except OSError:
             keys = b""
         if not keys:  # the terminal was closed

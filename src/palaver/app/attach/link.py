@@ -88,6 +88,7 @@ def call(home: str, name: str, cols: int, rows: int, *, is_drawn: bool) -> Attac
     except OSError as error:
         wire.close()
         raise BadRequest(f"the holder of {name} does not respond: {error}") from error
+    # Also after Ctrl-C: the caller has no socket that it could close.
     except BaseException:
         wire.close()
         raise
@@ -303,6 +304,7 @@ async def list_others(home: str, name: str) -> list[ListedAgent] | None:
     try:
         listed = await watcher.ask(wire, ListOp())
         found = [] if listed is None else _decode_agents(listed).agents
+    # The daemon has another version, with another format.
     except msgspec.DecodeError:
         listed = None
     finally:

@@ -95,6 +95,7 @@ class KeyReader:
             data = os.read(IN, _READ_BYTES)
         except BlockingIOError:
             return
+        # A closed terminal is an error or the end of the input, depending on the system.
         except OSError:
             data = b""
         if not data:

@@ -229,6 +229,7 @@ def _width(terminals: list[bool]) -> int:
 # of a frame is decided elsewhere.
 
 GREETING = b"PAL1"
+# protocol/thin.py and native/wire.h have the same number: it is a part of the wire format.
 FRAME_LIMIT_BYTES = 10 * 1024 * 1024
 PIECE_BYTES = 65536
 """The largest piece of input in one frame."""

@@ -522,6 +522,7 @@ class _Client:
                 continue
             try:
                 data = wire.recv(_RECEIVE_BYTES)
+            # A daemon that ends before it has read everything resets the connection: this is its end too.
             except ConnectionError:
                 data = b""
             if not data:

@@ -266,6 +266,7 @@ def run_monitor(home: str, serve: Callable[[start.Socket, int | None], bool]) ->
 def _watch_process(pid: int) -> int | None:
     try:
         return start.above_stdio(os.pidfd_open(pid))
+    # Only Linux has it. Elsewhere the parent's pid alone shows that the harness has ended.
     except (OSError, AttributeError):
         return None
 

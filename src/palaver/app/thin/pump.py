@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 GREETING = b"PALM"
+# protocol/thin.py and native/pump.c have the same number.
 LINE_LIMIT_BYTES = 1024 * 1024
 _LINE_END_BYTES = 4096
 _RECEIVE_BYTES = 262144
 _REPEATS = 5
+# JSON-RPC leaves the codes from -32099 to -32000 to errors of a server.
 _STOPPED = -32000
 _FIRST_LIMIT_S = 5.0  # for the first frame of a daemon: one that has just started on a busy machine is slow
 _LAST_LIMIT_S = 10.0  # for the next frame after the end of input, while a line is not settled
@@ -146,6 +148,7 @@ class McpPump:
             data = wire.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return True
+        # A daemon that ends before it has read everything resets the connection: this is its end too.
         except ConnectionError:
             data = b""
         self._waited_since_s = time.monotonic()
