@@ -61,6 +61,7 @@ def reset_at_ms(words: str, now_ms: int) -> int | None:
             reset_at = _dated(reset_at, now, found["year"], month, int(found["day"]))
         else:
             reset_at = _next(reset_at, now)
+    # There is no such time or day, such as 25:00 or February 30.
     except (ValueError, OverflowError):
         return None
     return int(reset_at.timestamp() * 1000)

@@ -419,6 +419,7 @@ class Looks:
                 await self._look(thread)
                 if not self._under_way[thread]:
                     return
+        # Nothing is known of the thread then. Its next mention asks again.
         except PalaverError:
             return
         finally:

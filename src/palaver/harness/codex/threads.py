@@ -321,6 +321,7 @@ def plain_command(command: str) -> str:
     """
     try:
         words = shlex.split(command)
+    # `shlex` raises ValueError for a quote that is not closed.
     except ValueError:
         return command
     if len(words) == _SHELL_WORDS and words[0] in _SHELLS and words[1] in ("-c", "-lc"):

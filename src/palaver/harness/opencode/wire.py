@@ -249,6 +249,7 @@ def _wait_ms(headers: Mapping[str, object], now_ms: int) -> int:
             return max(0, int(float(exact)))
         # `retry-after` is a number of seconds or a date, which the code below reads.
         return max(0, int(float(rough) * 1000)) if rough else 0
+    # A date is not a number, and `int` raises OverflowError for `inf`.
     except (ValueError, OverflowError):
         pass
     try:
