@@ -316,6 +316,7 @@ class Notices:
             process = await asyncio.create_subprocess_exec(
                 *words, stdin=null, stdout=null, stderr=null, start_new_session=True
             )
+        # An argument with a NUL character is a ValueError.
         except (OSError, ValueError) as error:
             self._complain_once(f"notify_command cannot be started: {error}")
             return

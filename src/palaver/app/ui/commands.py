@@ -89,6 +89,7 @@ class PalCommand:
                 env=self._environ,
                 cwd=cwd,
             )
+        # An argument with a NUL character is a ValueError.
         except (OSError, ValueError) as error:
             return Result(1, "", f"{error.strerror if isinstance(error, OSError) else error}")
         assert process.stdout is not None
