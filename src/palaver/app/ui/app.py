@@ -490,6 +490,7 @@ class PalaverApp(App[int]):
     def open_talk(self, key: str, seq: int = 0) -> None:
         """Show a conversation on the screen Talk, at one message."""
         if (screen := self.open_screen("3")) is not None:
+            # A screen that was just opened has no parts before its first drawing.
             screen.call_after_refresh(screen.open_conversation, key, seq)
 
     def action_keys(self) -> None:
@@ -651,6 +652,7 @@ class PalaverApp(App[int]):
     @work(exclusive=True, group="past")
     async def _stop_reading(self) -> None:
         """Tell the daemon that nothing of the past is wanted any more: a question about now replaces it."""
+        # Without a bus nothing is being read.
         with suppress(PalaverError):
             await self.link.ask(AskPast(), Snapshot)
 

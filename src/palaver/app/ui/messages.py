@@ -748,6 +748,7 @@ class MessagesScreen(BusScreen):
         """Start a message. The message that it answers stays visible above it."""
         if self.ui.may_act():
             self.query_one(MessageComposer).open(outgoing, text)
+            # The composer takes its lines from the list only with the next layout.
             self.call_after_refresh(self.messages.reveal)
 
 

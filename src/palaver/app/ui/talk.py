@@ -337,6 +337,8 @@ class TalkScreen(MessagesScreen):
     def _read(self) -> None:
         self.add_class("-reading")
         self.set_focus(self.messages)
+        # In a narrow terminal the messages are hidden until the next layout, and hidden ones do not count as
+        # seen.
         self.call_after_refresh(self._acknowledge)
 
     def action_back(self) -> None:
@@ -599,6 +601,7 @@ class RoomTalk(MessagesScreen):
             case ChatText() as text:
                 self.ui.send_composed(self, composer, self._argv(text, event.outgoing))
             case ChatCommand(word=word):
+                # A command is not a message, so there is no result of the bus to wait for.
                 composer.is_sending = False
                 composer.sent()
                 self._do(word)

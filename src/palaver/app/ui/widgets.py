@@ -326,6 +326,7 @@ class TextRows(RowList):
         """Show another text from its start, or with `keep` from the line that is shown now."""
         top = self.top if keep else 0
         self._text = text
+        # So that `on_resize` wraps again: it does nothing for the same width.
         self._folded = 0
         self.on_resize()
         if self.styles.is_auto_height:
