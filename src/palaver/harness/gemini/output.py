@@ -317,7 +317,7 @@ class _GeminiSession:
         if self._last and is_new and self._last not in ids:
             yield from self.rest()
             ts = time_ms(mapping(whole.get("$set")).get("lastUpdated"))
-            # Not the record itself: it repeats the whole history, whose messages are entries of their own.
+            # Not the record itself: it repeats the whole history, whose messages are separate entries.
             yield TranscriptEntry(role=SYSTEM, text=_COMPRESSED, whole={"$set": "messages"}, ts=ts)
         for message in messages:
             if word(message.get("id")) not in self._seen:
