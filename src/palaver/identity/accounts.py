@@ -85,6 +85,7 @@ class Tickets:
         """Store a ticket and return its token."""
         self._forget()
         while len(self._open) >= LIMIT_TICKETS:
+            # A dict keeps the order of insertion, so its first ticket is the oldest.
             del self._open[next(iter(self._open))]
         word = self._draw()
         self._open[word] = self._clock.now_ms() + TICKET_MS, ticket
@@ -205,6 +206,7 @@ class TokenBook:
     def all(self) -> tuple[Token, ...]:
         """Return all valid tokens, oldest first. Raises StorageFailed."""
         if self._tokens is None:
+            # Read once: while a daemon runs, nothing else writes the file.
             self._tokens = _read_entries(self._path, Token)
         now_ms = self._clock.now_ms()
         return tuple(
@@ -292,6 +294,7 @@ class TokenBook:
 
         def hear(events: Sequence[Event]) -> None:
             if self._end(events):
+                # A task, because the commit that calls this handler must not wait for the disk.
                 tasks.create_task(self._save())
 
         return log.subscribe(hear, {BYE})
@@ -306,6 +309,7 @@ class TokenBook:
         tokens = tuple(token for token in tokens if token.name)
         if tokens:
             names = tuple({token.name for token in tokens})
+            # A leave before the oldest token was made can end none of them.
             query = Query(types=(BYE,), senders=names, since=min(token.ts for token in tokens))
             if self._end(await log.read(query)):
                 await self._save()
@@ -320,6 +324,8 @@ class TokenBook:
         ended = {
             token.id
             for event in events
+            # Only a leave by request: an agent whose process has ended may come back, and still needs its
+            # token.
             if isinstance(event.body, AgentBye) and event.body.reason == LEFT
             for token in tokens
             if token.name == agent_of(event) and token.ts <= event.ts and not token.is_kept
@@ -335,6 +341,8 @@ class TokenBook:
             ended()
 
     async def _save(self) -> None:
+        # Ignored, because `_ended` keeps the tokens invalid and `catch_up` ends them again after the next
+        # start.
         with suppress(StorageFailed):
             async with self._lock:
                 await self._write(self.all())
@@ -411,6 +419,7 @@ class RunnerBook:
         runner = self._runner
         if runner is not None:
             kept = [one for one in runner.turns if self._is_alive(one.seat)]
+            # No lock is needed here: the caller records one process at a time.
             await self._write(msgspec.structs.replace(runner, turns=(*kept, process)))
 
     def _read(self) -> RunnerRecord | None:
@@ -597,6 +606,7 @@ _NOT_IDS: Final = frozenset(
 _SHA_256: Final = b"sha256="
 _BEARER: Final = re.compile(rb"bearer +(.+)", re.IGNORECASE | re.DOTALL)
 _HEX: Final = re.compile(rb"[0-9a-fA-F]{64}")
+# Limited to 11 digits, because `int` raises ValueError for a text of more than 4,300.
 _SECONDS: Final = re.compile(rb"[0-9]{1,11}")
 
 
@@ -624,6 +634,8 @@ def is_authentic(webhook: Webhook, headers: RawHeaders, body: bytes, now_ms: int
             return is_recent and _is_signed(webhook.secret, b"v0:%s:%s" % (sent, body), signature)
         case _:  # hmac-sha256
             names = {name for name, _ in headers}
+            # A header that is there twice is selected too, and then refused: another one must not replace
+            # it.
             used = next((name for name in _HMAC_SIGNATURES if name.encode() in names), _HMAC_SIGNATURES[0])
             signature = only_header(headers, used)
             # Senders differ: some write the digest with `sha256=` before it, some alone.
@@ -843,6 +855,7 @@ class Accounts:
         await self._submit(caller, Join(name=parts.base, tag=parts.tag, role=role, has_link=True))
         # A join makes the agent present, but nothing is connected yet.
         await self._gone(name, REGISTERED)
+        # An agent that registers another must not get a token with more rights than it has.
         standing = min(standing_of_role(role), caller.standing)
         return await self._tokens.create(name, standing=standing.word, by=caller.name, is_kept=True)
 
@@ -856,6 +869,7 @@ class Accounts:
         if not old:
             raise NotFound(f"registered agent {cut_name(name)}", "'pal agent list' shows them")
         agent = self._directory.get(name)
+        # Without an agent the token is made for a worker, as for a new agent.
         role = ROLES[0] if agent is None else agent.role
         standing = min(caller.standing, standing_of_role(role))
         # Otherwise an agent could raise the rights of a token that a person made for less.
@@ -882,11 +896,13 @@ class Accounts:
         """
         if name.lower() == HUMAN:
             self.codes.use(secret)
+            # A person is only a guest here: an IRC client stores its password in a file that agents can read.
             return Account(name=HUMAN, caller=Caller(name=HUMAN, standing=Standing.GUEST, kind=HUMAN))
         token = self._tokens.find(secret)
         agent = self._directory.find(name)
         if token is not None and token.acts_for:
             raise WhoAreYou("this token acts for several agents, and is valid on the WebSocket only")
+        # The full names are compared, so that a token of one agent is no password for another.
         if token is None or agent is None or agent.name != token.name:
             raise WhoAreYou(f"wrong name or password for {cut_name(name)}: {HOW_TO_LOG_IN}")
         return Account(
@@ -928,6 +944,7 @@ class Accounts:
         agent = self._directory.get(account.name)
         if agent is None or not self._tokens.is_valid(account.token):
             return False
+        # A changed role ends the connection, whose caller still has the rights of the old one.
         now = caller_for(agent, at_most=Standing[account.token.standing.upper()])
         return (now.standing, now.kind) == (account.caller.standing, account.caller.kind)
 
@@ -948,6 +965,7 @@ class Accounts:
 
     def notify(self) -> None:
         """Call all watchers: tokens have ended, a setting has changed, or a new agent has a name."""
+        # A copy, because a watcher may remove itself while it is called.
         for ended in tuple(self._watchers):
             ended()
 
@@ -976,6 +994,7 @@ class Accounts:
                 parts = split_name(agent.name)
                 request = Join(name=parts.base, tag=parts.tag, role=agent.role, has_link=True, has_token=True)
                 await self._submit(account.caller, request)
+        # Also after a cancellation: otherwise the agent would count as present without a connection.
         except BaseException:
             self._presence.link_closed(account.name)
             raise

@@ -290,6 +290,7 @@ def is_orphan(chain: Sequence[Process], seats: SeatIndex) -> bool:
     """
     if not chain or chain[-1].ppid != 0 or seats.was_seat(chain):
         return True
+    # Not the caller itself, at index 0: the process below the adopter is needed.
     adopter = next((index for index, one in enumerate(chain) if index and is_adopter(one)), None)
     return adopter is not None and not seats.is_older_than_all(chain[adopter - 1])
 
@@ -329,6 +330,7 @@ def act_as(caller: Caller, target: Agent) -> Caller:
 
 
 def _check_target(caller: Caller, target: Agent, standing: Standing) -> None:
+    # A session without an agent has this name too, but also a seat: it may not act as others.
     if caller.name == SCRIPT.name and caller.standing is SCRIPT.standing and caller.seat is None:
         if standing is not Standing.WORKER or target.remote:
             raise NotPerson(

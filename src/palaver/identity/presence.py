@@ -118,6 +118,8 @@ class Presence:
             self.changed(name)
             if is_held:
                 self._ended[name] = seat
+                # A timer that is only overwritten would still fire, and would remove the new one from the
+                # table.
                 self._stop_timer(name)
                 self._timers[name] = self._call_later(LINK_GRACE_S, lambda: self._never_reported(name, seat))
             elif name not in self._links:
@@ -144,6 +146,7 @@ class Presence:
 
     def _grace_over(self, name: str) -> None:
         del self._timers[name]
+        # Its process runs, so it is present without a connection.
         if name in self._seats:
             return
         # With the seat that the log still has: the broker takes another one for a newer process.
@@ -391,6 +394,7 @@ class MemberPresenceBook:
             yield
         finally:
             self._calls[name] -= 1
+            # Removed at 0, because `is_present` only asks whether there is an entry.
             if not self._calls[name]:
                 del self._calls[name]
 

@@ -197,6 +197,7 @@ class Peer:
         return chain if self._is_there() else []
 
     def _is_there(self) -> bool:
+        # Only on macOS: on Linux a peer without a pidfd has pid 0, and so an empty chain.
         if self.pidfd is None:
             return True
         try:
@@ -298,6 +299,7 @@ class Environments:
         The result is not cached if the process ended or ran another program meanwhile, or could do so
         unnoticed.
         """
+        # The name too: a process can change it without an exec, and a harness is known by it.
         key = process.pid, process.start, process.image, process.name
         known = self._known.get(key)
         if known is not None:
@@ -396,6 +398,7 @@ def _read_all(path: bytes) -> bytes:
 # Report the end of a seat's process. Ends no process itself.
 
 _POLL_S: Final = 1.0
+# `os` has this function on Linux only.
 _PIDFD_OPEN: Final[Callable[[int], int] | None] = getattr(os, "pidfd_open", None)
 
 
@@ -423,6 +426,7 @@ class ProcessWatch:
             if pidfd is not None:
                 os.close(pidfd)
             handle = self._loop.call_soon(self._ended, seat, callback)
+            # So that `remove` also cancels a report that has not run yet.
             self._stops[seat] = handle.cancel
         elif pidfd is None:
             self._poll(seat, callback)
@@ -447,6 +451,8 @@ class ProcessWatch:
             return None
 
     def _close(self, pidfd: int) -> None:
+        # Before the close: afterwards the number may belong to another file, whose reader this would
+        # remove.
         self._loop.remove_reader(pidfd)
         os.close(pidfd)
 

@@ -83,4 +83,6 @@ def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
     """Return pid, uid and gid of the process at the other end of a Unix socket."""
     pid = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID)
     answer = _XUCRED.unpack(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED.size))
+    # The version comes first, then the user, the number of groups, and the groups; the first is the
+    # effective one.
     return pid, answer[1], answer[3]

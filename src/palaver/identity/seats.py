@@ -23,6 +23,7 @@ def seat_mark(seat: Seat, name: str, secret: bytes = b"") -> str:
     """
     # `repr` quotes the parts, so that no two different seats make the same text.
     parts = repr((seat.boot, seat.pid, seat.start, seat.key, name))
+    # Running processes have this value in their environment: after a change here they would be scripts.
     return hmac.new(secret, parts.encode(), "sha256").hexdigest()[:32]
 
 
@@ -127,6 +128,7 @@ class SeatIndex:
         agent = self._agents.pop(name, None)
         if agent is None:
             return
+        # `agent` is the stored state, because its seat and session are the keys of the entries.
         for table, key in self._entries(agent):
             here = table[key]
             del here[name]
@@ -188,6 +190,7 @@ class SeatIndex:
 
     def _depth(self, agent: Agent) -> tuple[int, int, str]:
         seat = agent.seat
+        # Start times count from boot, so one of an earlier boot cannot be compared with these.
         started = seat.start if seat is not None and seat.boot == self.boot else -1
         return started, agent.joined, agent.name
 
@@ -239,6 +242,7 @@ class Holders:
         # Looked at once for each seat, because this is called for every event that changes the agent.
         self._looked_at[agent.name] = seat
         child = self._read(seat.pid)
+        # With another start time the pid belongs to another process by now.
         parent = self._read(child.ppid) if child is not None and child.start == seat.start else None
         # The parent may have adopted the process: the process that adopts every orphan is not a holder.
         if parent is not None and self._is_holder(parent.pid):
@@ -300,6 +304,7 @@ class HolderTerminals:
         return tty in self._known.values()
 
     def _look(self) -> None:
+        # A copy, because ended seats are deleted in the loop.
         for name, seat in list(self._seats.items()):
             process = self._read(seat.pid)
             if process is None or process.start != seat.start or process.is_zombie:

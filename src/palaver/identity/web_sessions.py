@@ -249,6 +249,7 @@ class WebSessions:
         """End sessions, with their open connections. Raises StorageFailed; then they stay valid."""
         async with self._lock:
             await self._write(tuple(one for one in self.all() if one.id not in ids))
+        # A copy, because a watcher may remove itself while it is called.
         for ended in tuple(self._watchers):
             ended()
 
