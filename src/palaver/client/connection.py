@@ -195,6 +195,7 @@ class _Calls:
 
     def cancel(self) -> None:
         """Cancel all calls. Their envelopes stay unread."""
+        # No copy is needed: the loop calls `_done` later, not `cancel`.
         for task in self._running:
             task.cancel()
 
@@ -452,6 +453,7 @@ class Plain:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # First: a call that loses this connection must not open another one.
         self._is_over = True
         if (wire := self._wire) is not None:
             wire.close()
@@ -484,6 +486,7 @@ class Plain:
         try:
             return await answer
         finally:
+            # Also after a cancellation: a reply that comes later then finds no call, and is dropped.
             del self._calls[number]
 
     async def _connected(self) -> Wire:
@@ -803,6 +806,7 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # First: calls that fail because of the close then end without an error, see `_until_over`.
         self._is_over = True
         try:
             await self._connection.close()

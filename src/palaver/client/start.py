@@ -58,6 +58,7 @@ def spawn(home: str, python: str, look: Callable[[], object] = lambda: None) -> 
         _detach(home, python, report)
     # Otherwise the read below would never see the end of a daemon that exits without a report.
     os.close(report)
+    # The child ends as soon as it has forked the daemon, and must not stay as a zombie.
     try:  # noqa: SIM105 - contextlib is slow to import
         os.waitpid(child, 0)
     except ChildProcessError:
@@ -153,12 +154,14 @@ def _shed(report: int, home: str) -> None:
     for fd in range(3):
         os.dup2(null, fd)
     os.dup2(_open_notes(home), 2)
+    # `dup2` makes the copy inheritable, so it stays open in the daemon after the exec.
     os.dup2(report, _READY_FD)
     # Another process may wait for the end of an inherited pipe.
     os.closerange(_READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
     # An ignored signal stays ignored after exec, and Python itself ignores the last two.
     for number in (*CAUGHT_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+    # A blocked signal stays blocked after exec, too.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.umask(0o077)
     # A file system with the working directory of a running process cannot be unmounted.
@@ -298,6 +301,7 @@ def reach(home: str) -> Socket | None:
     try:
         return _connect(home)
     except OSError as error:
+        # ECONNREFUSED means that a daemon which crashed has left its socket file.
         if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
             return None
         if error.errno in (errno.EACCES, errno.EPERM):
@@ -351,6 +355,7 @@ def _lock_start(home: str, lock: int, patience: Patience) -> Socket | None:
     """Take the start lock; or connect to the daemon that another client has started meanwhile."""
     while True:
         try:
+            # The system releases it when this process ends, so a killed client leaves no lock.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             patience.look()

@@ -99,6 +99,7 @@ class ViewLink:
                     yield BusAway(why=f"the bus is upgrading its log ({percent} %)", upgraded=percent)
                 wire = await returning
             finally:
+                # The reader may end this generator at the `yield` above.
                 returning.cancel()
 
     async def _upgrades(self, returning: "asyncio.Future[Wire | None]") -> AsyncGenerator[int, None]:
@@ -113,6 +114,8 @@ class ViewLink:
 
     async def _begin(self, wire: Wire) -> Snapshot:
         """Open the view on a new connection, after the last record of the one before."""
+        # Records of the lost connection that were not taken are dropped: the daemon sends them again after
+        # `_seq`.
         self._records = Stream()
         self._is_paused = False
         raw = await self._send(wire, ViewOp(after=self._seq, epoch=self._epoch))
@@ -184,6 +187,7 @@ class ViewLink:
     # The connection
 
     async def _connected(self) -> Wire:
+        # One at a time: `records` and a question would otherwise open one connection each.
         async with self._connecting:
             if self._closing.is_set():
                 raise Disconnected("the view was closed")
@@ -230,6 +234,7 @@ class ViewLink:
     ) -> msgspec.Raw:
         number = next(self._numbers)
         line = op_to_json(number, request)
+        # On a lost connection this request would wait for a reply that never comes.
         if wire.error is not None:
             raise wire.error
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
@@ -267,6 +272,7 @@ class ViewLink:
             self._wire.pause_reading()
 
     def _lose(self, wire: Wire) -> None:
+        # The end of an older connection must not end the calls on the current one.
         if wire is not self._wire:
             return
         self._wire = None

@@ -105,6 +105,7 @@ class Wire(asyncio.Protocol):
         Lines that wait because the daemon does not read are lost.
         """
         assert self._transport is not None
+        # First: a transport that is being closed drops every further line.
         self._flush()
         self._transport.close()
 
