@@ -204,6 +204,7 @@ def bearer_token(scope: Scope) -> str | None:
 
 def _refused_size(headers: Headers) -> HttpReply | None:
     """Refuse a body that is announced as too large."""
+    # A body that is sent in chunks announces no length; `_read` limits it.
     length = headers.get("content-length", "0")
     # `int` raises for a number with thousands of digits.
     is_number = length.isascii() and length.isdigit() and len(length) <= 9

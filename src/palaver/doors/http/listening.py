@@ -112,6 +112,7 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _escaped(text: str) -> str:
+    # The backslash comes first, because the other two replacements add backslashes.
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -196,6 +197,7 @@ class _Protocol(H11Protocol):
         waiting = sum(1 for one in self.connections if isinstance(one, _Protocol) and one.is_without_request)
         # The highest descriptors are a reserve for the daemon's own files.
         is_full = transport.get_extra_info("socket").fileno() >= first_reserved_file()
+        # `waiting` includes this connection.
         if is_full or waiting > LIMIT_WITHOUT_REQUEST:
             self._refuse(b"503 Service Unavailable", _FULL)
         else:
@@ -208,6 +210,7 @@ class _Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        # After the parser has read the data, because the timer depends on its state.
         self._time_head()
 
     def send_400_response(self, msg: str) -> None:

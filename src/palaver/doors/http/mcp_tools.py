@@ -76,6 +76,7 @@ class HttpTools:
         tokens = self._services.callers.tokens
         with anyio.CancelScope() as scope, self._services.callers.member_presence.speaking(token.name):
             self._open.setdefault(id, []).append(scope)
+            # Otherwise a call that waits would go on after the end of its token.
             stop = tokens.watch(lambda: None if tokens.is_valid(token) else scope.cancel())
             try:
                 return await calls.call_tool(

@@ -136,6 +136,7 @@ def parse_payload(content_type: str, body: bytes) -> object:
         sentence = "the body must be JSON, a form (not multipart) or a text, in UTF-8: see its Content-Type"
         raise WebhookRefusal(415, BadRequest.code, sentence)
     try:
+        # The codec drops the byte order mark, which some programs write before every text.
         text = body.decode("utf-8-sig")
         if kind == _FORM:
             return _parse_form(text)
@@ -189,6 +190,7 @@ class RequestRates:
 
     def wait_s(self, service: str) -> int:
         """Count one request and return 0. Above the limit, return the seconds until the next one may come."""
+        # Monotonic, so that a change of the clock neither extends the wait nor ends the limit.
         times, now_s = self._times.setdefault(service, deque()), self.clock.monotonic_s()
         while times and times[0] <= now_s - 60:
             times.popleft()

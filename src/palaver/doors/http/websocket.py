@@ -204,6 +204,7 @@ def _whole(name: str, value: object) -> int | None:
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    # Many programs read JSON numbers as doubles, in which larger whole numbers are not exact.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
         raise BadRequest(f"{name} must be a whole number, 0 or more")
     return value
@@ -231,6 +232,7 @@ def sender_for(services: Services, token: Token, written: str) -> Caller:
     if _is_persons(services, name):
         raise NotYou(written, f"a program with a token for {' or '.join(token.acts_for)}")
     if agent is None:
+        # Without an agent there is no role that could allow more than a worker's rights.
         return Caller(name=name, standing=min(limit, Standing.WORKER), kind=EXTERNAL, by=token.holder)
     return replace(caller_for(agent, at_most=limit), by=token.holder)
 
@@ -547,6 +549,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._end(_RESTART, "the bus restarts or stops")
 
     def send_receive_event_to_app(self) -> None:
+        # Checked here, because the library would log a traceback for such a text.
         if self.curr_msg_data_type == "text" and not _is_utf8(self.frames):
             self.frames = []
             self._end(_INVALID_UTF8, "the text is not valid UTF-8")
@@ -578,9 +581,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def _linger(self, code: int, reason: str) -> None:
         """Send the waiting close frame, and read on until the client has closed, but not for long."""
         self.stop_keepalive()
+        # It ends the application, which waits for the next frame.
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
+        # Otherwise the close frame of the client would never be read.
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
@@ -681,6 +686,7 @@ class _Listeners:
             there = self._at.get(mailbox)
             if there and _is_persons(self._services, split_mailbox(mailbox)[0]):
                 # A person has taken the name of an agent that has left.
+                # The loop runs over a copy, because `unlisten` removes connections.
                 for connection in tuple(there):
                     connection.unlisten(mailbox)
             elif there:
@@ -793,6 +799,7 @@ class _Connection:
 
     async def _serve(self, token: Token) -> None:
         tokens = self.door.services.callers.tokens
+        # A new event is unset, and nothing would be read until it is set.
         self._set_room()
         async with asyncio.TaskGroup() as self._tasks:
             self._writer = self._tasks.create_task(self._write_all())
@@ -808,6 +815,7 @@ class _Connection:
             finally:
                 stop()
                 timer.cancel()
+                # Without effect if the connection has ended for another reason already.
                 self._end(_FAILED, _INTERNAL)
 
     async def _check_at(self, time_ms: int, check: Callable[[], None]) -> None:
@@ -835,6 +843,7 @@ class _Connection:
                 reply, answer = await answer_frame(self.door.services, token, frame)
                 listen = answer.listen
                 if listen is not None:
+                    # Before the reply, which would confirm it.
                     self._check_count(listen)
             except BadRequest as error:
                 self._reply(frame.answered(f"{frame.type}.error", {"error": str(error), "code": error.code}))
@@ -843,6 +852,7 @@ class _Connection:
                 _logger.exception("a request of the WebSocket failed")
                 return
             self._reply(reply)
+            # After the reply, so that no push of this mailbox is queued before it.
             if listen is not None:
                 self._listen(listen)
             if answer.unlisten:
@@ -868,6 +878,7 @@ class _Connection:
         """Push a mailbox from now on, or again from an earlier seq."""
         if self._is_ended or (listen.after is None and listen.mailbox in self._cursors):
             return
+        # No await from here to `add`: a message that is stored in between would not be pushed.
         last = self.door.services.queries.last()
         # With a seq of the future, new messages would be skipped until the log has reached it.
         cursor = _Cursor(last if listen.after is None else min(listen.after, last))
@@ -890,6 +901,8 @@ class _Connection:
                 async with aclosing(self.door.services.paths.mail_after(mailbox, cursor.seq)) as older:
                     async for seq, message in older:
                         await self._has_room.wait()
+                        # During the await the client may have stopped listening, or begun again with
+                        # another cursor.
                         if self._cursors.get(mailbox) is not cursor:
                             return
                         cursor.seq = seq
@@ -967,6 +980,7 @@ class _Connection:
         if self._is_ended:
             return
         self._is_ended = True
+        # Wakes the tasks that wait for room: they then see that the connection has ended.
         self._set_room()
         for mailbox in self._cursors:
             self.door.listeners.remove(mailbox, self)
