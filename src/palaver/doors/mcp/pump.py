@@ -223,6 +223,7 @@ class PumpCaller:
 
     def _chain(self, *, is_whole: bool) -> tuple[Process, ...]:
         chain = tuple(self._peer.chain(None if is_whole else self._services.callers.seats.is_anchor))
+        # With pid 0 the process was never visible: it is no error, and the caller counts as a script.
         if not chain and self._peer.pid:
             raise WhoAreYou("the calling process has ended")
         return chain
@@ -420,6 +421,7 @@ class PumpConnection(asyncio.Protocol):
         known = self._open.get(session.key_of(id)) if id is not None else None
         # The client numbers its lines from 1, so 0 is a call that was cancelled before it started.
         number = known.number if known is not None else 0
+        # The client repeats its key and the number at the next daemon, so a repeated call is done once.
         key = wire.call_key(asked.key, number)
         named, arguments = session_in_arguments(params.arguments)
         session_key = asking.session(cast("dict[str, object] | None", context.meta)) or named

@@ -211,6 +211,7 @@ class McpSession:
 
     def close(self) -> None:
         """End every loop and all its calls. A disconnected client is not an error."""
+        # First, because `_serve` ignores the errors of closed streams only then.
         self._is_closed = True
         for inward, task in self._loops.values():
             inward.close()
