@@ -181,6 +181,7 @@ class Page:
     def _refused_session(self, scope: Scope, headers: Headers) -> HttpReply | None:
         cookie = _cookie(headers, self._sessions.cookie_name)
         try:
+            # Both are needed: a browser sends the cookie to every program that listens on this machine.
             found = self._sessions.find(cookie, headers.get(OWN_HEADER, ""))
         except PalaverError as error:
             return _refused(500, error.code, str(error))
@@ -295,6 +296,7 @@ class Page:
             reply = await self._unless_gone(question, receive, _SCREEN_S + 5)
         finally:
             self._looking -= 1
+        # The session may have ended during the wait.
         if reply is None or not self._sessions.is_valid(session):
             return _error(401, WhoAreYou(NOT_SIGNED_IN))
         if reply.error:
@@ -386,7 +388,9 @@ def _refused_fetch(headers: Headers, *, is_file: bool) -> HttpReply | None:
     """Refuse requests that a page of another site has caused, and frames."""
     # All current browsers send these headers. For a client without them the other checks decide.
     site = headers.get("sec-fetch-site", "same-origin")
+    # In a frame of another site, a person could click on this page without seeing it.
     is_frame = headers.get("sec-fetch-dest", "") in ("iframe", "frame", "embed", "object")
+    # `none` means that the person opened the address directly, which loads files only.
     if (site == "same-origin" or (site == "none" and is_file)) and not is_frame:
         return None
     return _refused(403, "not_allowed", "a page of another site may not call this bus: open it directly")
@@ -444,6 +448,8 @@ def _cookie(headers: Headers, name: str) -> str:
 
 def _cookie_header(name: str, value: str, is_secure: bool) -> bytes:
     secure = "; Secure" if is_secure else ""
+    # With HttpOnly no script can read the cookie, and with Strict no page of another site can make a
+    # browser send it.
     return f"{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}".encode()
 
 
