@@ -124,10 +124,12 @@ class Hub:
 
     def by_nick(self, nick: str) -> Sequence[Client]:
         """Return the clients with a nick in any case: several if an account is connected several times."""
+        # A copy, because a line that is sent can end a connection, which removes it from this list.
         return tuple(self._at.get(fold(nick), ()))
 
     def members(self, channel: str) -> Sequence[Client]:
         """Return the clients in a channel."""
+        # A copy for the same reason as in `by_nick`.
         return tuple(self._members.get(fold(channel), ()))
 
     def user(self, nick: str) -> IrcUser | None:
@@ -264,10 +266,12 @@ class Hub:
         """Remove a client. Others see it when the last connection with its nick ends."""
         folded = fold(client.nick)
         clients = self._at.get(folded, [])
+        # It was removed already, or has never registered.
         if client not in clients:
             return
         user = self.user(folded)  # for its last lines: afterwards the nick may be free
         assert user is not None  # it is in the list
+        # A copy, because `_leave` changes `joined`.
         channels = list(client.joined)
         for channel in channels:
             self._leave(client, channel)
@@ -524,6 +528,7 @@ class Hub:
 
     def _notify_monitors(self, nick: str, code: str) -> None:
         folded = fold(nick)
+        # A copy, because `push` can end a connection, which changes the lists.
         for client in tuple(self.clients):
             if folded in client.monitored:
                 user = self.user(nick)

@@ -189,9 +189,11 @@ class IrcSession:
         batch = self._multiline
         if batch is None or line.tags.get("batch") != batch.id or not batch.is_free():
             await client.slow_down()
+        # It may have ended during the wait.
         if client.is_ended:
             return
         label = line.tags.get("label", "")
+        # The label is on the first line of the batch, and the reply to the last line must have it.
         if batch is not None and line.command == "BATCH" and line.params[:1] == (f"-{batch.id}",):
             label = batch.label
         with client.answering(label):
@@ -243,6 +245,7 @@ class IrcSession:
         if found is None:
             client.numeric("421", safe(line.command))
             return
+        # Clients send these by themselves, so they do not end the idle time that others see.
         if line.command not in ("PING", "PONG"):
             client.heard_ms = client.clock.now_ms()
         if len(line.params) < found.least:
@@ -295,6 +298,7 @@ class IrcSession:
         if is_taken or self._accounts.owns(wanted):
             client.numeric("433", wanted)
             return
+        # The name of a guest's caller contains its nick, so both change without an await in between.
         client.set_account(self._accounts.guest(wanted, is_local=client.is_local))
         self.hub.rename(client, wanted)
 
@@ -356,6 +360,7 @@ class IrcSession:
         client = self.client
         account = client.account if client.has_account else None
         if account is None and self._password is not None:
+            # From the right: a name can have a colon before its device, and no password has one.
             name, _, secret = self._password.rpartition(":")
             account = self._accounts.log_in(name or name_of(self._nick), secret)
         if account is not None:
@@ -411,6 +416,7 @@ class IrcSession:
 
     def _list_caps(self, words: Sequence[str]) -> None:
         client = self.client
+        # By the specification of CAP, the registration now waits for CAP END.
         self._is_negotiating = not client.has_welcome
         version = int(words[0]) if words and _VERSION.fullmatch(words[0]) else 0
         self._cap_version = max(self._cap_version, version)
@@ -536,6 +542,7 @@ class IrcSession:
         client = self.client
         target, text = (*line.params, "", "")[:2]
         if line.command == "NOTICE":
+            # The broker, which checks this for messages, never sees a NOTICE.
             require(client.account.caller, Standing.GUEST, line.command)
         if target and text:
             for one in self._targets(line):
@@ -549,6 +556,7 @@ class IrcSession:
         if "message-tags" not in self.client.caps:
             self.client.numeric("421", line.command)
             return
+        # The broker, which checks this for messages, never sees a TAGMSG.
         require(self.client.account.caller, Standing.GUEST, line.command)
         for target in self._targets(line):
             self._talk.tagmsg(self.hub, self.client, target, tags=self._tags(line))
@@ -602,6 +610,7 @@ class IrcSession:
             return
         is_continued = "draft/multiline-concat" in line.tags
         target, text = (*line.params, "", "")[:2]
+        # A line that does not continue the one before it also adds a line end to the text.
         batch.size_bytes += len(text.encode()) + (bool(batch.pieces) and not is_continued)
         if line.command not in ("PRIVMSG", "NOTICE") or line.command != (batch.command or line.command):
             self._fail_multiline(batch, "MULTILINE_INVALID", text="A batch has lines of one command, PRIVMSG")
@@ -645,6 +654,7 @@ class IrcSession:
     def join(self, line: Line) -> None:
         client = self.client
         if line.params[0] == "0":
+            # A copy, because `part` changes `joined`.
             for channel in list(client.joined.values()):
                 self.hub.part(client, channel)
             return
@@ -725,6 +735,7 @@ class IrcSession:
             {fold(word) for word in line.params[0].split(",")} if line.params and line.params[0] else None
         )
         client.numeric("321", "Channel")
+        # `sorted` makes a copy: channels can come and go during the pauses.
         for number, channel in enumerate(sorted(self.hub.channels()), 1):
             if number % _CHANNELS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -789,6 +800,8 @@ class IrcSession:
 
     def _send_whox(self, channel: str, user: IrcUser, wanted: str) -> None:
         fields, _, token = wanted.partition(",")
+        # In the order of the specification: the reply has its fields in this one, however they were
+        # requested.
         values = {
             "t": token if _VERSION.fullmatch(token) else "0",
             "c": channel,

@@ -351,6 +351,7 @@ class Client:
             # A client with a label waits for a reply that has it. The other tags may be what is wrong.
             tags = {name: unit[0].tags[name] for name in ("label", "batch") if name in unit[0].tags}
             data = format_line(self._for_client(replace(failed, tags=tags)))
+        # All lines of a batch are one item, so that a client never gets only a part of it.
         if data and not self._outbox.offer(data):
             self._count_slow()
             self.end("you do not read what is sent to you; connect again, and continue with CHATHISTORY")
@@ -387,6 +388,7 @@ class Client:
         except OSError as error:  # also TLS errors
             self.end(error.strerror or "the connection was lost")
         finally:
+            # First: `_write_all` ends only after it.
             self.end("the connection was closed")
             with suppress(OSError):
                 await writing

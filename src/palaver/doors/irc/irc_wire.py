@@ -126,6 +126,7 @@ def _parsed(text: str) -> Line | None:
     if rest.startswith(":"):
         source, _, rest = rest[1:].partition(" ")
         rest = rest.lstrip(" ")
+    # With a space before it, a rest that begins with a colon has no command.
     words, colon, last = f" {rest}".partition(" :")
     command, *params = _SPACES.split(words.strip(" "))
     if not command:
@@ -510,6 +511,7 @@ def channel_of_path(path: str) -> str | None:
     name = path.removeprefix(LOCAL)
     if name == path or not name.startswith("#"):
         return None
+    # In this order, because `%252f` is the text `%2f` and not a slash.
     channel = name.replace("%2f", "/").replace("%25", "%")
     return channel if path_of_channel(channel) == path else None
 

@@ -134,6 +134,7 @@ class IrcListening:
                 connected, peer = await loop.sock_accept(self._listener)
             except OSError as error:  # such as a client that is gone already
                 _logger.warning("an IRC connection could not be accepted: %s", error)
+                # An error that lasts, such as no free descriptors, would otherwise keep the loop busy.
                 await asyncio.sleep(_TRY_AGAIN_S)
                 continue
             self._take(connected, str(peer[0]))
@@ -242,8 +243,10 @@ def _load_tls(settings: Settings) -> "SSLContext":
 def _is_local(host: str) -> bool:
     """Return whether a peer is on this machine."""
     try:
+        # A link-local address of IPv6 has its network interface after a percent sign.
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return False
+    # On a socket for IPv6, a client with IPv4 has an address such as ::ffff:127.0.0.1.
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)

@@ -324,6 +324,7 @@ def compact_command(command: str) -> str:
 
 def notice_line(text: str) -> str:
     """Return the text of a notice: one line of at most 140 characters, without secrets."""
+    # Redacted before it is cut, because a part of a secret would not be recognized.
     line = safe(" ".join(redact(text).split()))
     return line if len(line) <= LIMIT_NOTICE else f"{line[: LIMIT_NOTICE - 1]}…"
 
@@ -365,6 +366,7 @@ def _status_notice(who: str, status: StatusChanged) -> IrcNotice:
     if status.state == AgentState.ACTIVE and status.tool:
         tool = status.tool.lower()
         if status.command:
+            # Redacted before it is shortened, as in `notice_line`.
             use = f"{tool}: {compact_command(redact(status.command))}"
         elif status.file:
             use = f"{tool} {status.file}"
@@ -505,6 +507,7 @@ class Shown:
         if event.imported or is_migrated(event):  # these happened long ago, so they are only history
             return
         if conversations := shown_conversations(event):
+            # A held message is shown when it is released: see `_show_released`.
             if not (isinstance(event.body, MessageSent) and event.body.held):
                 self.show_message(event, conversations)
             return
@@ -537,6 +540,8 @@ class Shown:
             (*([written_in] if written_in else ()), *channels_showing(event, conversations))
         ):
             for client in self._hub.members(channel):
+                # A program gets an event once, a person in each channel. Mail comes from the mailbox, which
+                # acknowledges it.
                 is_again = client.is_program and client in reached
                 is_mail = has_mailbox(client) and client.account.name in recipients
                 if client is origin or is_again or is_mail or _is_own_without_echo(event, client):
@@ -676,6 +681,7 @@ class _IrcMailbox:
             seqs = tuple(event.seq for event in events)
             # One PING after all messages. Any connection of the account may confirm them: it is one mailbox.
             for client in clients:
+                # Bound as defaults, because the loop changes both names before the PONG comes.
                 client.ping(lambda client=client, seqs=seqs: self._read(client, seqs))  # type: ignore[misc]
 
     def _read(self, client: Client, seqs: tuple[int, ...]) -> None:
@@ -899,6 +905,7 @@ def _send(hub: Hub, client: Client, target: str, events: Sequence[Event]) -> Non
             lines += message.lines
             continue
         # A batch inside the batch: only its first and its last line belong to the outer one.
+        # It begins with `h`, because the ids of the outer batches begin with `b`.
         id = f"h{number}"
         tags, inside = message.tags or {}, {"batch": id}
         begin = Line(source=message.source, command="BATCH", params=(f"+{id}", MULTILINE, to), tags=tags)

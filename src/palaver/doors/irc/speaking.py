@@ -57,7 +57,9 @@ ACTION: Final = "ACTION"
 # --------------------
 # The names in a line. Pure: the directory is handed in.
 
+# A space must follow, so that `10:30` and `http://…` begin with no name.
 _LEADING: Final = re.compile(r"\s*(@?[A-Za-z0-9][\w|:-]*?)([:,])(?=\s|$)", re.ASCII)
+# In an e-mail address or a path, a character before the `@` shows that it names no agent.
 _GLOB: Final = re.compile(r"(?<![\w.+/@-])@[A-Za-z0-9_-]*-\*(?![\w*/-])", re.ASCII)
 _ON_DEVICE: Final = re.compile(r"(?<![\w.+/@-])@([A-Za-z0-9][\w-]*)\|([A-Za-z0-9]+)", re.ASCII)
 
@@ -188,6 +190,7 @@ async def _say(
         _refuse(client, target, request, error)
         return
     finally:
+        # It may be gone: another client can write an event with the same id at the same time.
         hub.writing.pop(id, None)
     assert isinstance(sent, Sent)
     assert sent.event is not None  # not a dry run
