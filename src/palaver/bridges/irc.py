@@ -416,6 +416,7 @@ class IrcLink:
                 await asyncio.shield(self._ready)
         except TimeoutError:
             self._lose(f"the server did not finish the login within {_REGISTER_S:g} s")
+            # It raises the LinkLost that `_lose` has set.
             await self._ready
 
     async def say(self, target: str, text: str) -> str:
@@ -569,6 +570,7 @@ class IrcLink:
             self._take_join(code, params)
         elif self._target and code[0] in "45":
             is_about_it = len(params) > 2 and fold(params[1]) == self._target
+            # The reply 417 to a line that is too long names no target.
             if is_about_it or code == "417":
                 self._refusal = text or code
 
@@ -677,6 +679,7 @@ class IrcBridge:
                 except* PalaverError as refusals:
                     raise refusals.exceptions[0] from None
                 finally:
+                    # The seq of events that were skipped last is not in the file yet.
                     self._file.write(self._position)
                     for link in self._links.values():
                         await link.close(_STOPPED)
@@ -802,6 +805,7 @@ class IrcBridge:
             found, unreadable = events_from_json(await self._ask(EventsOp(senders=(path,), last=1)))
             if not found and not unreadable:
                 return f"{target} has not written to this bus yet"
+            # Never removed: a line of this nick that was stored stays in the log.
             self._known.add(target)
         return ""
 
@@ -880,6 +884,7 @@ class IrcBridge:
             return None
         if fold(nick) in own or not text:
             return None
+        # A message to the operators of a channel has their prefix before the name of the channel.
         target = fold(line.params[0].lstrip("@+%~"))
         # The id is chosen here, once: a request that is repeated after a lost reply is stored once.
         op = RelayOp(network=self._order.network, nick=nick, text=text, id=self._ids.next())
@@ -890,6 +895,7 @@ class IrcBridge:
 
     async def _store_all(self) -> None:
         while True:
+            # One after the other, so that the lines keep their order.
             link, op = await self._incoming.get()
             try:
                 stored = _stored(await self._ask(op))
@@ -958,6 +964,7 @@ async def _run(home: str, order: BridgeOrder, sasl: SaslAccount | None) -> None:
             # here, where it would end one of many tasks, in an `ExceptionGroup`.
             if not isinstance(error, BrokenPipeError):
                 failures.append(error)
+            # Otherwise Python would try to write the rest at its exit, and report the error again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             running.cancel()
 
