@@ -468,7 +468,9 @@ def _status(answer: HookReply, *, has_left: bool) -> SetStatus | None:
 #
 # A harness that calls a tool in a hook fills in single values, so each may come alone or all in one object.
 
+# In the input of a hook these are inside `tool_input`.
 _OF_TOOL: Final = ("command", "file_path")
+# A value that the harness did not fill in is still a placeholder, such as `${tool_name}`.
 _NOT_FILLED_IN: Final = "${"
 
 
@@ -743,6 +745,7 @@ class HookConnection(asyncio.Protocol):
             for kind, payload in self._reader.feed(data):
                 self._on_frame(kind, payload)
         except PalaverError:
+            # An empty reply: without any, the hook would block its harness.
             self._send_reply(b"")
 
     def _on_frame(self, kind: bytes, payload: bytes) -> None:

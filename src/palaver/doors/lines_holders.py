@@ -127,6 +127,7 @@ class ScreenReports:
     async def report(self, caller: Caller, status: SetStatus) -> None:
         """Store a status, unless hooks have reported it in more detail, or keep it if it may be too early."""
         broker = self._services.broker
+        # Before any await: `keep` then knows the newest report, whatever order they are decided in.
         self.hear(caller.name, status)
         if status.file:  # Not every harness has hooks that name changed files, and no change may be lost.
             await broker.submit(caller, status)
@@ -298,6 +299,7 @@ class Lanes:
 
     async def close(self, agent: str = "") -> None:
         """Close the lanes of one agent, or all. Their open offers become unconfirmed."""
+        # No copy is needed: requests that could open a lane wait until this one is done (`_IN_ORDER`).
         for lane in self._lanes.values():
             if agent in ("", lane.agent):
                 await self._services.delivery.close_lane(lane)
@@ -561,6 +563,7 @@ class AskedOnLines:
         """Record a new permission request or the outcome of one. The result has its `id`, if it waits."""
         if caller.kind != INSTANCE:
             raise BadRequest("only an agent can request permission: join first")
+        # With the name, because two agents on one connection can use the same request id.
         key = caller.name, op.request
         if op.outcome:
             self._settle(key, op.outcome)
@@ -586,6 +589,7 @@ class AskedOnLines:
         name, request = key
         try:
             verdict = await self._permission_service.verdict(pending, is_state_reported=True)
+            # Not if the harness has settled it meanwhile, or has reported another one with the same id.
             if verdict.is_allowed is not None and self._open.get(key) is pending:
                 self._push(
                     {
@@ -701,6 +705,7 @@ def _is_below(services: Services, agent: Agent, above: Agent) -> bool:
 
 
 def _is_holder(agent: Agent, secret: str) -> bool:
+    # A plain comparison is enough: the hash is in the log, and only the secret proves anything.
     return agent.holder == hashlib.sha256(secret.encode()).hexdigest()
 
 

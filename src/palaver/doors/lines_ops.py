@@ -688,12 +688,14 @@ class LinesConnection(asyncio.Protocol):
         """Return whether the peer has closed both directions; the end of its input looks the same."""
         assert self._transport is not None
         looking = select.poll()
+        # No events are named, because the system always reports POLLHUP and POLLERR.
         looking.register(self._transport.get_extra_info("socket").fileno(), 0)
         return any(found & (select.POLLHUP | select.POLLERR) for _, found in looking.poll(0))
 
     def finish(self) -> None:
         """Accept no more requests, reply to the running ones, and end. Called when the daemon stops."""
         self._session.let_go()
+        # Requests that have not begun get no reply: the client sends them again to the next daemon.
         self._line.clear()
         self._is_last = True
         self._advance()

@@ -118,6 +118,7 @@ def _name_of(url: str) -> str:
         host, _ = parts.hostname or "", parts.port  # `port` raises ValueError if it is not a number
     except ValueError:
         return ""
+    # For `urlsplit`, `evil@localhost` has the host `localhost`. So nothing but a host and a port is accepted.
     if parts.path or parts.query or parts.fragment or "@" in parts.netloc:
         return ""
     return _bracketed(host)

@@ -481,6 +481,7 @@ class ToolWait(msgspec.Struct, frozen=True, kw_only=True):
 
     until_ms: int
     """The end of the wait, in Unix milliseconds: a restart does not extend it."""
+    # Named `place` on the wire, because a client passes it from an older daemon to the next one.
     seq: int = msgspec.field(name="place")
     """The last seq when the call was first made. Later events have not been checked."""
 
@@ -632,6 +633,7 @@ async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, 
         arguments["context_path"] = _absolute(str(arguments["context_path"]), asked.cwd)
     if tool.name == "join_path":
         arguments["home"] = asked.home
+    # After the arguments: for `join_path` this can join the bus, which a wrong call must not do.
     caller = await asked.who(tool)
     if tool.name == HOOK:
         return await _hook(services, caller, arguments)
@@ -643,6 +645,7 @@ async def _run(services: Services, tool: Tool, asked: ToolRequest) -> dict[str, 
         arguments["key"] = asked.key
     if tool.is_waiting:
         arguments |= _waiting(services, asked, arguments)
+    # Only names of the table get here, so a caller cannot choose another method.
     method = getattr(services.rooms, tool.name)
     result: ServiceResult = await method(caller, **arguments)
     return _with_way_on(tool, _rendered(result))

@@ -566,6 +566,7 @@ class _Doorway(asyncio.Protocol):
     def _refuse(self, error: PalaverError) -> None:
         """Write the error in the protocol that the peer uses, and close."""
         assert self._transport is not None
+        # A client of another version begins with the same family, and reads frames, not lines.
         if self._first.startswith(_FAMILY):
             self._transport.write(frame(b"E", f"pal: {error}\n".encode()) + frame(b"Q", b"\1"))
         else:
@@ -615,6 +616,7 @@ class SocketAgain:
 
 def bind_socket(path: Path) -> socket.socket:
     """Bind a socket file with mode 0600, also where its path is longer than the system's limit."""
+    # A bind fails if the file exists, even if no process listens there.
     with suppress(FileNotFoundError):
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
