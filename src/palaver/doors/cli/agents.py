@@ -250,6 +250,7 @@ async def _sit_down(call: Call) -> Outcome | None:
     harness = parsed.value("--harness") or anchor.harness
     name, tag = parsed.value("--name") or parsed.as_name or "", parsed.value("--tag") or ""
     whom = f"the agent {full_name(name, tag)}" if name else "an agent"
+    # After `anchor_of`, so that a person is not asked about a join that it refuses.
     if not (parsed.has("--yes") or await call.is_agreed(f"this makes your shell {whom}; continue?")):
         return None
     request = Join(
@@ -490,6 +491,7 @@ def later_tag(view: AgentView) -> str:
 def _folder(path: str, home: str) -> str:
     """Return a folder with ~ for the user's home directory; of a long one only the end."""
     short = f"~{path.removeprefix(home)}" if path == home or path.startswith(f"{home}/") else path
+    # One column of the limit is for the ellipsis.
     return short if len(short) <= _LIMIT_FOLDER else f"…{short[1 - _LIMIT_FOLDER :]}"
 
 

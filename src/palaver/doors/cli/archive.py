@@ -322,6 +322,7 @@ async def redact(call: Call) -> int:
     request = Redact(event=str(event.seq), hash=digest)
     done = await call.submit(request)
     assert isinstance(done, Redacted)
+    # In a thread: a folder may have many files.
     files = await asyncio.to_thread(_remove_files, call.services.daemon.home, (event, *done.copies))
     kept = await asyncio.to_thread(repair_folders, call.services.daemon.home)
     is_left = event.seq in done.unredacted

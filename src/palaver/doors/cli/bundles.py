@@ -350,7 +350,9 @@ async def _read_files(call: Call) -> tuple[BundleFile, ...]:
     named = [_locate(call, given) for given in _divided(call.parsed.values("--files"))]
     files: list[BundleFile] = []
     size_bytes = 0
+    # A file that is named twice is read and stored once.
     for path, real in {found.path: found.real for found in named}.items():
+        # The path with its links resolved, as it was checked: a link that changes meanwhile has no effect.
         content = await call.connection.read_file(real, LIMIT_FILE_BYTES)
         # Checked after each file, so that the daemon never holds much more than one bundle may have.
         size_bytes += len(content)
@@ -461,6 +463,7 @@ async def read_excerpts(call: Call) -> tuple[Excerpt, ...]:
     try:
         found = msgspec.json.decode(content, type=tuple[Excerpt, ...])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
+        # The comparison below refuses it.
         found = ()
     # The file comes from the client, which may have made it for other options, or for another agent.
     wanted = [

@@ -251,6 +251,7 @@ async def up(call: Call) -> int:
     """Report that the bus is up: the client has started it. Open or shut the HTTP and IRC doors if asked."""
     for kind in _KINDS:
         await _change_door(call, kind)
+    # After 'pal down' only a person starts the bus again; from now on every client may.
     lift_stop(call.services.daemon.home)
     view = await daemon_view(call.services)
     if call.is_json:
@@ -271,6 +272,7 @@ async def down(call: Call) -> int:
     marker = call.services.daemon.home / "down"
     marker.touch(mode=0o600)
     if call.is_json:
+        # This code runs in the daemon, so it is the daemon's pid.
         await call.say_json({"pid": os.getpid(), "stopped": True})
     else:
         up = "pal up" if call.parsed.home is None else f"pal up --home {call.services.daemon.home}"
@@ -375,6 +377,7 @@ def _metric_text(family: MetricFamily, sample: Sample) -> str:
 
 def _within(family: MetricFamily, sample: Sample, share: int) -> str:
     """Return the smallest bound that a share of the values does not exceed, in percent."""
+    # Not strict, because the last bucket has no bound: it counts the values above all of them.
     for bound, count in zip(family.bounds, accumulate(sample.buckets), strict=False):
         if count * 100 >= sample.count * share:
             return f"{bound:g} s"
@@ -533,6 +536,7 @@ def _wanted_of(parsed: Parsed, kind: DoorKind) -> dict[str, str | int]:
 
 def write_wanted(home: Path, wanted: Mapping[str, str | int]) -> dict[str, str | int]:
     """Write settings to the file, and return their previous values in it."""
+    # No await until the file is written: a change by another caller in between would be lost.
     content = read_settings_file(home)
     given = parse_file(content, str(home / SETTINGS_FILE))
     text = content.decode()  # Valid UTF-8: `parse_file` has read it.

@@ -37,6 +37,7 @@ from palaver.services.services import Services
 
 _encode: Final = msgspec.json.Encoder().encode
 _INDENT: Final = "    "
+# Columns of a text, however narrow the terminal is: `textwrap.wrap` fails for a width below 1.
 _NARROWEST: Final = 10
 _LONG_TABLE: Final = 100
 """Rows of a table above which it is laid out in a thread, so that the event loop does not wait for it."""
@@ -51,6 +52,7 @@ AnchorOfPid = Callable[[int | None], Anchor]
 _DEFAULT_WIDTH: Final = 80
 _FILES: Final = frozenset({"--file", "--secret-file"})
 """Options whose values are names of files."""
+# Bytes. A reply is `y` or `yes`; a client that sends much more is refused.
 _LIMIT_REPLY_BYTES: Final = 1024
 _YES: Final = frozenset({"y", "yes"})
 
@@ -127,6 +129,7 @@ class Call:
 
     async def submit_for(self, part: str, request: Request) -> Outcome:
         """Submit one of several requests of a command. `part` is what it is about: a repeat is recognized."""
+        # A request key has 16 bytes.
         key = hashlib.sha256(self.asked.key + part.encode()).digest()[:16]
         return await self.services.broker.submit(self.caller, request, key=key)
 
@@ -146,6 +149,7 @@ class Call:
 
         Matching events that are stored already are returned at once.
         """
+        # Closed at the end of the block: until then every new event would wake it.
         async with aclosing(self.services.queries.follow(query, after=query.after)) as found:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -306,6 +310,7 @@ async def room_of_repeat(call: Call) -> str | None:
 
     A client that lost the daemon repeats its request. It must not be refused because it succeeded before.
     """
+    # `LeaveRoom` only selects the form of the outcome. A release of the stick has the same form.
     done = await call.services.broker.outcome(LeaveRoom, call.asked.key)
     event = done.event if isinstance(done, Written) else None
     return None if event is None else room_id_of(event)

@@ -81,6 +81,7 @@ async def complete_words(call: Call) -> int:
     """Print the candidates for a completion script, one per line."""
     words = call.parsed.after if call.parsed.after is not None else call.parsed.positionals
     rows = call.services.queries.rows
+    # Only the newest: the user's prompt waits for this read at every press of Tab.
     recent = await call.services.queries.read(Query(types=("message",), last=100))
 
     def candidates(kind: str) -> list[str]:
@@ -114,6 +115,7 @@ async def complete_words(call: Call) -> int:
                 f"{token.id}\t{token.name or ' '.join(token.acts_for)}, {token.standing}" for token in tokens
             ]
         if kind == "registered":
+            # A token that acts for several agents has no name.
             return sorted({one.name for one in call.services.callers.tokens.all() if one.name})
         if kind == "webhooks":
             return [f"{one.service}\t{one.scheme}" for one in call.services.callers.webhooks.all()]
@@ -143,6 +145,7 @@ def _agent_of(call: Call, words: Sequence[str]) -> str:
     """Return the agent whose sessions are meant: of the arguments, of --as, or the caller."""
     # The last word is the one at the cursor, and may be incomplete.
     written = trace(call.table, words[:-1]).positionals[:1]
+    # `trace` keeps the names of the options and not their values.
     for before, word in pairwise(words):
         written = (word,) if before == "--as" else written
     agent = call.services.broker.directory.find(written[0]) if written else None
@@ -196,6 +199,7 @@ def complete(table: Table, words: Sequence[str], candidates: Candidates) -> list
             return []
         else:
             found = _values(table, option, value, seen, candidates)
+            # The shell completes a path itself, and its script puts the name of the option before it.
             if found not in ([FILES], [DIRECTORIES]):
                 found = [f"{name}={one}" for one in found]
     else:
@@ -280,6 +284,7 @@ def _presentable(found: Sequence[str], prefix: str) -> Iterator[str]:
         word, _, description = one.partition("\t")
         if not word.startswith(prefix) or not _is_harmless(word):
             continue
+        # Agents write these texts, which could control the terminal of the user who presses Tab.
         description = safe_for_agent(description)
         if len(description) > _DESCRIPTION:
             description = description[: _DESCRIPTION - 1] + "…"
@@ -311,6 +316,8 @@ def completion_script(shell: str) -> str:
 
 # Readline breaks words at characters that are part of our words. The script joins the pieces, and removes the
 # part before the last = or : from the candidates, because readline keeps that part (but not a leading @).
+# In all three scripts, `command` skips an alias or function named pal. Standard input is empty, because the
+# call must not read keys that the user types.
 _BASH: Final = r"""# bash completion for pal; in ~/.bashrc: eval "$(pal completion bash)"
 _pal_complete() {
     local rest="${COMP_LINE:0:COMP_POINT}" current="" piece trimmed line i

@@ -273,6 +273,7 @@ async def edit_settings(call: Call) -> int:
 
 async def reload_settings(call: Call) -> int:
     """Use the file as it is now, and say which changes act now and which at the next start."""
+    # People do not type this command: it is the last step of 'pal config edit'.
     require(call.caller, Standing.HUMAN, "config edit")
     changed = _use_file(call)
     coming = _coming(call)
@@ -296,6 +297,7 @@ def _coming(call: Call) -> Settings | None:
     try:
         return parse_settings(read_settings_file(call.services.daemon.home), name)
     except PalaverError as error:
+        # Only a warning: the values of now can be shown although the file is not valid.
         call.warn(f"the bus would not start again: {error}")
         return None
 

@@ -295,11 +295,15 @@ async def _follow(call: Call, query: Query) -> int:
             seq = await follower.begin()
             async with aclosing(call.services.queries.follow(query, after=seq, with_archives=True)) as pages:
                 while True:
+                    # Only this is marked as waiting, so a daemon that stops ends the command here, and not
+                    # while it shows events.
                     with call.connection.waiting():
                         found = await anext(pages, None)
+                    # The query has an end (--before), and the log has passed it.
                     if found is None:
                         break
                     await follower.show(found)
+        # After a signal too: lines that the client still writes out must count for the cursor below.
         await follower.flushed()
         if call.connection.is_asked_to_end and follower.flushed_seq is not None:
             call.say_cursor(follower.flushed_seq)
@@ -332,6 +336,8 @@ _ANY: Final = "any"
 def files_from(call: Call) -> tuple[str, ...]:
     """Return the file filter: each path as given, and as an absolute path."""
     given = call.parsed.references("--file")
+    # As given too, because '*.py' must match in every folder; absolute too, because 'pal status set' stores
+    # such a path.
     return tuple(dict.fromkeys([*given, *map(call.absolute, given)]))
 
 
@@ -428,6 +434,7 @@ def time_from(call: Call, name: str) -> int | None:
     # The parser and the conversion fail for dates that the platform cannot represent, such as the year 1.
     try:
         date_time = datetime.fromisoformat(given)
+        # A date without a zone is in the caller's zone; `astimezone` alone would use that of this machine.
         if date_time.tzinfo is None:
             date_time = (
                 date_time.replace(tzinfo=call.zone) if call.zone is not None else date_time.astimezone()
@@ -471,6 +478,7 @@ async def _is_known(call: Call, name: str) -> bool:
     plain = name.removeprefix("@").lower()
     if plain in RESERVED or call.services.broker.directory.find(plain) is not None:
         return True
+    # Senders that are no agents, such as nicks of a bridged network, are known only by their events.
     return bool(await call.services.queries.read(Query(senders=(name,), last=1)))
 
 
@@ -523,6 +531,7 @@ class EventFollower:
     def __init__(self, call: Call, query: Query, consumer: Consumer | None) -> None:
         self._call = call
         self._queries = call.services.queries
+        # For a follower, --last counts missed events, and does not limit the query.
         self._query = replace(query, last=None)
         self._consumer = consumer
         self._failure: PalaverError | None = None
@@ -569,6 +578,7 @@ class EventFollower:
         """Return the seq to begin after, and how many events after it are shown at most; None means all."""
         call, parsed, query = self._call, self._call.parsed, self._query
         most, last = parsed.number("--last"), self._queries.last()
+        # Before the options and the stored seq: the token says what this client has flushed already.
         if (resumed := _resumed(call)) is not None:
             self.is_resumed = True
             return resumed, None
@@ -590,6 +600,7 @@ class EventFollower:
 
     async def _skipped(self, seq: int, most: int) -> SkippedEvents | None:
         """Return what is skipped if only the `most` newest events after a seq are shown; None for nothing."""
+        # This read keeps all its events in memory, and finds no archived ones.
         if most < _FOLLOW_PAGE and seq >= self._queries.archived():
             # The usual case needs one short read, however long the log is.
             asked = replace(self._query, after=seq, last=most + 1, limit=most + 1)
@@ -634,6 +645,7 @@ class EventFollower:
 def _resumed(call: Call) -> int | None:
     """Return the seq after which a reconnected client continues; None for a new client."""
     token = call.asked.resume
+    # Other commands have tokens of other forms. Fifteen digits always fit into the 64 bits of a seq.
     return int(token) if token is not None and token.isdigit() and len(token) <= 15 else None
 
 
@@ -928,6 +940,8 @@ def asked_for(made: Subscription) -> str:
     words = [] if not made.preset else [f"--{made.preset}"]
     if made.preset in _PRESETS_WITH_NAMES:
         words = [word for name in made.filter.agents for word in (f"--{made.preset}", name)]
+    # The option of a preset stands for these three filters, which it sets itself; only --collision leaves
+    # room for --agent.
     is_given = {name: not made.preset or name not in ("types", "statuses", "agents") for name in _OPTIONS}
     is_given["agents"] |= made.preset == COLLISION
     for name, option in _OPTIONS.items():

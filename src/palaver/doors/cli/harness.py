@@ -431,6 +431,7 @@ class _Monitor:
     async def run(self) -> int:
         # Send a token first: a client that brings one back knows which offers it received since.
         await self._call.write(b"", self._token(() if self._before is None else self._before.had))
+        # Before the lane is open: a client without a token could not name the offers that it received.
         await self._call.connection.output.flushed()
         lane = await self._open()
         while True:
@@ -449,6 +450,7 @@ class _Monitor:
         services.agents.conversations.add_native(lane)
         self._keep_pace(lane)
         had = None if self._before is None else self._before.had
+        # Before `recovered`, which makes all messages unconfirmed that no lane has claimed by then.
         if had and (offer := delivery.take_up(lane, had)) is not None:
             # The harness has the lines, and a prompt may have shown them already.
             delivery.arrived(lane, offer.number)
@@ -462,15 +464,18 @@ class _Monitor:
         become unconfirmed; otherwise it reports them to the next daemon.
         """
         if self._reopening is not None:
+            # Otherwise it would later set the level of a closed lane.
             self._reopening.cancel()
         if (lane := self._lane) is None:
             return
         services = self._call.services
+        # Before the loop below, which would make them unconfirmed: these offers were never sent.
         await give_back(
             services.delivery, lane, self._offers, "the monitor ended before it printed the message"
         )
         services.agents.conversations.remove_native(lane)
         if self._call.connection.has_gone:  # The client cannot report what it received.
+            # A copy, because each outcome removes its offer.
             for number in list(lane.offers):
                 await services.delivery.answer(lane, number, OfferOutcome.UNCONFIRMED)
         await services.delivery.close_lane(lane)
@@ -484,6 +489,7 @@ class _Monitor:
         # Counted before the write: its token tells the next daemon how much may still be written.
         self._pace.spend(self._clock.monotonic_s())
         self._keep_pace(lane)
+        # With this offer: the client keeps the token only after it has written all its lines.
         had = tuple(seq for one in lane.offers.values() for seq in one.seqs)
         known = services.broker.directory.get(name)
         has_hooks = conversation is not None or (known is not None and bool(known.session))
@@ -642,6 +648,7 @@ class _Waiter:
         """Return the exit status. The client has received nothing since `since_ms`, unless that is 0."""
         if self._natives.monitors:
             return 0
+        # No await since the check above: a monitor that starts later finds this process and ends it.
         self._natives.wait(self._wake)
         begun_ms = since_ms or self._call.now_ms()
         # Written before the lane is open: a client that brings this token back has received nothing since.
@@ -830,6 +837,7 @@ class ClaudeStateCheck:
                     )
             if state is not None:
                 status = SetStatus(state=state[0], detail=state[1])
+                # Compared again where the status is stored: a hook may be stored after the check above.
                 await self._services.broker.submit_status(
                     caller_for(agent), status, only_if=lambda known: known == agent
                 )
@@ -856,6 +864,7 @@ async def looked_after(call: Call) -> AsyncIterator[None]:
         yield
     finally:
         looking.cancel()
+        # Its cancellation is an expected result, and must not be raised here.
         (ended,) = await asyncio.gather(looking, return_exceptions=True)
         if isinstance(ended, Exception):
             _logger.error("no client reads the state of %s any more", call.caller.name, exc_info=ended)

@@ -56,6 +56,7 @@ _NARROWEST: Final = 30
 _WIDEST: Final = 100
 _SIDE_BY_SIDE: Final = 60
 """From this width on, names and their explanations are in two columns."""
+# Columns. A longer name gets a line of its own, so that it does not push all explanations to the right.
 _NAME_COLUMNS: Final = 24
 _INDENT: Final = "  "
 # A quoted part is never divided: a backslash inside quotes would be a part of the text.
@@ -134,6 +135,7 @@ class _Page:
         lines = textwrap.wrap(
             f"Usage: {line}", self._width, subsequent_indent=" " * 9, break_on_hyphens=False
         )
+        # After the wrapping, which would count the escape sequence as columns.
         lines[0] = lines[0].replace("Usage:", self._paint.bold("Usage:"), 1)
         return "\n".join(lines) + "\n"
 
@@ -156,6 +158,7 @@ class _Page:
         for name, text in rows:
             lines = textwrap.wrap(text, self._width - margin, break_on_hyphens=False)
             if len(name) <= column:
+                # There is a first line: a test requires a text for every option and argument.
                 first = " " * (column - len(name) + 2) + lines.pop(0)
                 yield _INDENT + self._paint.cyan(name) + first
             else:
@@ -175,6 +178,7 @@ def _continued(line: str, width: int) -> Iterator[str]:
     """Wrap a command line with backslashes outside quotes, so that a shell still reads one line."""
     current = ""
     for word in _SHELL_WORD.findall(line):
+        # The last 2 is for the space and the backslash.
         if current and len(current) + 1 + len(word) + 2 > width:
             yield current + " \\"
             current = "    " + word
@@ -247,6 +251,7 @@ _PAGE_WIDTH: Final = 120
 _EXAMPLE_COLUMNS: Final = 70
 """Comments of examples are aligned, except after a line that is longer than this."""
 
+# An apostrophe next to a letter, as in "agent's", begins and ends no quotation.
 _CODE: Final = re.compile(
     r"""(?<![\w'])'(?P<quoted>[^']*)'(?![\w'])      # 'pal down', 'room'
     |(?<![\w-])(?P<option>--(?:[a-z][a-z-]*[a-z])?)(?![\w-])  # --json, --
@@ -403,6 +408,7 @@ def render_manual(table: Table) -> str:
     program = table.root.command
     lines = [
         '.\\" `make docs` writes this page. Change the texts in src/palaver/doors/cli instead.',
+        # Without a date, with which the page would differ from the file in the repository.
         '.TH PAL 1 "" Palaver',
         ".SH NAME",
         _roff(f"pal - {_lower(program.summary).rstrip('.')}"),
@@ -463,12 +469,15 @@ def _roff_examples(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 def _roff_macro(name: str, text: str) -> str:
+    # In quotes, because a macro takes each word for a separate argument; a quotation mark inside would end
+    # the text.
     quoted = _roff(text).replace('"', "\\(dq")
     return f'.{name} "{quoted}"'
 
 
 def _roff(text: str) -> str:
     """Return a text in which roff finds no requests and keeps every dash, quote and backslash."""
+    # roff prints these as typographic characters, with which a copied command fails.
     signs = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}
     plain = "".join(signs.get(one, one if one.isascii() else f"\\[u{ord(one):04X}]") for one in text)
     # roff takes a line that starts with a dot for a request; `\&` is a sign without width before it.

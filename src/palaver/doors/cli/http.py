@@ -356,6 +356,7 @@ async def revoke_token(call: Call) -> int:
 
 def check_whose(call: Call, name: str, verb: str) -> None:
     """Allow an agent its own tokens and a person all tokens; refuse everything else."""
+    # A caller that acts as an agent with --as is not that agent, and must not get its secret.
     if call.caller.standing is not Standing.HUMAN and (call.caller.name != name or call.caller.by):
         raise NotAllowed(f"{verb} for {name}", call.caller.standing.word, Standing.HUMAN.word)
 
@@ -543,6 +544,7 @@ async def web(call: Call) -> int:
 def _check_at_terminal(call: Call) -> None:
     """Refuse every caller but a person who can read the question and reply to it."""
     require_person(call.caller, "web")
+    # A harness may give its tools a terminal: an agent there could reply to the question itself.
     if call.marked is not None:
         raise NotPerson("only a person can sign a browser in, in a shell of their own")
     if not (call.asked.stdin_is_terminal and call.asked.stderr_is_terminal):

@@ -262,6 +262,7 @@ async def revoke_agent(call: Call) -> int:
 async def list_registered(call: Call) -> int:
     """Show every name that can log in, and when it was last seen."""
     now = call.now_ms()
+    # A token that acts for several agents has no name.
     names = sorted({token.name for token in call.services.callers.tokens.all() if token.name})
     found = [
         _agent_view(call, agent)
@@ -335,6 +336,7 @@ def _check_whose(call: Call, agent: Agent, verb: str) -> None:
 async def irc_code(call: Call) -> int:
     """Print a one-time code. An agent or script that acts for a person gets none."""
     require_person(call.caller, "irc code")
+    # A harness may give its tools a terminal: an agent there could read the code.
     if call.marked is not None:
         raise NotPerson("only a person can get a code, in a shell of their own")
     code = call.services.callers.accounts.codes.issue()
@@ -354,6 +356,7 @@ async def irc_verbosity(call: Call) -> int:
     if len(words) == 2:
         await call.submit(SetVerbosity(channel=words[0], level=words[1]))
     elif not words:
+        # The stored levels come last, because they replace the defaults.
         shown = {"#general": read_irc_level(rows, "#general"), **_DEFAULTS, **read_irc_levels(rows)}
         for channel, level in shown.items():
             await _say_level(call, channel, level)
@@ -380,6 +383,7 @@ async def _say_level(call: Call, channel: str, level: str) -> None:
 
 _VERB: Final = "__bridge"
 _SERVER: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?")
+# Without spaces and line ends: the nick becomes a part of the lines that the bridge sends to the server.
 _NICK: Final = re.compile(r"[A-Za-z\[\]\\`_^{}|][A-Za-z0-9\[\]\\`_^{}|-]{0,63}", re.ASCII)
 _PORT: Final = 6667
 _TLS_PORT: Final = 6697
@@ -405,6 +409,7 @@ def _order(call: Call) -> BridgeOrder:
     for channel in channels:
         if not is_channel_name(channel):
             raise UsageError(f"{shown(channel)} is not a channel: its name begins with #")
+        # Only for its check, which raises BadRequest before the bridge is started.
         irc_path(network, channel)
     nick = parsed.reference("--nick") or "palaver"
     if not _NICK.fullmatch(nick):

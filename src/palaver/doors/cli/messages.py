@@ -417,6 +417,7 @@ async def send(call: Call) -> int:
         reply_to=parsed.reference("--reply-to"),
         priority="interrupt" if parsed.has("--interrupt") else parsed.value("--priority") or "",
         expires_in_ms=_milliseconds(expires_s),
+        # Ids are stored in capitals, and a caller may write them in any case.
         id=parsed.reference("--id").upper(),
         bundle_id=parsed.reference("--bundle"),
         is_confirmed=parsed.has("--yes"),
@@ -428,6 +429,7 @@ async def send(call: Call) -> int:
         request = _as_keys(call, request)
         await wait_for_holder(call, request.recipient)  # only the holder knows whether the prompt hides keys
         request = await hide_keys(call.services.agents.holds, request)
+    # Last, because it stores an event: every other error must be found before.
     if parsed.has_any(_BUNDLE_NAMES):
         request = await with_bundle(call, request)
     sent = await call.submit(request)
@@ -698,6 +700,7 @@ async def recv(call: Call) -> int:
         return await peek(call, name, limit)
     require_own_mail(call.caller)  # Above this line nothing is taken from a mailbox.
     # The client has written the messages of its first request: without --follow its command is done.
+    # Before the reader is opened, which would hand these messages out once more.
     if await _has_resumed(call) and not call.parsed.has("--follow"):
         return 0
     is_pushed = call.parsed.has("--follow")
@@ -778,6 +781,7 @@ async def _hand_out_singly(
     """
     output, connection = call.connection.output, call.connection
     shown.seqs = []
+    # Read once: the tips of this batch are stored at its end, and must not be repeated until then.
     shown_tips = read_shown_tips(call)
     try:
         for count, event in enumerate(batch, 1):
@@ -839,6 +843,8 @@ async def _seen(call: Call, seqs: Sequence[int], events: Sequence[Event]) -> Non
     tips = tuple(tips_for_agent(call, events))
     session = call.parsed.value("--session") or ""
     request = Acknowledge(messages=tuple(seqs), session=session, lane="recv", grade=Grade.FLUSHED, tips=tips)
+    # Without the key of the command: with it, a second batch would get the outcome of the first, and stay
+    # unread.
     await call.services.broker.submit(call.caller, request)
 
 
@@ -876,6 +882,7 @@ async def peek(call: Call, name: str, limit: int) -> int:
     # Before the look, in which a message that arrives meanwhile may be missed: the wait begins after it.
     last = call.services.queries.last()
     if after is None:
+        # Not a reader of the mailbox: that would withhold the messages from other readers for a time.
         events = await open_mail(call.services, name, limit, mail_filter(call))
     else:
         events = await _read_all(call, _query_after(call, name, after, limit))
@@ -899,6 +906,7 @@ async def _follow_peek(call: Call, name: str, after: int | None, timeout_s: floa
     """
     if after is None:
         raise UsageError("--follow --peek requires --after SEQ; without --peek, messages are marked as seen")
+    # The later of both: a client that repeats its request still has the --after of its start.
     shown = _Written(max(after, _resumed(call)))
     status = EXIT_NOTHING
     with call.connection.ending_gently(shown.seq):
@@ -1317,6 +1325,7 @@ def _from_files(
 def _lines(path: Path) -> Iterator[_TraceLine]:
     try:
         content = path.read_bytes()
+    # Trace files are only a help, and old ones are removed: a missing one must not fail the command.
     except OSError:
         return
     for line in content.splitlines():
@@ -1369,6 +1378,7 @@ def tips_for_agent(
     tips = tips_for(events, () if shown_tips is None else shown_tips)
     if tips and shown_tips is None:  # Most messages have no tip, and then nothing has to be read.
         stored = read_shown_tips(call)
+        # Again here, because `tips_for` was called without the stored names.
         return {name: sentence for name, sentence in tips.items() if name not in stored}
     return tips
 

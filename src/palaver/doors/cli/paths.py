@@ -367,6 +367,7 @@ async def put(call: Call) -> int:
     payload = await _payload(call, _LIMIT_PAYLOAD_BYTES)
     if payload is not None and not isinstance(payload, dict):
         raise UsageError("the payload of an envelope must be a JSON object, such as '{\"key\": 1}'")
+    # `is_ulid` accepts only capitals, as ids are stored; a caller may write them in any case.
     given = (parsed.value("--id") or "").upper()
     if parsed.has("--id") and not is_ulid(given):
         raise UsageError(f"--id must be a ULID (26 characters), not {shown(given)}")
@@ -610,6 +611,7 @@ async def history(call: Call) -> int:
     if not messages and not turns and session:
         call.services.paths.session(agent, session)  # A removed session still has its history.
     both: list[RoutedMessage | Event] = [*messages, *turns]
+    # Each list has up to `limit` entries of its own: the newest of both together are shown.
     found = sorted(both, key=lambda one: one.seq or 0, reverse=True)[: wanted.limit]
     if call.is_json:
         await call.say_json_lines([_turn_object(one) if isinstance(one, Event) else one for one in found])

@@ -148,6 +148,7 @@ def _check_answerable(call: Call, asked: str, verb: str) -> None:
 def _where(call: Call, agent: Agent) -> str:
     """Return the terminal to answer at; for a sub-agent it is that of the agent whose session it is in."""
     above, known = agent, call.services.broker.directory
+    # Sub-agents may have sub-agents; only the agent at the top has a terminal.
     while above.parent and (parent := known.get(above.parent)) is not None:
         above = parent
     whose = "its terminal" if above is agent else f"the terminal of {above.name}"

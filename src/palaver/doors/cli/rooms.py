@@ -289,6 +289,7 @@ async def join(call: Call) -> int:
         call.caller,
         context_path=call.absolute(_path(call)),
         force_new=call.parsed.has("--new"),
+        # The HOME of the caller, because the daemon may run with another one.
         home=read_home(call.connection.peer.pid),
         key=call.asked.key,
     )
@@ -433,6 +434,8 @@ async def chat(call: Call) -> int:
 #
 # Does not check whether a handoff is valid.
 
+# The last colon separates the lines, because a path may contain colons. With DOTALL it may contain line ends
+# too.
 _ARTIFACT: Final = re.compile(r"(.+):([0-9]+)(-[0-9]+)?", re.ASCII | re.DOTALL)
 _LISTS: Final = {"artifacts": "--artifact", "open_questions": "--question", "do_not": "--do-not"}
 _COLUMN: Final = 11
@@ -483,6 +486,7 @@ def _labelled(label: str, parts: list[str], width: int | None, paint: Paint) -> 
         yield f"  {paint.dim(head if width is None else truncate(head, max(_NARROWEST, width - 2)))}"
         first = indent
     for part in parts:
+        # An empty part has no lines, but its label must be shown.
         for line in paint.safe(part, keep_lines=True).splitlines() or [""]:
             room = None if width is None else max(_NARROWEST, width - len(indent))
             wrapped = [line] if room is None else textwrap.wrap(line, room, break_on_hyphens=False) or [""]
@@ -656,6 +660,7 @@ def _pieces(call: Call, line: str, indent: int) -> list[str]:
     width = None if call.width is None else min(call.width, _WIDEST) - indent
     if width is None or display_width(line) <= width:
         return [line]
+    # `wrap` fails for a width below 1.
     return textwrap.wrap(line, max(width, 1), break_on_hyphens=False)
 
 
@@ -921,8 +926,13 @@ async def wait_for_turn(call: Call) -> int:
                 allow_solo_claim=not call.parsed.has("--no-solo"),
                 events=call.parsed.has("--events"),
                 after_event_seq=after,
+                # The command ends when it is the caller's turn. Events come with that result and do not end
+                # the wait.
                 is_woken_by_events=False,
+                # The service limits the wait of a tool call. A client can wait as long as --timeout says.
                 limit_ms=None,
+                # A repeat after a lost connection has the same key. With another one it would be refused as a
+                # second wait.
                 key=call.asked.key,
             )
         if answer.reason != _HANDOVER_WAITS or left == 0:

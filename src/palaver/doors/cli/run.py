@@ -261,6 +261,8 @@ class ArgvDoor:
             return await self._command(connection, asked, parsed)
         except PalaverError as error:
             if not isinstance(error, UsageError):
+                # Escaped, because the sentence may quote the caller: a line end in it could forge a line of
+                # the log.
                 verb, sentence = " ".join(_verb(asked)), safe(str(error))
                 _logger.info(
                     "refused %s of process %d: %s: %s", verb, connection.peer.pid, error.code, sentence
@@ -282,6 +284,8 @@ class ArgvDoor:
         if not words or _HELP & set(words) or _verb(asked) in _SERVED_BY_ANY_VERSION:
             return False
         caller = self.identifier.who(self._chain(connection), CallerClaim(marks=marks_of(asked.environment)))
+        # A newer client of an agent or script is served as it is: it must not end the daemon that all others
+        # use.
         return caller.standing is Standing.HUMAN
 
     async def _command(self, connection: ArgvConnection, asked: ThinRequest, parsed: Parsed) -> int:
@@ -313,6 +317,7 @@ class ArgvDoor:
         """Return why the caller has too few rights, and the way out; empty for any other refusal."""
         if not isinstance(error, NotAllowed | NotPerson | NotYou):
             return ""
+        # Cannot fail: only a command whose line was parsed is refused with one of these errors.
         parsed = parse(TABLE, asked.argv)
         if isinstance(error, NotYou):
             name = error.claimed
@@ -321,6 +326,7 @@ class ArgvDoor:
         claim = CallerClaim(marks=marks_of(asked.environment))
         try:
             chain = self._chain(connection)
+            # If it may not act as that agent, the refusal was about --as itself, and this hint would mislead.
             if parsed.as_name and self._can_act(self.identifier.who(chain, claim), parsed):
                 return f"You act as {parsed.as_name} with --as; leave it out to act as yourself"
             return self.identifier.why_not_person(chain, claim)
@@ -333,6 +339,7 @@ class ArgvDoor:
         Raises WhoAreYou if the process has ended since its request: it must not be taken for another caller.
         """
         chain = tuple(connection.peer.chain(None if is_whole else self.services.callers.seats.is_anchor))
+        # A process with pid 0 cannot be seen from here, as from another container: that caller is a script.
         if not chain and connection.peer.pid:
             raise WhoAreYou("the calling process has ended")
         return chain
@@ -363,6 +370,7 @@ def is_newer(theirs: str, ours: str) -> bool:
     """
     if theirs == ours:
         return False
+    # Only the beginning has to fit, so that 0.2.0.dev1 counts as 0.2.0.
     found, own = _VERSION.match(theirs), _VERSION.match(ours)
     if found is None or own is None:
         return False
@@ -383,6 +391,7 @@ async def _help(connection: ArgvConnection, asked: ThinRequest, parsed: Parsed) 
 
 
 def _complain(connection: ArgvConnection, asked: ThinRequest, error: PalaverError, advice: str = "") -> int:
+    # The harness of the environment: the caller itself may be unknown, because that may be the error.
     paint = paint_for(
         asked.environment, is_terminal=asked.stderr_is_terminal, harness=harness_of(asked.environment)
     )

@@ -114,6 +114,7 @@ class Command:
     """The names of `options`: a handler checks every option that it reads."""
 
     def __post_init__(self) -> None:
+        # The class is frozen, so a field that is computed from another one can be set only in this way.
         object.__setattr__(self, "option_names", frozenset(option.name for option in self.options))
 
 
@@ -169,6 +170,7 @@ class Table:
 
     def children_of(self, entry: CommandIndex) -> tuple[Command, ...]:
         """Return the direct subcommands in table order, without aliases and hidden ones."""
+        # By path, because an alias is a second name of the same entry.
         found = {child.command.path: child.command for child in entry.children.values()}
         return tuple(command for command in found.values() if not command.is_hidden)
 
@@ -401,6 +403,8 @@ def too_many(entry: CommandIndex, positionals: Sequence[str]) -> str:
 
 Value = str | bool | list[str]
 
+# `\Z`, because `$` also matches before a final line end. With nine digits, even weeks fit into 64 bits as
+# milliseconds.
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|[smhdw]?)\Z")
 _SECONDS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -502,6 +506,7 @@ class Parsed:
 # --------------------
 # Parse timeouts and format relative times for the room commands. Pure.
 
+# Twelve digits: even as hours they fit into 64 bits as milliseconds.
 _TIMEOUT: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|)", re.ASCII)
 _MS: Final = {"ms": 1, "": 1000, "s": 1000, "m": 60_000, "h": 3_600_000}
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
@@ -604,6 +609,8 @@ def _split_handed_on(table: Table, words: list[str]) -> tuple[list[str], list[st
         name, equals, _ = words[index].partition("=")
         option = entry.options.get(name) if is_option(words[index]) else None
         if option is not None:
+            # This may pass the end if the value is missing. The slices below allow that, and `_read` reports
+            # it.
             index += 2 if option.metavar is not None and not equals else 1
         elif entry is table.root and words[index] in entry.children:
             entry = entry.children[words[index]]
@@ -611,6 +618,7 @@ def _split_handed_on(table: Table, words: list[str]) -> tuple[list[str], list[st
                 return words, None
             index += 1
         else:
+            # An option that pal does not have belongs to the other program, and so does everything after it.
             break
     return (words[:index], words[index:]) if entry.command.hands_on else (words, None)
 
@@ -630,11 +638,13 @@ def format_argv(parsed: Parsed) -> list[str]:
         if isinstance(value, list):
             argv += [f"{name}={one}" for one in value]
         else:
+            # With an equals sign, because a value may look like an option.
             argv.append(name if isinstance(value, bool) else f"{name}={value}")
     if parsed.after is None:
         return argv + parsed.positionals
     before = parsed.positionals
     if parsed.command.rest is None:
+        # These positionals end with the words after `--`, which are added again below.
         before = before[: len(before) - len(parsed.after)]
     return [*argv, *before, "--", *parsed.after]
 
@@ -666,6 +676,7 @@ def trace(table: Table, words: Sequence[str]) -> Trace:
     given: set[str] = set()
     positionals: list[str] = []
     for index, word in enumerate(words):
+        # A word that looks like an option is never a value, as in `_read`: then the value is still missing.
         if pending is not None and not is_option(word):
             pending = None
         elif word == "--":
@@ -679,6 +690,7 @@ def trace(table: Table, words: Sequence[str]) -> Trace:
         elif can_descend and word in entry.children:
             entry = entry.children[word]
         else:
+            # From the first argument on, a word like `set` is an argument and no subcommand.
             can_descend = False
             positionals.append(word)
     return Trace(entry, frozenset(given), tuple(positionals), pending, False)
@@ -693,6 +705,7 @@ def _read(entry: CommandIndex, words: list[str]) -> tuple[CommandIndex, dict[str
     while index < count:
         word = words[index]
         index += 1
+        # The first test decides for most words without a call.
         if word[:1] != "-" or not is_option(word):
             child = entry.children.get(word) if can_descend else None
             if child is None:
@@ -754,6 +767,7 @@ def _check(table: Table, entry: CommandIndex, given: dict[str, Value], positiona
         words = ", ".join(one.path[-1] for one in table.children_of(entry))
         raise UsageError(f"{typed(command)} requires a {kind}: {words}")
     if given:
+        # `--text` with a value is an option of the command, and excludes nothing.
         forms = [name for name in GLOBAL_EXCLUSIVE if given.get(name) is True]
         for both in (forms, *([name for name in names if name in given] for names in command.exclusive)):
             if len(both) > 1:

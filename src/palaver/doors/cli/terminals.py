@@ -260,6 +260,7 @@ TERMINAL_COMMANDS: Final = (
 
 _SESSION_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w+")
 """The forms of session ids of harnesses: no agent has such a name."""
+# Bytes. An event in the log contains the whole command line.
 _LIMIT_ARGV_BYTES: Final = 64 * 1024
 _LIMIT_LINES: Final = 10_000
 _LIMIT_COUNT: Final = 20
@@ -335,6 +336,7 @@ def _harnesses_from(call: Call, word: str) -> list[str]:
         raise UsageError(f"unknown harness {shown(word)}; {hint}")
     if not colon:
         return [harness]
+    # `isdecimal` alone accepts digits of other scripts.
     if not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= _LIMIT_COUNT:
         raise UsageError(f"{shown(word)} has no valid number; write {harness}:N, with 1 to {_LIMIT_COUNT}")
     return [harness] * int(count)
@@ -405,6 +407,8 @@ async def fork(call: Call) -> int:
     name, tag = parsed.reference("--name").lower(), (parsed.value("--tag") or "").lower()
     if name:
         _check_free(call, full_name(name, tag))
+    # The stored command begins with words of pal and the name of the harness; only the rest are arguments of
+    # the harness.
     is_launched = agent.argv[: len(LAUNCHED)] == LAUNCHED
     args = FORKABLE[agent.harness](agent.argv[len(LAUNCHED) + 1 :] if is_launched else ())
     ticket = Ticket(
@@ -424,6 +428,8 @@ def _agent_of(call: Call, text: str) -> Agent:
     """Return the agent with this name, or else the one whose last session has this id. Raises NotFound."""
     directory = call.services.broker.directory
     if directory.find(text) is None:
+        # For an agent that exists only on a connection, `session` is the hash of a secret. A sub-agent cannot
+        # be resumed.
         found = [one for one in directory.all() if one.session == text and not one.link and not one.parent]
         if found:
             return max(found, key=lambda one: one.seq)
@@ -547,6 +553,7 @@ def _check_command(argv: tuple[str, ...], cwd: str) -> None:
 
 
 def _check_role(call: Call, role: str) -> None:
+    # Otherwise an agent could start another one with more rights than its own.
     if standing_of_role(role) > Standing.WORKER and not call.caller.is_person:
         raise NotPerson(f"only a person can assign the role {role}; run it as a worker")
 
@@ -560,6 +567,7 @@ def _check_free(call: Call, name: str) -> None:
         return
     if not known.left and call.services.callers.presence.is_present(name):
         raise NameTaken(name, "it is in use now; choose another with --name")
+    # The new program would get the waiting messages of the earlier one.
     if not call.caller.is_person and not has_started(call.caller, known):
         raise NameTaken(name, "it was used before; 'pal resume' restarts its program")
 
@@ -650,6 +658,7 @@ async def _end(call: Call, verb: str) -> int:
             call.warn(f"not started by pal, so left alone: {', '.join(others)}")
     if not await _may_change(call, verb, agents):
         return 1
+    # All at once, because a program may take long to end.
     results = await asyncio.gather(*(_end_one(call, agent, verb, len(agents)) for agent in agents))
     return max(results, default=0)
 
@@ -661,6 +670,7 @@ async def _end_one(call: Call, agent: Agent, verb: str, count: int) -> int:
             reason = await end_of(call, agent, verb)
     except (TimeoutError, PalaverError) as error:
         failure = error if isinstance(error, PalaverError) else _unended(agent)
+        # For one agent it is the error of the command, with its code for programs.
         if count == 1:
             raise failure from None
         call.warn(str(failure))
@@ -837,6 +847,7 @@ def _watching(call: Call, name: str) -> Iterator[asyncio.Event]:
     changed = asyncio.Event()
 
     def hear(events: Sequence[Event]) -> None:
+        # The end of an agent is an event of the agent itself.
         if any(event.sender == name for event in events):
             changed.set()
 

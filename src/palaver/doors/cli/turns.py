@@ -179,6 +179,7 @@ async def start(call: Call) -> int:
             "the calling process has ended or runs in another container, so it cannot start the runner"
         )
     try:
+        # With the start time, because the system gives the pid of an ended process to another one.
         ticket = call.services.turns.mint_ticket(call.caller, (chain[0].pid, chain[0].start))
     except AlreadyRunning as error:  # Not a failure: the caller has the runner that it wants.
         if call.is_json:
@@ -279,6 +280,7 @@ def wanted_config(parsed: Parsed) -> tuple[str, str, object]:
 def _json_value(text: str) -> object:
     try:
         return msgspec.json.decode(text)
+    # The decoder raises RecursionError for deep nesting, and not its own error.
     except (msgspec.DecodeError, RecursionError) as error:
         why = str(error).removeprefix("JSON is malformed: ")
         raise UsageError(f"the configuration is not JSON ({why}); nothing was changed") from None
