@@ -409,6 +409,7 @@ async def set_status(call: Call) -> int:
         state=state,
         detail=call.parsed.value("--detail") or "",
         tool=call.parsed.value("--tool") or "",
+        # Absolute, because other agents read it in other working directories.
         file=call.absolute(file) if (file := call.parsed.value("--file")) else "",
     )
     await call.submit(request)

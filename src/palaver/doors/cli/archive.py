@@ -319,6 +319,7 @@ async def redact(call: Call) -> int:
     text = removed_text(event, is_foreign=is_foreign) if can_remove(event, is_foreign=is_foreign) else ""
     # In a thread, because this hash is slow on purpose: it must not help to guess the text.
     digest = await asyncio.to_thread(secret_hash, text.encode("utf-8", "replace"))
+    # By its seq: the given reference may be the end of an id, and several events may have that end by now.
     request = Redact(event=str(event.seq), hash=digest)
     done = await call.submit(request)
     assert isinstance(done, Redacted)

@@ -447,6 +447,7 @@ def let_client_take(call: Call) -> bool:
     After True the command is done: the client repeats it.
     """
     given = call.parsed.values("--transcript")
+    # With the variable, the client has read the excerpts already and repeats the command.
     if not given or call.parsed.has("--transcript-file") or EXCERPTS in call.asked.environment:
         return False
     wanted = tuple(

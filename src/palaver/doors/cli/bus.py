@@ -503,6 +503,7 @@ async def set_door(call: Call, kind: DoorKind, wanted: Mapping[str, str | int]) 
     for key, value in wanted.items():
         if value != old[key]:
             request = ChangeSetting(key=key, value=value, old=old[key])
+            # Without the key of the command, because one command may change several settings.
             await call.services.broker.submit(call.caller, request)
 
 

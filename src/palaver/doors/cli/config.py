@@ -386,6 +386,7 @@ def _view(call: Call, key: str, coming: Settings | None) -> dict[str, object]:
         "default": DEFAULTS[key],
         "meaning": MEANINGS[key],
     }
+    # The environment overrides the file at the next start too.
     if coming is not None and origin != "environment" and getattr(coming, key) != value:
         view["next"] = getattr(coming, key)
     if (door := call.services.daemon.doors.get(key)) is not None and door.trouble:

@@ -222,6 +222,7 @@ async def events(call: Call) -> int:
         await _read_all(call, query)
     else:
         shown = await _read(call, query)
+        # Fewer than were asked for: the rest may be archived.
         if query.last is not None and shown < query.last and _can_be_archived(call.parsed):
             _tell_of_archive(call, query)
     return 0
@@ -241,6 +242,7 @@ async def _read(call: Call, query: Query) -> int:
         for event in found:
             await call.write(await make_event_line(call, event))
         shown += len(found)
+        # With `last`, one read returns everything.
         if query.last is not None or len(found) < query.limit:
             break
         query = replace(query, after=found[-1].seq)
@@ -426,6 +428,7 @@ def time_from(call: Call, name: str) -> int | None:
     if given is None:
         return None
     try:
+        # Before dates: 3600 is an age in seconds, although a date may consist of digits only too.
         seconds = call.parsed.duration_s(name)
     except UsageError:
         seconds = None

@@ -590,6 +590,7 @@ async def _let_in(call: Call, code: SignIn) -> int:
         async with asyncio.timeout(CODE_S):
             written = await call.connection.read_line(_LIMIT_REPLY_BYTES)
     except TimeoutError:
+        # No line end was typed, so the cursor is still after the question.
         call.connection.write_error("\n")
         call.warn(f"you have not replied within {CODE_S} seconds; no browser was signed in")
         return EXIT_NOTHING

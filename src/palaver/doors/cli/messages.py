@@ -520,6 +520,7 @@ async def _read(call: Call) -> tuple[list[str], str, bool]:
     parsed = call.parsed
     words = list(parsed.positionals)
     path = parsed.value("--file")
+    # After `--`, a dash is a text like any other.
     is_dash = parsed.after is None and words[-1:] == ["-"] and path is None
     if is_dash:
         words.pop()
@@ -820,6 +821,7 @@ async def _hand_out(call: Call, reader: MailboxReader, events: Sequence[Event]) 
     rest = 0 if reader.has_all else count_rest(call, events)
     for batch in batches(events):
         seqs = tuple(event.seq for event in batch)
+        # Only the last batch says how many are left: the other batches are followed by more.
         await show_mail(call, batch, _encode_mail(seqs), rest=rest if batch[-1] is events[-1] else 0)
         await call.connection.output.flushed()
         await _write_down(call, reader, batch)
@@ -834,6 +836,7 @@ async def _write_down(call: Call, reader: MailboxReader, events: Sequence[Event]
     try:
         await asyncio.shield(seen)
     finally:
+        # `wait`, because a second cancellation of a plain await would cancel the write.
         await asyncio.wait([seen])
     reader.settled(seqs)
 
@@ -1003,6 +1006,7 @@ async def show(call: Call) -> int:
     """Show one message or event in full."""
     event = await call.services.queries.fetch_event(call.parsed.positionals[0])
     _note_shown(call, [event])
+    # Events of other types, such as tasks, may have recipients too.
     is_mail = event.type == "message" or bool(event.delivered_to)
     files = await files_view(call.services, event)
     if call.is_json:

@@ -242,6 +242,7 @@ def _head(call: Call, entry: Attention) -> str:
         head, rest = paint.name(entry.who), call.safe(f" {state}: {what}")
     if call.width is not None:
         rest = truncate(rest, max(20, call.width - len(head)))
+    # Painted after it was cut, because escape sequences would count as columns.
     return f"{paint.bold(head)}{rest}"
 
 

@@ -605,6 +605,7 @@ def turn_lines(call: Call, turn: GrantedTurn) -> Iterator[str]:
     """Show that it is the caller's turn, the handoff of the previous owner, and the lease."""
     paint = call.paint
     how = f"taken from {turn.revoked}" if turn.revoked else _GRANTS.get(turn.reason or "", "")
+    # The text would name the previous owner, and there was none.
     if turn.from_agent_id is None and "{}" in how:
         how = ""
     why = f", {how.format(turn.from_agent_id)}" if how else ""
@@ -899,6 +900,7 @@ STICK_COMMANDS: Final = (
 _OWNER_IDLE: Final = "owner_idle"
 _LEASE_EXPIRED: Final = "lease_expired"
 _HANDOVER_WAITS: Final = "auto_claim_disabled"
+# Bytes that are read. It is above the limit of a handoff, so that its check reports the size.
 _LIMIT_HANDOFF_BYTES: Final = 1024 * 1024
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 
@@ -950,6 +952,7 @@ async def claim_stick(call: Call) -> int:
     answer = await call.services.rooms.wait_for_turn(
         call.caller,
         room_id=await room_of(call),
+        # A look and no wait: it is allowed while another command of this member waits.
         max_wait_ms=0,
         allow_solo_claim=not call.parsed.has("--no-solo"),
         key=call.asked.key,

@@ -303,6 +303,7 @@ class ArgvDoor:
             connection=connection,
             asked=asked,
             parsed=parsed,
+            # With the processes that `caller` is chosen from: a second read could find others, or none.
             anchor_of=partial(self.identifier.anchor_of, chain, claim),
             table=TABLE,
             caller=self._acting(self.identifier.who(chain, claim), parsed),

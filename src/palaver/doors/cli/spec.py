@@ -223,6 +223,7 @@ def _check_positionals(command: Command) -> None:
     if any(one.many for one in command.positionals[:-1]):
         raise ValueError(f"only the last argument of {command.path} may be repeated")
     optional = [one.optional for one in command.positionals]
+    # False sorts before True: no required argument may follow an optional one.
     if optional != sorted(optional):
         raise ValueError(f"{command.path} has a required argument after an optional one")
 
@@ -567,6 +568,7 @@ def parse(table: Table, argv: Sequence[str]) -> Parsed:
     if "--help" in words or "-h" in words:
         plain = [one for one in words if one not in _HELP]
         form = "json" if "--json" in plain else None
+        # `trace` and not `_read`, because help is shown for a line with errors too.
         return Parsed(command=trace(table, plain).entry.command, form=form, is_help=True)
     if not argv:
         return Parsed(command=table.root.command, is_help=True)

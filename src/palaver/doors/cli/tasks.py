@@ -189,6 +189,7 @@ async def update(call: Call) -> int:
         status=parsed.value("--status"),
         title=parsed.value("--title"),
         description=parsed.value("--description"),
+        # `value`, because an empty assignee removes the current one.
         assignee=parsed.value("--assignee"),
         to=tuple(parsed.values("--to")),
     )
@@ -274,6 +275,7 @@ def _newest(call: Call, limit: int) -> list[Task]:
         else {call.agent(one).name for one in parsed.values("--assignee")}
     )
     statuses = set(parsed.values("--status"))
+    # Finished tasks are read only if the options can select one.
     is_open = not parsed.has("--all") and not statuses & OVER
     found: list[Task] = []
     before = 0

@@ -617,6 +617,7 @@ async def _set_paused(call: Call, *, is_paused: bool) -> int:
     verb = "pause" if is_paused else "unpause"
     require(call.caller, Standing.OPERATOR, verb)
     chosen = _chosen(call)
+    # Of a group only the agents that change; a named agent is reported in any case.
     agents = [agent for agent in chosen if agent.paused != is_paused] if _is_group(call) else chosen
     if not await _may_change(call, verb, agents):
         return 1
@@ -787,6 +788,7 @@ async def wait_for_holder(call: Call, name: str) -> None:
 
     After a start of the daemon every holder reconnects by itself, and a command may come before that.
     """
+    # After the time limit the caller itself reports that there is no holder.
     with _watching(call, name) as changed, suppress(TimeoutError):
         async with asyncio.timeout(BACK_S):
             while True:

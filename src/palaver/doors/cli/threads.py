@@ -245,6 +245,7 @@ def _sessions(call: Call) -> tuple[list[KnownSession], list[str]]:
             found.append(session_of_agent(call, agent))
     if len(found) > _LIMIT_SESSIONS:
         call.warn(f"only the newest {_LIMIT_SESSIONS} of {len(found)} sessions are searched")
+    # Cut first, while the newest are at the beginning.
     return sorted(found[:_LIMIT_SESSIONS], key=_by_agent), []
 
 
