@@ -237,6 +237,7 @@ async def join(call: Call) -> int:
 async def _sit_down(call: Call) -> Outcome | None:
     """Make the caller an agent; None if a person was asked and did not agree."""
     parsed, broker = call.parsed, call.services.broker
+    # Most often an unset variable of a script, which would otherwise join under a free name.
     if parsed.value("--name") == "":
         raise UsageError("--name requires a name; to get a free name, leave it out")
     try:
@@ -310,6 +311,7 @@ async def leave(call: Call) -> int:
         await call.say_json({"name": call.caller.name})
     else:
         await call.say(f"{call.caller.name} has left")
+        # Only for the process that was the agent: with --as the caller is another one, and keeps its rights.
         if call.caller.seat is not None and call.caller.by is None:
             await call.say(_STAYS_SCRIPT)
     return 0
@@ -480,6 +482,7 @@ def short_table(views: Sequence[AgentView], now_ms: int, *, width: int | None, p
 
 def _doing(view: AgentView) -> str:
     """Return what an agent does, or what it asks a person: `tool: Bash: make test`."""
+    # `exact`, because it may be a question that a person decides.
     what = truncate(exact(doing_text(view.tool or "", view.detail or "")), _LIMIT_DOING)
     return f"tool: {what}" if view.tool else what
 
@@ -574,6 +577,7 @@ def long_table(
     for (who, state, unread, recent), note in zip(heads, notes, strict=True):
         lines = [line for one in recent for line in _recent_lines(one, now_ms, room, paint)]
         lines += [one for one in note if one]
+        # There is a first line: an agent has at least its age, and `own` at least one message.
         rows.append([who, state, unread, lines[0]])
         rows += [["", "", "", line] for line in lines[1:]]
     return lay_out(columns, rows, width=width, paint=paint)

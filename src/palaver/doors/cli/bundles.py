@@ -236,6 +236,7 @@ async def with_bundle(call: Call, request: Send) -> Send:
         return request
     # First without effect: an event cannot be taken back, so a refused message would leave a bundle.
     check = msgspec.structs.replace(request, is_dry_run=True)
+    # A dry run stores nothing, so the key of the command is still unused for the message.
     sent = await call.submit(check)
     assert isinstance(sent, Sent)
     check_breadth(call.caller, request, sent)  # A dry run does not check this.
@@ -395,6 +396,7 @@ def _locate(call: Call, given: str) -> Located:
 
 
 def _divided(values: Iterable[str]) -> list[str]:
+    # A comma always separates, so a file with a comma in its name cannot be added.
     return [part for value in values for part in value.split(",") if part]
 
 

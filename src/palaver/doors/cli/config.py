@@ -218,6 +218,7 @@ async def _change(call: Call, key: str, text: str | None) -> int:
     content = read_settings_file(home)
     name = str(home / SETTINGS_FILE)
     old = _old_value(key, parse_file(content, name))
+    # Valid UTF-8: `parse_file` has read it.
     whole = content.decode()
     changed = (without_setting(whole, key) if text is None else with_setting(whole, key, value)).encode()
     parse_settings(changed, name)  # The bus would not start with a file that this refuses.
@@ -251,6 +252,7 @@ async def _change_of_agent(call: Call, agent: Agent, key: str, value: str) -> in
     elif key == HINTS_KEY:
         await call.submit(ChangeSetting(key=key, value=value, old=old, agent=agent.name))
     elif value in DELIVERIES:
+        # The value is the state that 'pal pause' changes, so that both commands always agree.
         is_paused = value == INTERRUPTS
         await call.submit(Pause(name=agent.name) if is_paused else Unpause(name=agent.name))
     else:

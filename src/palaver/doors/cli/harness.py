@@ -361,6 +361,7 @@ MONITOR_ABILITY: Final = Ability(
     wakes_idle=True,
     limit=LIMIT_MESSAGES,
     remembers=True,
+    # Seconds. An idle session would have shown the lines in a prompt by then, if they were not dropped.
     idle_wait_s=15.0,
 )
 _LIMIT_HAD: Final = 40

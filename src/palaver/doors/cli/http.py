@@ -518,6 +518,7 @@ async def web(call: Call) -> int:
     """Show a code, wait until a browser has entered it, and ask the person at the terminal."""
     _check_at_terminal(call)
     if not call.services.daemon.doors["http"].where:
+        # Only for this machine, because the door does not encrypt.
         await set_door(call, HTTP, {"http": HTTP.default, "http_remote": 0})
     sign_ins = call.services.callers.web.sign_ins
     for _ in range(_LIMIT_CODES):

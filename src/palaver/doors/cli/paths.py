@@ -473,6 +473,7 @@ def _route_view(sent: Delivered) -> dict[str, object]:
 async def subscribe(call: Call) -> int:
     """Subscribe the caller or one of its sessions to a pattern."""
     session = _own_session(call)
+    # Without the key of the command, because a subscription that is added twice is stored once.
     done = await call.services.paths.subscribe(
         call.caller, call.owner, call.parsed.positionals[0], session=session
     )
@@ -665,6 +666,7 @@ def _range(call: Call) -> Range:
 def _text(command: str, payload: object) -> str:
     """Return a message as people read it: its text, or its command with the payload."""
     match payload:
+        # Only a text without other keys, which would not be shown.
         case {"text": str(text), **rest} if command == DEFAULT_COMMAND and not rest:
             return text
     return with_json(command, payload)
@@ -755,4 +757,5 @@ def _session_view(agent: str, session: Session) -> Mapping[str, object]:
 def _agent(call: Call, written: str) -> str:
     """Return the full name of an agent, or of the person. Raises NotFound."""
     name = written.removeprefix("@").lower()
+    # The person is not in the directory of agents.
     return HUMAN if name == HUMAN else call.agent(written).name

@@ -676,6 +676,7 @@ def _stick_words(room: StickView) -> str:
 def _stick_sentence(call: Call, room: StickView | DeniedTurn) -> str:
     if room.owner_agent_id:
         until = room.lease_expires_at or 0
+        # An owner keeps the stick after the end of its lease, until another member takes it over.
         word = "over since" if until <= call.now_ms() else "until"
         lease = f"lease {word} {_time(call, until)}"
         return f"{room.owner_agent_id} owns the stick: turn {room.turn_id}, {lease}"

@@ -407,8 +407,7 @@ async def fork(call: Call) -> int:
     name, tag = parsed.reference("--name").lower(), (parsed.value("--tag") or "").lower()
     if name:
         _check_free(call, full_name(name, tag))
-    # The stored command begins with words of pal and the name of the harness; only the rest are arguments of
-    # the harness.
+    # The stored command begins with `pal` and the name of the harness; only the rest is for the harness.
     is_launched = agent.argv[: len(LAUNCHED)] == LAUNCHED
     args = FORKABLE[agent.harness](agent.argv[len(LAUNCHED) + 1 :] if is_launched else ())
     ticket = Ticket(
