@@ -213,7 +213,6 @@ class Call:
     def clock_time(self, ts_ms: int) -> str:
         """Format a time in the caller's time zone; with the date if it is not today."""
         zone = self.zone
-        # In the zone of the caller, because the daemon may run in another one.
         local_time = datetime.fromtimestamp(ts_ms / 1000, zone)
         today = datetime.fromtimestamp(self.now_ms() / 1000, zone).date()
         return local_time.strftime("%H:%M:%S" if local_time.date() == today else "%Y-%m-%d %H:%M")
@@ -364,6 +363,7 @@ def topic_marks(event: Event) -> list[str]:
 # --------------------
 # Format errors for standard error, and map them to exit statuses. Pure.
 
+# Scripts compare these numbers, so they cannot change.
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 

@@ -56,7 +56,7 @@ _NARROWEST: Final = 30
 _WIDEST: Final = 100
 _SIDE_BY_SIDE: Final = 60
 """From this width on, names and their explanations are in two columns."""
-# Columns. A longer name gets a line of its own, so that it does not push all explanations to the right.
+# Columns. A longer name is on a separate line, so that it does not push all explanations to the right.
 _NAME_COLUMNS: Final = 24
 _INDENT: Final = "  "
 # A quoted part is never divided: a backslash inside quotes would be a part of the text.

@@ -612,7 +612,7 @@ async def history(call: Call) -> int:
     if not messages and not turns and session:
         call.services.paths.session(agent, session)  # A removed session still has its history.
     both: list[RoutedMessage | Event] = [*messages, *turns]
-    # Each list has up to `limit` entries of its own: the newest of both together are shown.
+    # Each list may have `limit` entries: the newest of both together are shown.
     found = sorted(both, key=lambda one: one.seq or 0, reverse=True)[: wanted.limit]
     if call.is_json:
         await call.say_json_lines([_turn_object(one) if isinstance(one, Event) else one for one in found])
