@@ -251,7 +251,7 @@ async def up(call: Call) -> int:
     """Report that the bus is up: the client has started it. Open or shut the HTTP and IRC doors if asked."""
     for kind in _KINDS:
         await _change_door(call, kind)
-    # After 'pal down' only a person starts the bus again; from now on every client may.
+    # The marker of 'pal down' may still be there, and would later let only a person start the bus.
     lift_stop(call.services.daemon.home)
     view = await daemon_view(call.services)
     if call.is_json:

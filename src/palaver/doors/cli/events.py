@@ -481,7 +481,7 @@ async def _is_known(call: Call, name: str) -> bool:
     plain = name.removeprefix("@").lower()
     if plain in RESERVED or call.services.broker.directory.find(plain) is not None:
         return True
-    # Senders that are no agents, such as nicks of a bridged network, are known only by their events.
+    # Other senders than agents, such as nicks of a bridged network, are known only by their events.
     return bool(await call.services.queries.read(Query(senders=(name,), last=1)))
 
 
