@@ -22,6 +22,7 @@ from palaver.protocol.display import Column, Safe, ago, truncate
 from palaver.protocol.envelope import Event, body_as, encode_event
 from palaver.protocol.events import BODIES, AgentState, Filter, State, SubscriptionRemoved
 from palaver.protocol.message import INTENTS, MESSAGE
+from palaver.protocol.paths import PLUS
 from palaver.protocol.query import STORED_STATES, STORED_TYPES, Query
 from palaver.protocol.subscriptions import (
     BLOCKED,
@@ -377,8 +378,8 @@ def _named_targets(call: Call) -> tuple[str, ...]:
 
 def _targets(call: Call) -> list[str]:
     names = [name.removeprefix("@") for name in call.parsed.references("--target")]
-    # Only these two here: the query folds names, but keeps the case of a session's id, as in luna+Chat-1.
-    return [name.lower() if name.lower() in (_SELF, _ANY) else name for name in names]
+    # The id of a session keeps its case, as in luna+Chat-1; the query folds the name in front of it.
+    return [name if PLUS in name else name.lower() for name in names]
 
 
 async def rooms_from(call: Call) -> tuple[str, ...]:
