@@ -25,6 +25,7 @@ from palaver.errors import (
 )
 from palaver.identity.presence import ShownMessages
 from palaver.log.api import Commit, Decide
+from palaver.protocol.requests import Redact
 from palaver.state.rooms import read_all_rooms
 
 
@@ -574,3 +575,15 @@ async def test_notes_last_until_they_are_resolved(stage: Stage, work: Path) -> N
         await stage.rendered.list_notes(luna, room_id="work", after_note_id="unknown")
     with pytest.raises(NotFound):
         await stage.rendered.resolve_note(nova, room_id="work", note_id="unknown")
+
+
+async def test_redacted_text_is_not_shown_again(stage: Stage, work: Path) -> None:
+    luna, _ = await stage.seat(work, "luna", "nova")
+    sent = await stage.rendered.send_message(luna, room_id="work", body="hunter2")
+    before = await stage.rendered.get_room_events(luna, room_id="work")
+
+    await stage.broker.submit(HUMAN, Redact(event=str(sent["event_seq"]), hash="scrypt$1"))
+    after = await stage.rendered.get_room_events(luna, room_id="work")
+
+    assert bodies(before) == ["hunter2"]
+    assert bodies(after) == ["[redacted]"]

@@ -569,7 +569,7 @@ class RoomToolBase:
         self.waits = Waits(
             log=log, broker=broker, clock=clock, member_presence=member_presence, notifier=self._notifier
         )
-        self._shown: dict[int, RoomEvent] = {}
+        self._shown: dict[int, tuple[Event, RoomEvent]] = {}
         member_presence.changed = self._notifier.ring
 
     def close(self) -> None:
@@ -633,12 +633,13 @@ class RoomToolBase:
         )
 
     def _show(self, event: Event) -> RoomEvent:
-        shown = self._shown.get(event.seq)
-        if shown is None:
-            if len(self._shown) >= _SHOWN:
+        known = self._shown.get(event.seq)
+        # The seq alone is not enough: a redaction changes a stored event.
+        if known is None or known[0] != event:
+            if known is None and len(self._shown) >= _SHOWN:
                 del self._shown[next(iter(self._shown))]
-            shown = self._shown[event.seq] = room_event(event)
-        return shown
+            known = self._shown[event.seq] = event, room_event(event)
+        return known[1]
 
 
 def _is_mail_of(caller: Caller, event: Event) -> bool:
