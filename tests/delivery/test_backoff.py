@@ -3,7 +3,7 @@
 import pytest
 from tests.fakes import FakeClock
 
-from palaver.delivery.lanes import FIRST_PAUSE_S, Backoff
+from palaver.delivery.lanes import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
 from palaver.protocol.lanes import Ability, Lane, LaneKind, LaneLevel, Offer
 from palaver.protocol.requests import DIALOG
 
@@ -63,6 +63,18 @@ def test_retry_neither_shortens_nor_extends_a_pause(backoff: Backoff, clock: Fak
     assert not lane.is_deferred
     clock.advance(1)
     assert backoff.take_deferred() == [lane]
+
+
+def test_pause_stays_at_its_limit_however_often_a_lane_defers(backoff: Backoff, clock: FakeClock) -> None:
+    lane = terminal()
+    pauses = []
+
+    for _ in range(2000):
+        backoff.defer(lane, is_raw=False)
+        pauses.append(backoff.next_wait_s())
+
+    assert pauses[:5] == [5, 10, 20, 40, 60]
+    assert set(pauses[5:]) == {LONGEST_PAUSE_S}
 
 
 def test_due_lane_is_returned_once_and_the_soonest_wait_counts(

@@ -133,6 +133,8 @@ def lanes_in_order(lanes: Iterable[Lane], *, idle: bool, asking: Lane | None = N
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
 """The pause after a deferral doubles from the first to the longest value."""
+_MOST_DOUBLINGS: Final = 4
+"""Number of doublings after which the pause is above the longest value."""
 SHUT_S: Final = 30.0
 """How long messages may wait at a closed gate before their senders are notified."""
 STUCK_S: Final = 2.0
@@ -160,7 +162,8 @@ class Backoff:
 
     def defer(self, lane: Lane, *, is_raw: bool) -> None:
         """Record a deferral. The pause doubles with each deferral in a row."""
-        pause_s = min(FIRST_PAUSE_S * 2**lane.deferrals, LONGEST_PAUSE_S)
+        # The exponent is limited too: 2**1024, which a lane reaches within a day, is too large for a float.
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(lane.deferrals, _MOST_DOUBLINGS), LONGEST_PAUSE_S)
         lane.deferrals += 1
         # Separately, because keys and texts do not wait for the same things.
         if is_raw:
