@@ -31,6 +31,7 @@ from palaver.state.agents import (
     read_entry,
     read_lane_entry,
     read_unsure,
+    read_unsure_of_all,
 )
 from palaver.state.rows import deliverable
 
@@ -584,18 +585,25 @@ class HookOutcomes:
         self._keys: dict[tuple[str, int], str] = {}
 
     async def start(self, now_s: float) -> None:
-        """Create the folder, remove old files, and queue the messages of replies that were never written."""
+        """Create the folder, queue the messages of replies that were never written, and remove old files."""
         # Without the folder hooks still work; only the outcome of their replies is unknown after a crash.
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            for path in self._folder.iterdir():
-                if now_s - path.stat().st_mtime > _KEPT_S:
-                    path.unlink()
-        left = self._left()
-        for agent in agents_with_carried(self._queries.rows) if left else ():
-            found = await self._requests(agent, carried_by_lanes(self._queries.rows, agent))
+        left, rows = self._left(), self._queries.rows
+        open_keys: set[str] = set()
+        for agent in agents_with_carried(rows) if left else ():
+            found = await self._requests(agent, carried_by_lanes(rows, agent))
+            open_keys.update(key for _, key in found.values())
             lost = {seq: key for seq, (_, key) in found.items() if left.get(key) == _LOST}
             await self._queue_again(agent, lost)
+        # The first hook of an agent also settles its unconfirmed messages: see `recover`.
+        for agent, unsure in read_unsure_of_all(rows).items() if left else ():
+            found = await self._requests(agent, unsure)
+            open_keys.update(key for _, key in found.values())
+        with suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.stem not in open_keys and now_s - path.stat().st_mtime > _KEPT_S:
+                    path.unlink()
 
     async def recover(
         self, conversation: Conversation, request: HookRequest, *, is_first: bool, is_new: bool

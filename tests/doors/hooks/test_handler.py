@@ -1,8 +1,10 @@
 """Hooks on a bus: replies to the harness, evidence, and the stored state."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.doors.hooks.conftest import Hooks, text_of
@@ -465,3 +467,22 @@ async def test_usage_limit_is_reported_with_its_reset_time(hooks: Hooks) -> None
     agent = hooks.bus.agent("nova")
     assert (agent.state, agent.detail) == ("blocked", "usage limit, resets 3pm (UTC)")
     assert terminal.is_empty
+
+
+async def test_start_keeps_the_outcomes_of_open_messages_however_old(hooks: Hooks, tmp_path: Path) -> None:
+    luna, _ = await pair(hooks.bus)
+    lost, written, unsure, seen = [await hooks.bus.send(luna, text, "@nova") for text in "abcd"]
+    for key, message in (("k1", lost), ("k2", written), ("k3", unsure), ("k4", seen)):
+        await hooks.bus.report("nova", "submitted", message.seq, lane="hook", request=f"prompt {key}")
+    await hooks.bus.report("nova", "submitted", unsure.seq, lane="hook", unconfirmed=True)
+    await hooks.bus.report("nova", "seen", seen.seq, lane="hook", grade="context")
+    folder = tmp_path / "hooks"
+    folder.mkdir()
+    for name in ("k1.lost", "k2.said", "k3.said", "k4.said", "k5.said"):
+        (folder / name).touch()
+        os.utime(folder / name, (0, 0))
+
+    await hooks.handler.outcomes.start(7 * 24 * 3600)
+
+    assert hooks.bus.state(lost, "nova") == "queued"
+    assert {path.name for path in folder.iterdir()} == {"k2.said", "k3.said"}
