@@ -361,6 +361,16 @@ async def test_search_marks_its_hits(parts: ViewParts, luna: Caller) -> None:
     assert len(far.rows[0].text) <= 300
 
 
+async def test_long_hit_near_the_beginning_is_marked_where_it_is(parts: ViewParts, luna: Caller) -> None:
+    await parts.bus.send(luna, "a " * 25 + "w" * 400, "@human")
+
+    page = await ask(parts, AskLog(search="w*"))
+
+    assert isinstance(page, LogPage)
+    assert page.rows[0].text == "a " * 25 + "w" * 249 + "…"
+    assert page.rows[0].hits == ((50, 299),)
+
+
 async def test_archived_events_are_part_of_the_log(parts: ViewParts, luna: Caller) -> None:
     sent = [await parts.bus.send(luna, f"text {number}", "@human") for number in range(30)]
     before = await ask(parts, AskLog(limit=500))

@@ -77,8 +77,9 @@ def _with_hits(text: str, phrases: Sequence[Phrase]) -> tuple[str, tuple[tuple[i
     skipped = 0
     # A first hit after the cut would not be shown, so the text begins shortly before it.
     if found and found[0][1] >= LIMIT_TEXT:
-        skipped = found[0][0] - _LIMIT_BEGINNING
-        text = f"…{text[skipped + 1 :]}"
+        # A long hit near the beginning can end after the cut: nothing before it is skipped.
+        skipped = max(0, found[0][0] - _LIMIT_BEGINNING)
+        text = f"…{text[skipped + 1 :]}" if skipped else text
     ends = min(len(text), LIMIT_TEXT - 1)
     shown = ((start - skipped, min(end - skipped, ends)) for start, end in found)
     return text, tuple((start, end) for start, end in shown if start < end)
