@@ -267,6 +267,27 @@ async def test_url_that_http_forbids_is_reported_and_ends_nothing(tmp_path: Path
         assert "the URL cannot be used" in made.export.trouble
 
 
+async def test_setting_can_be_cleared_while_spans_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otel, "_AT_ONCE", 1)
+    async with exported(tmp_path) as stage:
+        luna = await stage.bus.join("luna")
+        for text in ("one", "two", "three"):
+            await stage.bus.send(luna, text, "@human")
+        await stage.export.send()  # Loads the codec, so that the next one begins with the spans.
+        for text in ("four", "five", "six"):
+            await stage.bus.send(luna, text, "@human")
+        requests = len(stage.collector.requests)
+
+        sending = asyncio.create_task(stage.export.send())
+        asyncio.get_running_loop().call_soon(lambda: stage.set(otel_endpoint=""))
+        await sending
+
+        assert len(stage.collector.requests) == requests
+        assert stage.export.trouble == ""
+
+
 async def test_spans_that_a_collector_refuses_are_dropped(tmp_path: Path) -> None:
     async with exported(tmp_path) as stage:
         luna = await stage.bus.join("luna")

@@ -460,13 +460,18 @@ class OtelExport:
         with_names = bool(self._live.now.metrics_names)
         # The number of events is taken once: those that come during the awaits are sent the next time.
         for count in range(1, len(self._events) + 1):
+            if not self._events:  # `close` has emptied it during the `sleep` below.
+                return
             self._spans.extend(self._maker.of(self._events.popleft(), with_names=with_names))
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     async def _sent(self, path: str, body: bytes) -> bool:
         """Send one request; False if it should be repeated later."""
-        url = self._live.now.otel_endpoint.rstrip("/") + path
+        endpoint = self._live.now.otel_endpoint
+        if not endpoint:  # The setting was cleared during an await of `send`.
+            return True
+        url = endpoint.rstrip("/") + path
         try:
             async with asyncio.timeout(POST_LIMIT_S):
                 status = await self._post(url, body)
