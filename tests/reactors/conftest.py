@@ -11,7 +11,7 @@ from tests.fakes import HUMAN, Bus, OpenLog, open_memory, open_sqlite, opened_bu
 from tests.limits import LIMIT_S
 
 from palaver.broker.context import SYSTEM_CALLER
-from palaver.errors import DiskFull, PalaverError
+from palaver.errors import DiskFull
 from palaver.protocol.agents import Caller
 from palaver.protocol.envelope import Draft, Event
 from palaver.protocol.events import Filter
@@ -29,7 +29,7 @@ class Watched:
         self.bus = bus
         self.failures = 0
         """The number of next requests that fail."""
-        self.failure: PalaverError = DiskFull("no room")
+        self.failure: Exception = DiskFull("no room")
         self.has_failed = asyncio.Event()
         self._tasks = tasks
         self._numbers = count(1)

@@ -1,12 +1,14 @@
 """Notices of watches and subscriptions, on both log engines, also across restarts."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
-from tests.fakes import HUMAN, SCRIPT
+from tests.fakes import HUMAN, SCRIPT, open_memory, opened_bus
 from tests.limits import LIMIT_S
 from tests.reactors.conftest import Watched
 
+from palaver.daemon.daemon import GuardedTasks
 from palaver.errors import BadText
 from palaver.log.api import LIMIT_NEWEST
 from palaver.protocol.requests import JoinRoom
@@ -346,6 +348,22 @@ async def test_notices_wait_while_the_disk_is_full(watched: Watched) -> None:
     second = await watched.status(nova, "blocked")
 
     assert [notice.payload["event"] for notice in await watched.told("luna")] == [first.seq, second.seq]
+
+
+async def test_notice_that_fails_unexpectedly_is_not_tried_again(tmp_path: Path) -> None:
+    async with opened_bus(open_memory, tmp_path) as bus, GuardedTasks() as tasks:
+        await bus.join("marks")
+        watched = Watched(bus, tasks)
+        luna, nova = await bus.join("luna"), await bus.join("nova")
+        await watched.subscribe(luna, agents=("nova",), types=("status",))
+        await watched.settled()
+        watched.failure, watched.failures = RuntimeError("a bug"), 1
+        await watched.status(nova, "idle")
+
+        second = await watched.status(nova, "blocked")
+
+        assert [notice.payload["event"] for notice in await watched.told("luna")] == [second.seq]
+        watched.watches.close()
 
 
 async def test_notices_are_tried_again_without_an_event(

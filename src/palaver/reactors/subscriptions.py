@@ -480,25 +480,27 @@ class Watches:
             # Before the submits: an event that is stored during one of them shows that there is room again.
             with news_of(self._log) as news:
                 # Started in order and without waiting, so that their events share one sync of the log.
-                tries = [self._tasks.create_task(self._is_done(request)) for request in requests]
+                tries = [self._tasks.create_task(self._must_wait(request)) for request in requests]
+                # None for a task that failed unexpectedly, which is logged. Like a refused request, it is not
+                # tried again, because it would keep back all later ones.
                 answers = await asyncio.gather(*tries)
-                requests = [one for one, is_done in zip(requests, answers, strict=True) if not is_done]
+                requests = [one for one, must_wait in zip(requests, answers, strict=True) if must_wait]
                 if requests:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(TRY_AGAIN_S):
                             await news.wait()
 
-    async def _is_done(self, request: Reaction) -> bool:
-        """Submit one request; return False while the log is full. A refused one counts as done."""
+    async def _must_wait(self, request: Reaction) -> bool:
+        """Submit one request; return True while the log is full. A refused one is skipped."""
         try:
             await self._submit(request)
         except Unavailable:
-            return False
-        # Counted as done, because it would be refused each time and keep back all later ones.
+            return True
+        # Not tried again, because it would be refused each time and keep back all later ones.
         except PalaverError as error:
             # By id: the text of the notice is private and must not be in the daemon's log.
             _logger.warning("skipped %s of %s: %s", type(request).__name__, _id_of(request), error)
-        return True
+        return False
 
     def _reactions(self, event: Event) -> Iterator[Reaction]:
         """Yield all requests that follow from one event."""
