@@ -288,6 +288,23 @@ async def test_setting_can_be_cleared_while_spans_are_made(
         assert stage.export.trouble == ""
 
 
+async def test_failure_of_a_request_that_outlives_its_setting_is_no_trouble(tmp_path: Path) -> None:
+    async with exported(tmp_path) as stage:
+
+        async def post(url: str, body: bytes) -> int:
+            stage.set(otel_endpoint="")
+            raise OSError("away")
+
+        export = OtelExport(
+            stage.stage.queries, stage.stage.metrics, stage.stage.live, _run_nothing, post=post
+        )
+        export.start()
+
+        await export.send()
+
+        assert export.trouble == ""
+
+
 async def test_spans_that_a_collector_refuses_are_dropped(tmp_path: Path) -> None:
     async with exported(tmp_path) as stage:
         luna = await stage.bus.join("luna")

@@ -488,6 +488,7 @@ class OtelExport:
         return True
 
     def _tell(self, sentence: str) -> None:
-        if sentence != self.trouble:
+        # A request can fail after the setting was cleared, and then there is nothing left to report.
+        if self._stop is not None and sentence != self.trouble:
             self._metrics.export_trouble = sentence
             _logger.warning("%s", sentence)
