@@ -127,7 +127,7 @@ def test_excerpts_are_passed_in_an_unnamed_file_with_the_same_arguments(
     become: list[tuple[list[str], list[dict[str, object]]]] = []
 
     def execve(path: str, words: list[str], own: dict[str, str]) -> None:
-        become.append((words[2:], json.loads(Path(own[EXCERPTS]).read_bytes())))
+        become.append((words[1:], json.loads(Path(own[EXCERPTS]).read_bytes())))
 
     monkeypatch.setattr(os, "execve", execve)
     order = ExcerptOrder(wanted=((LUNA, Stretch(first=1, last=2, level=Detail.DETAILED)),))
@@ -135,7 +135,8 @@ def test_excerpts_are_passed_in_an_unnamed_file_with_the_same_arguments(
     take_excerpts(order_to_word(order), ["bundle", "create", "x"], environment)
 
     ((words, excerpts),) = become
-    assert words == ["palaver.app.thin.client", "bundle", "create", "x"]
+    # Isolated: a file in the folder of the caller must not replace one of ours.
+    assert words == ["-I", "-m", "palaver.app.thin.client", "bundle", "create", "x"]
     assert [(one["agent"], one["first"], one["last"], one["level"]) for one in excerpts] == [
         ("luna", 1, 2, "detailed")
     ]

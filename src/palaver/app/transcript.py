@@ -459,7 +459,8 @@ def _ask_again(argv: Sequence[str], content: bytes, environment: Mapping[str, st
         # Python closes its files in a program that replaces it, unless they are inheritable.
         os.set_inheritable(file.fileno(), True)
         own = {**environment, EXCERPTS: f"/dev/fd/{file.fileno()}"}
-        words = [sys.executable, "-m", "palaver.app.thin.client", *argv]
+        # Isolated, so that no file in the folder of the caller or in PYTHONPATH is imported before ours.
+        words = [sys.executable, "-I", "-m", "palaver.app.thin.client", *argv]
         os.execve(sys.executable, words, own)  # noqa: S606 - our own client, in our own Python
 
 
