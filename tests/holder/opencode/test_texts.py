@@ -17,10 +17,13 @@ class Server:
 
     def __init__(self, outcome: int | Exception = 204) -> None:
         self.outcome = outcome
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def ask(
         self, method: str, path: str, body: bytes | None = None, *, limit_s: float = 30.0
     ) -> tuple[Head, bytes]:
+        await self.may_answer.wait()
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return Head(self.outcome), b""
@@ -45,8 +48,9 @@ class Stage:
     def __init__(self, outcome: int | Exception = 204, arrival_limit_s: float = LIMIT_S) -> None:
         self.sessions = Sessions(only="a")
         self.proven: list[str] = []
+        self.server = Server(outcome)
         self.texts = OpenCodeInjections(
-            Server(outcome), self.sessions, self.proven.append, arrival_limit_s=arrival_limit_s
+            self.server, self.sessions, self.proven.append, arrival_limit_s=arrival_limit_s
         )
 
     async def put(self, *heard: OpenCodeEvent) -> "asyncio.Future[Done]":
@@ -109,13 +113,31 @@ async def test_lost_reply_is_settled_by_the_content_of_the_session() -> None:
     taken, not_taken = Stage(Lost("cut")), Stage(Lost("cut"))
     first, second = await taken.put(TEXT), await not_taken.put()
 
-    taken.texts.missed()
-    not_taken.texts.missed()
+    taken.texts.missed(taken.texts.sent)
+    not_taken.texts.missed(not_taken.texts.sent)
 
     assert (await second).answer is TextOutcome.DEFERRED
     assert not first.done()
     taken.hear(ANSWER, WORD)
     assert (await first).answer is TextOutcome.SEEN
+
+
+async def test_text_whose_request_is_in_progress_is_not_missed() -> None:
+    stage = Stage()
+    stage.server.may_answer.clear()
+    putting = await stage.put()
+    sent = stage.texts.sent
+
+    stage.texts.missed(sent)
+
+    assert not putting.done()
+    stage.server.may_answer.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    # The messages were read before the response: they say nothing about this text.
+    stage.texts.missed(sent)
+    stage.hear(TEXT, ANSWER, WORD)
+    assert (await putting).answer is TextOutcome.SEEN
 
 
 async def test_text_that_never_shows_up_after_a_lost_reply_is_unconfirmed() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -559,6 +559,13 @@ class OpenCodeInjections:
         self._prove = prove
         self._waiting: dict[str, tuple[str, asyncio.Future[Done]]] = {}
         """By key: the session, and the future result."""
+        self._sent: set[str] = set()
+        """The keys of waiting texts whose request has ended."""
+
+    @property
+    def sent(self) -> frozenset[str]:
+        """The waiting texts whose request has ended: messages that are read from now on show these texts."""
+        return frozenset(self._sent)
 
     @property
     def sessions(self) -> set[str]:
@@ -578,6 +585,7 @@ class OpenCodeInjections:
             return await self._send(session, text, key, future) or await future
         finally:
             self._waiting.pop(key, None)
+            self._sent.discard(key)
 
     async def _send(self, session: str, text: str, key: str, future: "asyncio.Future[Done]") -> Done | None:
         """Send a text; None if it arrived or may have arrived: then the events decide the result."""
@@ -588,6 +596,7 @@ class OpenCodeInjections:
             return Done(TextOutcome.DEFERRED, f"OpenCode does not respond: {error}")
         # The text may have arrived, so it is not sent again: the messages of the session will show it.
         except Lost as error:
+            self._sent.add(key)
             # The server may have dropped only this one request. Then no event settles the text, and without
             # a limit the lane would carry nothing else as long as the stream of events continues.
             # Not `wait_for`, which would cancel the future at the timeout: an event may still settle it.
@@ -598,6 +607,7 @@ class OpenCodeInjections:
         if head.status == wire.NOT_FOUND:
             self._sessions.hear(wire.OpenCodeEvent("session.deleted", {"sessionID": session}))
             return Done(TextOutcome.DEFERRED, "its session was deleted")
+        self._sent.add(key)
         return None if head.is_ok else Done(TextOutcome.REFUSED, f"OpenCode responded with {head.status}")
 
     def settle(self) -> None:
@@ -618,10 +628,14 @@ class OpenCodeInjections:
             elif self._sessions.has_text(key) and self._sessions.has_stopped(session):
                 future.set_result(Done(TextOutcome.UNCONFIRMED, "its turn was aborted"))
 
-    def missed(self) -> None:
-        """Finish the texts that are not in the sessions, after all messages were read: they never arrived."""
+    def missed(self, sent: Set[str]) -> None:
+        """Finish the texts that are not in the sessions: they never arrived.
+
+        `sent` are the sent texts from before all messages were read.
+        """
         for key, (_, future) in self._waiting.items():
-            if not self._sessions.has_text(key) and not future.done():
+            # The server may accept a text whose request was still in progress, after its messages were read.
+            if key in sent and not self._sessions.has_text(key) and not future.done():
                 future.set_result(Done(TextOutcome.DEFERRED, "OpenCode did not accept it"))
 
 
@@ -790,7 +804,7 @@ class OpenCodeIntegration:
 
     async def _look_around(self) -> None:
         """Read the current state of the server, to catch up on missed events."""
-        sessions = self._sessions
+        sessions, sent = self._sessions, self._texts.sent
         # Sessions first, because statuses are applied to known sessions only.
         sessions.listed(await self._get(wire.SESSIONS))
         if not sessions.current:
@@ -806,7 +820,7 @@ class OpenCodeIntegration:
             sessions.choose(current if sessions.has(current) else "")
         self._settle()
         # Only now, when all messages were read: a text that is in none of them never arrived.
-        self._texts.missed()
+        self._texts.missed(sent)
 
     def _first_session(self) -> str:
         began = self._began
