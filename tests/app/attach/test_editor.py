@@ -1,7 +1,9 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.app.attach.editor import Editor, Key, Pressed, input_line, wrap
+from palaver.protocol import display
 from palaver.protocol.display import display_width
 
 _WIDTHS = st.integers(4, 120)
@@ -152,3 +154,20 @@ def test_input_fits_and_contains_the_cursor(text: str, data: st.DataObject, widt
 
     assert display_width(line) <= width + 1
     assert 0 < column <= width
+
+
+def test_each_character_of_a_long_input_is_measured_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    width_of = display._char_width
+
+    def measure(char: str) -> int:
+        measured.append(char)
+        return width_of(char)
+
+    monkeypatch.setattr(display, "_char_width", measure)
+    text = "x" * 1000 + "界"
+
+    line, column = input_line("> ", text, len(text), 40)
+
+    assert (line, column) == ("> " + "x" * 35 + "界", 39)
+    assert len(measured) <= 3 * len(text)

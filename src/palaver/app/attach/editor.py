@@ -276,8 +276,10 @@ def input_line(prompt: str, text: str, cursor: int, width: int) -> tuple[str, in
     room = max(width - display_width(prompt) - 1, 1)
     shown = safe(text.replace("\n", "⏎"))
     before = safe(text[:cursor].replace("\n", "⏎"))
-    start = 0
-    while display_width(before[start:]) > room:
+    start, columns = 0, display_width(before)
+    # Not measured again from each start: the line has no limit, and it is drawn again for each key.
+    while columns > room:
+        columns -= display_width(before[start])
         start += 1
-    column = display_width(prompt) + display_width(before[start:])
+    column = display_width(prompt) + columns
     return prompt + _head(shown[start:], room) if shown[start:] else prompt, column
