@@ -91,8 +91,9 @@ def test_invalid_value_is_an_error_that_names_its_key(tmp_path: Path, line: str,
         load(tmp_path, {})
 
 
-def test_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a = " + b"[" * 5000, b"a = " + b"1" * 5000])
+def test_file_that_cannot_be_parsed_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.toml").write_bytes(content)
 
     with pytest.raises(BadRequest, match="cannot be read"):
         load(tmp_path, {})

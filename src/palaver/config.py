@@ -335,7 +335,8 @@ def parse_file(content: bytes, name: str) -> dict[str, object]:
     """Parse a settings file without checking keys and values. Raises BadRequest."""
     try:
         return tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # The parser raises RecursionError for deep nesting, and a plain ValueError for huge numbers.
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"{name} cannot be read: {error}") from error
 
 

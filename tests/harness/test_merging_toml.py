@@ -189,10 +189,12 @@ def test_parts_of_an_array_of_tables_keep_their_places() -> None:
         '[mcp_servers]\npalaver.command = "pal"\n',
         f'{OURS}[mcp_servers.palaver]\ncommand = "twice"\n',
         "a = ",
+        "a = " + "[" * 5000,
+        ".".join("a" * 5000) + " = 1",
     ],
 )
 def test_table_that_cannot_be_cut_out_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"remove it yourself|not valid TOML"):
+    with pytest.raises(ValueError, match=r"remove it yourself|not valid TOML|nested too deeply"):
         unmerged_toml(text, "codex", TABLE)
 
 
@@ -205,6 +207,8 @@ def test_missing_table_is_reported(text: str) -> None:
     ("text", "words"),
     [
         ("a = ", "it is not valid TOML"),
+        ("a = " + "[" * 5000, "it is nested too deeply"),
+        (".".join("a" * 5000) + " = 1", "it is nested too deeply"),
         (
             '[mcp_servers.palaver]\ncommand = "x"\n',
             r"palaver already exists and was not written by Palaver; remove or rename it",

@@ -46,6 +46,8 @@ def test_profile_applies_to_the_program_of_its_name() -> None:
         (b"#" * (LIMIT_BYTES + 1), "larger than"),
         (b"\xff", "not UTF-8"),
         (b"prompts = [", "is not TOML"),
+        (b"prompts = " + b"[" * 5000, "is not TOML"),
+        (b"settle_ms = " + b"1" * 5000, "is not TOML"),
         (b"promts = ['x']", "it may have commands, prompts, dialogs"),
         (b"prompts = 'x'", "Expected `array`"),
         (b"prompts = ['(']", r"prompt '\(' is not a regular expression"),

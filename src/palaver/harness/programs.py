@@ -243,12 +243,13 @@ def parse_user_profile(name: str, content: bytes) -> UserProfile:
         file = msgspec.convert(tomllib.loads(content.decode()), _ProfileFile)
     except UnicodeDecodeError:
         raise BadRequest(f"{where} is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadRequest(f"{where} is not TOML: {error}") from None
     except msgspec.ValidationError as error:
         raise BadRequest(
             f"{where}: {error}; it may have {', '.join(_ProfileFile.__struct_fields__)}"
         ) from None
+    # The parser raises RecursionError for deep nesting, and a plain ValueError for huge numbers.
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"{where} is not TOML: {error}") from None
     if file.interrupt not in _INTERRUPTS:
         raise BadRequest(f"{where}: interrupt must be {' or '.join(map(repr, _INTERRUPTS))}")
     for field, value in (("settle_ms", file.settle_ms), ("idle_after_ms", file.idle_after_ms)):

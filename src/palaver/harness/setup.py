@@ -238,6 +238,7 @@ def _is_same(one: object, other: object) -> bool:
 _NOTE: Final = "# Palaver: 'pal uninstall {}' removes this table"
 _OLD_NOTES: Final = ("# Palaver begins: 'pal uninstall {}' removes this", "# Palaver ends")
 """Earlier versions wrote these around the table. Codex may add its own tables between them."""
+_TOO_DEEP: Final = "it is nested too deeply"
 _TOKEN: Final = re.compile(
     r"""
     \#[^\n]*                                    # a comment
@@ -389,15 +390,20 @@ def _toml_text(text: str) -> dict[str, object]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"it is not valid TOML: {error}") from error
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
 
 
 def _is_same_toml(text: str, value: Mapping[str, object]) -> bool:
     """Whether a text has this value. Compared as JSON, because NaN does not equal itself."""
     try:
         found = tomllib.loads(text)
+        first, other = (json.dumps(one, sort_keys=True, default=repr) for one in (found, value))
     except tomllib.TOMLDecodeError:
         return False
-    first, other = (json.dumps(one, sort_keys=True, default=repr) for one in (found, value))
+    # The parser reads a name with thousands of dots, and only the comparison fails.
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     return first == other
 
 
