@@ -5,6 +5,7 @@ import gc
 import importlib
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,31 @@ def test_interpreter_settings_are_restored_after_a_failed_import() -> None:
         quietly(broken)
 
     assert (sys.getswitchinterval(), gc.isenabled()) == (before, True)
+
+
+def test_interpreter_settings_are_restored_after_overlapping_imports() -> None:
+    before = sys.getswitchinterval()
+    first_begun, second_begun = threading.Event(), threading.Event()
+    first_may_end, second_may_end = threading.Event(), threading.Event()
+
+    def load(begun: threading.Event, may_end: threading.Event) -> bool:
+        begun.set()
+        return may_end.wait(LIMIT_S)
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(quietly, lambda: load(first_begun, first_may_end))
+        assert first_begun.wait(LIMIT_S)
+        second = pool.submit(quietly, lambda: load(second_begun, second_may_end))
+        assert second_begun.wait(LIMIT_S)
+        first_may_end.set()
+        assert first.result(LIMIT_S)
+        second_may_end.set()
+        assert second.result(LIMIT_S)
+
+    try:
+        assert (sys.getswitchinterval(), gc.isenabled()) == (before, True)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_new_modules_are_left_out_of_garbage_collections(

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _Loaded = TypeVar("_Loaded")
 _SWITCH_S: Final = 0.0005
+# Read once: a call that overlaps with another one would read the short interval, and keep it at its end.
+_USUAL_SWITCH_S: Final = sys.getswitchinterval()
 
 
 class Loader:
@@ -76,7 +78,6 @@ def quietly(load: Callable[[], _Loaded]) -> _Loaded:
 
     New modules are left out of later collections: they live as long as the process.
     """
-    before = sys.getswitchinterval()
     known = len(sys.modules)
     was_collecting = gc.isenabled()
     sys.setswitchinterval(_SWITCH_S)
@@ -84,7 +85,7 @@ def quietly(load: Callable[[], _Loaded]) -> _Loaded:
     try:
         return load()
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(_USUAL_SWITCH_S)
         # Not after each call: freezing also keeps garbage in cycles that is not collected yet.
         if len(sys.modules) != known:
             gc.freeze()
