@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -540,10 +541,13 @@ async def _follow(
     writing = asyncio.ensure_future(_write_records(view, send, check))
     try:
         await asyncio.wait({gone, over, writing}, return_when=asyncio.FIRST_COMPLETED)
-        if over.done() and not gone.done():
-            # The last `send` ends the response, so no other one may be in progress.
-            writing.cancel()
-            await asyncio.wait({writing})
+        # The last `send` ends the response, so no other one may be in progress.
+        writing.cancel()
+        await asyncio.wait({writing})
+        # If the view was closed or has failed, the browser connects again. Any other error must be logged.
+        with suppress(asyncio.CancelledError, StopAsyncIteration, PalaverError):
+            writing.result()
+        if not gone.done():
             await send({"type": "http.response.body", "body": b""})
     finally:
         for task in (gone, over, writing):
