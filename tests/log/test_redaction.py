@@ -51,6 +51,21 @@ async def test_no_byte_is_left_in_rows_index_journal_or_free_pages(log: SqliteLo
     assert await log.read(Query(search="goes")) == [later]
 
 
+@pytest.mark.parametrize("is_indexed", [True, False])
+async def test_words_of_a_whole_payload_are_left_in_no_column(
+    log: SqliteLog, tmp_path: Path, is_indexed: bool
+) -> None:
+    event = await put(log, type="x.note", thread=SECRET, room=SECRET, agent=SECRET, bundle_id=SECRET)
+    if is_indexed:
+        await log.read(Query(search="hello"))
+
+    await log.redact([event.seq], lambda old: replace(old, payload={"text": "[redacted]"}))
+
+    assert files_with(tmp_path, SECRET) == []
+    assert await log.read(Query(threads=(SECRET,))) == []
+    assert await log.read(Query(rooms=(SECRET,))) == []
+
+
 async def test_event_that_is_not_indexed_yet_is_indexed_without_the_text(log: SqliteLog) -> None:
     event = await put(log, SECRET)
     await log.redact([event.seq], scrub)

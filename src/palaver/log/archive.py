@@ -667,8 +667,12 @@ def _replace(
     if event.seq <= last_indexed:
         remove_from_indexes(connection, [event])
         add_to_indexes(connection, [scrubbed])
-    *_, payload, blob, _, _, _ = encode_event_row(scrubbed, None, blobs)
-    connection.execute("UPDATE events SET payload = ?, blob = ? WHERE seq = ?", (payload, blob, event.seq))
+    # The columns `thread` and `room` repeat words of the payload, so they must change with it.
+    *_, thread, room, payload, blob, _, _, _ = encode_event_row(scrubbed, None, blobs)
+    connection.execute(
+        "UPDATE events SET thread = ?, room = ?, payload = ?, blob = ? WHERE seq = ?",
+        (thread, room, payload, blob, event.seq),
+    )
 
 
 def _remove_unused_blobs(connection: sqlite3.Connection, blobs: Blobs) -> None:
