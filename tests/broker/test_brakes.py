@@ -72,6 +72,22 @@ async def test_agents_that_reply_to_each_other_in_circles_are_held(bus: Bus) -> 
     assert read_unread(bus.log.rows, "luna") == len(bus.texts("luna"))
 
 
+async def test_requests_that_answer_each_other_without_naming_a_message_are_held(bus: Bus) -> None:
+    pair = await coder(bus, "luna"), await coder(bus, "nova")
+    first = last = await bus.send(pair[0], "0", "@nova", intent="request")
+    await bus.ack(pair[1], last.seq)
+    for hop in range(1, LIMIT_HOPS + 1):
+        asking, asked = pair[hop % 2], pair[(hop + 1) % 2]
+        answered = last
+        last = await bus.send(asking, str(hop), f"@{asked.name}", intent="request")
+        assert (last.payload["answers"], last.payload["chain"]) == (answered.seq, first.id)
+        await bus.ack(asked, last.seq)
+
+    refusal = await held(bus, pair[1], Send(text="too much", to=("@luna",)))
+
+    assert message(bus, refusal).payload["hops"] == LIMIT_HOPS + 1
+
+
 async def test_message_of_a_human_restarts_the_hop_count(bus: Bus) -> None:
     luna, nova = await coder(bus, "luna"), await coder(bus, "nova")
     last = await bus.send(luna, "0", "@nova")

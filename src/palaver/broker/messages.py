@@ -720,7 +720,7 @@ async def _prepare(
         payload["dead"] = list(resolved.dead)
     # After all checks: the brakes count each message, and a refused one must not count.
     if not request.is_dry_run:
-        payload |= _braked(context, caller, reply, resolved, now)
+        payload |= _braked(context, caller, original, resolved, now)
     draft = Draft(
         type=MESSAGE,
         sender=caller.name,
@@ -801,10 +801,10 @@ def _with_exited(context: Context, caller: Caller, sent: Sent) -> Sent:
 
 
 def _braked(
-    context: Context, caller: Caller, reply: _Reply, resolved: Resolved, now: int
+    context: Context, caller: Caller, answered: Event | None, resolved: Resolved, now: int
 ) -> dict[str, object]:
     """Return what the brakes add to a message: its position in a chain of replies, and why it is held."""
-    chain = chain_of(caller, reply.original, _chain_of_turn(context, caller))
+    chain = chain_of(caller, answered, _chain_of_turn(context, caller))
     added: dict[str, object] = {} if chain is None else {"chain": chain.id, "hops": chain.hops}
     if reason := context.brakes.check(caller, resolved.recipients, chain, now):
         added["held"] = reason
