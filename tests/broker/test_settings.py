@@ -162,6 +162,14 @@ async def test_person_or_operator_sets_the_level_of_a_channel(bus: Bus) -> None:
     assert read_irc_level(bus.log.rows, "#GENERAL") == "full"
 
 
+async def test_only_ascii_letters_of_a_channel_ignore_their_case(bus: Bus) -> None:
+    await bus.submit(HUMAN, SetVerbosity(channel="#BÄR", level="full"))
+
+    assert read_irc_levels(bus.log.rows) == {"#bÄr": "full"}
+    assert read_irc_level(bus.log.rows, "#bÄR") == "full"
+    assert read_irc_level(bus.log.rows, "#bär") == "actions"
+
+
 async def test_worker_or_script_sets_no_level(bus: Bus) -> None:
     for caller in (await bus.join("luna"), SCRIPT):
         with pytest.raises(NotAllowed, match="irc verbosity"):

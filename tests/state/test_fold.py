@@ -367,6 +367,15 @@ def test_level_of_a_channel_is_kept() -> None:
     assert read_irc_level(folded(), "#general") == "minimal"
 
 
+def test_level_of_a_channel_is_found_in_any_case_of_ascii_letters() -> None:
+    setting: dict[str, object] = {"key": "irc_verbosity", "value": "full", "channel": "#bär"}
+
+    rows = folded(event("setting.changed", setting))
+
+    assert read_irc_level(rows, "#BäR") == "full"
+    assert read_irc_level(rows, "#BÄR") == "actions"
+
+
 @pytest.mark.parametrize("wrong", [{"value": "loud"}, {"value": 7}, {"value": ["full"]}, {"channel": ""}])
 def test_invalid_level_of_a_channel_is_skipped(wrong: dict[str, object]) -> None:
     setting: dict[str, object] = {"key": "irc_verbosity", "value": "full", "channel": "#general"}

@@ -189,7 +189,7 @@ async def set_verbosity(
     if request.level not in IRC_LEVELS:
         raise BadRequest(f"no such level: {cut_name(request.level)!r}; use {', '.join(IRC_LEVELS)}")
     _check_channel(request.channel)
-    channel = request.channel.lower()
+    channel = fold_channel(request.channel)
     return await _set_for_channel(
         context,
         caller,

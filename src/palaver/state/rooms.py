@@ -717,7 +717,7 @@ def fold_irc_level(setting: SettingChanged) -> list[Change]:
 
 def read_irc_level(rows: Rows, channel: str) -> str:
     """Return how much the notices of an IRC channel, written in any case, show: one of `IRC_LEVELS`."""
-    name = channel.lower()
+    name = fold_channel(channel)
     if (value := rows.get(IRC_VERBOSITY, name)) is not None:
         return msgspec.json.decode(value, type=str)
     if name == "#general":

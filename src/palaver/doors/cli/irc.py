@@ -26,6 +26,7 @@ from palaver.protocol.events import IRC_LEVELS
 from palaver.protocol.lines import BridgeOrder
 from palaver.protocol.message import HUMAN
 from palaver.protocol.paths import check_network, irc_path, is_channel_name
+from palaver.protocol.query import fold_channel
 from palaver.protocol.requests import SetVerbosity
 from palaver.state.rooms import read_irc_level, read_irc_levels
 
@@ -363,7 +364,7 @@ async def irc_verbosity(call: Call) -> int:
         return 0
     elif not words[0].startswith("#"):
         raise UsageError(f"a channel begins with #: pal irc verbosity '#{words[0]}'")
-    await _say_level(call, words[0].lower(), read_irc_level(rows, words[0]))
+    await _say_level(call, fold_channel(words[0]), read_irc_level(rows, words[0]))
     return 0
 
 
