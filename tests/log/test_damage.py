@@ -1,5 +1,6 @@
 """A damaged log, a log with missing events, and a log on a full disk."""
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -115,6 +116,24 @@ def test_missing_mark_file_is_ignored(tmp_path: Path) -> None:
 
     assert mark.read() == 0
     mark.close()
+
+
+async def test_log_that_cannot_be_opened_leaves_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await open_log(tmp_path)).close()
+    before = len(os.listdir("/dev/fd"))
+
+    def full(*values: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("palaver.log.sqlite.note_lost", full)
+    with pytest.raises(DiskFull) as kept:
+        await open_log(tmp_path)
+
+    assert len(os.listdir("/dev/fd")) <= before
+    # Used after the check, because Python would close the connections together with the error.
+    assert kept.value.__cause__ is not None
 
 
 async def test_log_that_refuses_commits_can_be_read(tmp_path: Path) -> None:

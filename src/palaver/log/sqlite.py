@@ -345,30 +345,38 @@ class SqliteLog:
         path = directory / FILE_NAME
         blobs = Blobs(directory / "blobs")
         try:
-            connection, kept_device = await asyncio.to_thread(
-                _prepare, path, device or _draw_device(), clock.now_ms(), fold_version, upgrading
-            )
-            # Not before: opening the file may move a saved copy to its path, and makes the write-ahead log.
-            files = LogFiles(path)
-            mark = SeqMark(directory, kept_device)
-            reader = Reader(path, blobs, files, sql_limit_s=sql_limit_s)
-            point = connect_reader(path)
-            archives = Archives(directory / "archive")
-            # Before the batches and the newest events, which begin after the highest seq: this can raise it.
-            lost = note_lost(connection, mark.read(), last_seq(connection, archives))
-            batches = Batches(
-                connection,
-                apply=apply,
-                device=kept_device,
-                blobs=blobs,
-                archives=archives,
-                files=files,
-                mark=mark,
-                fold_version=fold_version,
-            )
-            # Not only a lower version: after a downgrade the rows are those of another fold too.
-            is_fold_old = read_fold_version(connection) != fold_version
-            newest = Newest(last_seq(connection, archives))
+            with contextlib.ExitStack() as opened:
+                connection, kept_device = await asyncio.to_thread(
+                    _prepare, path, device or _draw_device(), clock.now_ms(), fold_version, upgrading
+                )
+                opened.callback(connection.close)
+                # Not before: opening the file may move a saved copy to its path, and makes the write-ahead
+                # log.
+                files = LogFiles(path)
+                mark = SeqMark(directory, kept_device)
+                opened.callback(mark.close)
+                reader = Reader(path, blobs, files, sql_limit_s=sql_limit_s)
+                point = connect_reader(path)
+                opened.callback(point.close)
+                archives = Archives(directory / "archive")
+                # Before the batches and the newest events, which begin after the highest seq: this can raise
+                # it.
+                lost = note_lost(connection, mark.read(), last_seq(connection, archives))
+                batches = Batches(
+                    connection,
+                    apply=apply,
+                    device=kept_device,
+                    blobs=blobs,
+                    archives=archives,
+                    files=files,
+                    mark=mark,
+                    fold_version=fold_version,
+                )
+                # Not only a lower version: after a downgrade the rows are those of another fold too.
+                is_fold_old = read_fold_version(connection) != fold_version
+                newest = Newest(last_seq(connection, archives))
+                # From here on `close` closes them.
+                opened.pop_all()
         except (sqlite3.Error, OSError, UnicodeError) as error:
             # SQLite cannot decode a name that it reads from a damaged file.
             raise (damaged(error) if isinstance(error, UnicodeError) else failure_from(error)) from error
