@@ -336,6 +336,20 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (directory / FILE_NAME).read_bytes()
 
 
+async def test_seqs_with_more_than_fifteen_digits_are_left_out(tmp_path: Path) -> None:
+    await make(tmp_path)
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.execute("UPDATE events SET seq = ? WHERE seq = 60", (10**15 - 1,))
+    connection.execute("UPDATE events SET seq = ? WHERE seq = 61", (10**15,))
+    connection.commit()
+    connection.close()
+
+    found = {row[0] for row in salvage(tmp_path / FILE_NAME)}
+
+    assert 10**15 - 1 in found
+    assert 10**15 not in found
+
+
 @given(
     harms=st.lists(st.tuples(st.integers(0, 400_000), st.binary(min_size=1, max_size=40)), max_size=20),
     end=st.integers(0, 400_000),

@@ -63,7 +63,8 @@ _PAGE_BYTES: Final = 4096
 _LEAF: Final = 0x0D
 # By SQLite's code for the type of a value.
 _INTEGER_BYTES: Final = (0, 1, 2, 3, 4, 6, 8)
-_HIGHEST_SEQ: Final = 10**15
+_HIGHEST_SEQ: Final = 10**15 - 1
+"""The largest number of 15 digits, the length of a seq in keys and in names of archives."""
 _NO_MARK: Final = ("", 0)
 _LIMIT_OVERFLOW: Final = 100_000
 """Pages of one row, so that a damaged chain comes to an end."""
