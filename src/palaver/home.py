@@ -9,6 +9,7 @@ import glob
 import json
 import logging
 import os
+import re
 import resource
 import shutil
 import socket
@@ -238,20 +239,25 @@ def _keep_to_its_owner(home: Path) -> None:
 def file_system_of(path: Path) -> str:
     """Return the type of the file system a path is on; empty if unknown."""
     try:
-        # A folder's name can be any bytes, and one that is not UTF-8 must not prevent the start of the
-        # daemon.
-        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        table = Path("/proc/self/mountinfo").read_bytes()
     except OSError:
         return ""
     kinds: dict[str, str] = {}
-    for line in table.splitlines():
+    # A folder's name can be any bytes, and one that is not UTF-8 must not prevent the start of the daemon.
+    # `splitlines` would also end a line at signs that a name may contain.
+    for line in os.fsdecode(table).rstrip("\n").split("\n"):
         # The number of optional fields before this sign varies, so the type is found after it. Signs in a
         # path are no danger: its blanks are escaped.
         before, _, after = line.partition(" - ")
         # A later line for the same folder is a mount on top of the earlier one, and hides it.
-        kinds[before.split(" ")[4]] = after.split(" ")[0]
+        kinds[_unescaped(before.split(" ")[4])] = after.split(" ")[0]
     resolved = path.resolve()
     return next((kinds[str(one)] for one in (resolved, *resolved.parents) if str(one) in kinds), "")
+
+
+def _unescaped(path: str) -> str:
+    """Return a path of `mountinfo`, in which the kernel writes a blank as `\\040`, as it really is."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
 
 
 # --------------------

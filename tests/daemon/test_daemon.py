@@ -45,6 +45,20 @@ def test_file_system_of_a_path_is_that_of_its_nearest_mount() -> None:
     assert file_system_of(Path("/")) != ""
 
 
+@pytest.mark.parametrize("name", ["my share", "tab\tand\\slash", "page\fand\u2028line", "bytes\udcff"])
+def test_file_system_of_a_mount_with_any_name_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    mount = tmp_path.resolve() / name
+    # As the kernel writes it.
+    escaped = str(mount).replace("\\", r"\134").replace(" ", r"\040").replace("\t", r"\011")
+    table = f"1 0 0:1 / / rw shared:1 - ext4 root rw\n2 1 0:2 / {escaped} rw - nfs4 host:/a rw\n"
+    monkeypatch.setattr(Path, "read_bytes", lambda path: os.fsencode(table))
+
+    assert file_system_of(mount / "home") == "nfs4"
+    assert file_system_of(tmp_path) == "ext4"
+
+
 @pytest.mark.parametrize(
     ("reasons", "is_again"), [((DISK_HAS_ROOM,), True), ((DISK_HAS_ROOM, "SIGTERM"), False)]
 )
