@@ -215,6 +215,26 @@ async def test_agent_has_a_limit_of_subscriptions_with_its_sessions(
     assert await subscribe(bus, luna, "c") is not None
 
 
+async def test_agent_has_a_limit_of_sessions(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "LIMIT_SESSIONS", 2)
+    monkeypatch.setattr("palaver.state.paths.LIMIT_SESSIONS", 2)
+    luna = await bus.join("luna")
+    for session in ("s6", "s7"):
+        await bus.submit(luna, CreateSession(agent="luna", session=session))
+
+    with pytest.raises(BadRequest, match="at most 2 sessions besides main"):
+        await bus.submit(luna, CreateSession(agent="luna", session="more"))
+    with pytest.raises(BadRequest, match="'pal session rm luna SESSION'"):
+        await subscribe(bus, luna, "a", "more")
+    assert await bus.submit(luna, CreateSession(agent="luna", session="main", title="Main")) is not None
+    assert await bus.submit(luna, CreateSession(agent="luna", session="s7", title="Seven")) is not None
+    assert await subscribe(bus, luna, "a", "s7") is not None
+    assert [one.id for one in read_agent_sessions(bus.log.rows, "luna")] == ["main", "s6", "s7"]
+
+    await bus.submit(luna, RemoveSession(agent="luna", session="s7"))
+    assert await subscribe(bus, luna, "a", "more") is not None
+
+
 async def test_change_of_an_existing_session_creates_none(bus: Bus) -> None:
     luna = await bus.join("luna")
     change = CreateSession(agent="luna", session="mon", harness_session="h1", only_existing=True)

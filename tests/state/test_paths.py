@@ -5,11 +5,12 @@ import pytest
 
 from palaver.log.memory import MemoryRows
 from palaver.protocol.envelope import Event
-from palaver.protocol.paths import PathSubscription
+from palaver.protocol.paths import LIMIT_SESSIONS, PathSubscription
 from palaver.state import paths
 from palaver.state.fold import apply
 from palaver.state.paths import (
     count_path_subscriptions,
+    has_most_sessions,
     is_subscribed,
     read_agent_session,
     read_agent_sessions,
@@ -105,6 +106,18 @@ def test_main_is_as_old_as_its_agent(folded: Folded) -> None:
 
     assert found is not None
     assert (found.created_at, found.last_used_at) == (10, 10)
+
+
+def test_all_sessions_of_an_agent_are_listed_also_above_the_limit(folded: Folded) -> None:
+    for session in ("main", *(f"s{number}" for number in range(LIMIT_SESSIONS - 1))):
+        folded.take("session.created", agent="luna", session=session)
+    assert not has_most_sessions(folded.rows, "luna")
+
+    for session in ("x", "y"):
+        folded.take("session.created", agent="luna", session=session)
+        assert has_most_sessions(folded.rows, "luna")
+
+    assert len(read_agent_sessions(folded.rows, "luna")) == LIMIT_SESSIONS + 2
 
 
 def test_subscription_of_a_missing_session_creates_it(folded: Folded) -> None:

@@ -77,6 +77,7 @@ from palaver.protocol.events import (
 )
 from palaver.protocol.message import EXTERNAL, HUMAN, MESSAGE, PATH, build_payload
 from palaver.protocol.paths import (
+    LIMIT_SESSIONS,
     LIMIT_SUBSCRIPTIONS,
     MAIN,
     REMOVED,
@@ -118,6 +119,7 @@ from palaver.protocol.turns import (
 from palaver.state.agents import can_step, find_mail, read_agent, read_mail
 from palaver.state.paths import (
     count_path_subscriptions,
+    has_most_sessions,
     is_subscribed,
     read_agent_session,
 )
@@ -284,6 +286,8 @@ async def subscribe(context: Context, caller: Caller, request: SubscribePath, ke
         if is_subscribed(rows, mailbox, pattern):
             return None
         _check_count(rows, request.agent)
+        if request.session and read_agent_session(rows, request.agent, request.session) is None:
+            _check_sessions(rows, request.agent)
         return draft
 
     return await _commit(context, request.agent, decide, key)
@@ -294,6 +298,15 @@ def _check_count(rows: Rows, agent: str) -> None:
         raise BadRequest(
             f"an agent has at most {LIMIT_SUBSCRIPTIONS} path subscriptions, with those of its sessions; "
             "remove one with 'pal sub rm PATTERN'"
+        )
+
+
+def _check_sessions(rows: Rows, agent: str) -> None:
+    # The mail of an agent is collected from all of its sessions, on the event loop.
+    if has_most_sessions(rows, agent):
+        raise BadRequest(
+            f"an agent has at most {LIMIT_SESSIONS} sessions besides {MAIN}; "
+            f"remove one with 'pal session rm {agent} SESSION'"
         )
 
 
@@ -332,8 +345,10 @@ async def create_session(
 
     def decide(rows: Rows) -> Draft | None:
         known = read_agent_session(rows, request.agent, request.session)
-        if known is None and request.only_existing:
-            return None
+        if known is None:
+            if request.only_existing:
+                return None
+            _check_sessions(rows, request.agent)
         title = request.title if request.title is not None else known.title if known else ""
         old_harness = (known.harness_session or "") if known else ""
         harness = request.harness_session if request.harness_session is not None else old_harness

@@ -28,6 +28,8 @@ _SENDER: Final = re.compile(r"(?!(?:human|pal|system)(?![A-Za-z0-9]))[A-Za-z0-9_
 
 LIMIT_SUBSCRIPTIONS: Final = 1000
 """Path subscriptions of one agent, with those of its sessions."""
+LIMIT_SESSIONS: Final = 1000
+"""Sessions of one agent besides `main`."""
 
 INTERNAL: Final = "internal"
 OUTSIDE: Final = "external"

@@ -19,9 +19,18 @@ from palaver.protocol.events import (
     SessionCreated,
     SessionRemoved,
 )
-from palaver.protocol.paths import LIMIT_SUBSCRIPTIONS, MAIN, PLUS, PathSubscription, Session, mailbox_of
+from palaver.protocol.paths import (
+    LIMIT_SESSIONS,
+    LIMIT_SUBSCRIPTIONS,
+    MAIN,
+    PLUS,
+    PathSubscription,
+    Session,
+    mailbox_of,
+)
 from palaver.state.agents import read_agent
 from palaver.state.rows import Change, Rows, decode_count, encode_row
+from palaver.state.watches import walk
 
 _PATHS: Final = "path"
 _COUNTS: Final = "path_count"
@@ -82,9 +91,16 @@ def count_path_subscriptions(rows: Rows, agent: str) -> int:
 def read_agent_sessions(rows: Rows, agent: str) -> tuple[Session, ...]:
     """Return the sessions of an agent, `main` first, the others by their id."""
     prefix = f"{agent}{PLUS}"
-    ids = [key.removeprefix(prefix) for key, _ in rows.scan(_SESSIONS, prefix, limit=_AT_ONCE)]
+    # All of them: an older log, or one with imported sessions, may have more than the limit.
+    ids = [key.removeprefix(prefix) for key, _ in walk(rows, _SESSIONS, prefix)]
     found = (read_agent_session(rows, agent, id_) for id_ in (MAIN, *(one for one in ids if one != MAIN)))
     return tuple(filter(None, found))
+
+
+def has_most_sessions(rows: Rows, agent: str) -> bool:
+    """Return whether an agent has as many sessions besides `main` as it may have."""
+    found = rows.scan(_SESSIONS, f"{agent}{PLUS}", limit=LIMIT_SESSIONS + 1)
+    return sum(key != mailbox_of(agent, MAIN) for key, _ in found) >= LIMIT_SESSIONS
 
 
 def read_agent_session(rows: Rows, agent: str, session: str) -> Session | None:
