@@ -200,6 +200,7 @@ def test_user_arguments_are_always_kept_at_the_end(words: list[str]) -> None:
         ("developer_instructions = 7", ""),
         ("[", ""),
         ("", ""),
+        ("a = " + "9" * 5000, ""),
     ],
 )
 def test_instructions_in_the_settings_are_read(text: str, found: str) -> None:

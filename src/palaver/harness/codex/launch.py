@@ -282,7 +282,8 @@ def instructions_in(settings: str) -> str:
     """Return the instructions in a settings text; empty if it cannot be parsed."""
     try:
         found = tomllib.loads(settings).get(_INSTRUCTIONS)
-    except (tomllib.TOMLDecodeError, RecursionError):
+    # The parser raises RecursionError for deep nesting, and a plain ValueError for huge numbers.
+    except (ValueError, RecursionError):
         return ""
     return found if isinstance(found, str) else ""
 
