@@ -1,5 +1,7 @@
 """A person's typed but unsent text."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -242,3 +244,22 @@ def test_any_input_is_safe(pieces: list[bytes]) -> None:
 )
 def test_paste_lasts_until_its_end_however_long_it_is(pieces: list[bytes], is_pasting: bool) -> None:
     assert typed(*pieces).is_pasting is is_pasting
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [b"\x1b[1<u", b"\x1b[27;1;1<~", b"\x1b[1=;5u", b"\x1b[1;?u", b"\x1b[99999999999;99999999999u"],
+)
+def test_broken_numbers_of_a_key_make_the_draft_unknown(keys: bytes) -> None:
+    keyboard = typed(b"text", keys)
+
+    assert keyboard.has_draft
+    assert not keyboard.is_left_alone
+    assert keyboard.count == 2
+
+
+@pytest.mark.parametrize("form", ["\x1b[{}u", "\x1b[27;1;{}~", "\x1b[27;{}~"])
+def test_no_parameters_of_a_key_raise_an_error(form: str) -> None:
+    # Random bytes alone almost never form such a key, so this tries all short parameters.
+    for params in product("17:;<?", repeat=3):
+        typed(form.format("".join(params)).encode())

@@ -278,10 +278,12 @@ class Keyboard:
         modifiers, _, event = rest.partition(";")[0].partition(":")
         if event == "3":
             return False
-        # Cut, because Python raises an error for very long numbers.
-        code = int(code_part.partition(":")[0][:7] or "0") if code_part[:1].isdigit() else 0
+        code_text = code_part.partition(":")[0]
+        # Parameters may also contain `<`, `=`, `>` and `?`. Cut, because Python raises an error for very long
+        # numbers.
+        code = int(code_text[:7]) if code_text.isdecimal() else 0
         # The protocol sends the modifiers plus one, so that 1 means none.
-        held = int(modifiers[:4]) - 1 if modifiers.isdigit() and modifiers.isascii() else 0
+        held = int(modifiers[:4]) - 1 if modifiers.isdecimal() else 0
         held &= 0b111111  # ignore Caps Lock and Num Lock
         # A modifier alone changes no text, but it shows that a person is at the keyboard.
         if any(code in lock for lock in _LOCKS):
