@@ -7,6 +7,7 @@ import secrets
 import select
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -44,7 +45,7 @@ def codex_address(home: str) -> str:
     # Codex uses the path as it is; only our own connections can use a short link to a long path.
     if is_address(Path(path)):
         return path
-    return f"/tmp/palaver-{os.getuid()}/{name}/server.sock"  # noqa: S108 - its directories have mode 0700
+    return f"/tmp/palaver-{os.getuid()}/{name}/server.sock"  # noqa: S108 - `check_server_folder` checks it
 
 
 def last_codex_session(environment: Mapping[str, str], cwd: str) -> str:
@@ -134,13 +135,36 @@ def make_server_folder(path: Path) -> None:
     """Create the server's directory, and remove those of servers that no longer run."""
     folder = path.parent
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Before anything is created in it: another user may have created it.
+    check_server_folder(path)
     folder.mkdir(mode=0o700, exist_ok=True)
+    check_server_folder(path)
     for other in folder.parent.iterdir():
         with suppress(OSError):
             # If the supervisor and the holder were killed, the directory stays until now.
             is_old = time.time() - other.stat().st_mtime > _STALE_S
             if is_old and other.name.startswith(PREFIX) and not listens(other / path.name):
                 shutil.rmtree(other, ignore_errors=True)
+
+
+def check_server_folder(path: Path) -> None:
+    """Raise PermissionError if another user may control the directory of a server's socket.
+
+    Do nothing in a home, whose rights are checked elsewhere.
+    """
+    with suppress(FileNotFoundError):
+        # Only where every user can write, as in /tmp, can another user create the directory first.
+        if not path.parent.parent.parent.stat().st_mode & stat.S_IWOTH:
+            return
+        for folder in (path.parent.parent, path.parent):
+            # Not followed: the owner of a link can let it point to another directory at any time.
+            found = folder.lstat()
+            is_private = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
+            if not is_private or found.st_uid != os.geteuid():
+                raise PermissionError(
+                    f"{folder} is not a private directory of this user: remove it, or choose a shorter path "
+                    "with PALAVER_HOME"
+                )
 
 
 def listens(path: Path) -> bool:

@@ -128,19 +128,29 @@ _NATIVE: Final = Gate(is_open=False, reason="native")
 def _codex(address: str, held: Held | None, clock: Clock, spawn: Spawn) -> Make:
     from palaver.harness.codex.integration import CodexIntegration
 
-    connect = connect_codex(Path(address))
+    connect = connect_codex(Path(address), is_own=True)
     return lambda bus: CodexIntegration(connect, bus, version=__version__, clock=clock, spawn=spawn)
 
 
-def connect_codex(path: Path) -> "Connect":
-    """Return the function that connects to an app-server at a socket."""
+def connect_codex(path: Path, *, is_own: bool = False) -> "Connect":
+    """Return the function that connects to an app-server at a socket.
+
+    `is_own` is a server that `pal` started for one agent: its directory must be private.
+    """
 
     async def connect(
         on_text: Callable[[bytes], None], on_lost: Callable[[Disconnected], None]
     ) -> "TextSocket":
         # The library takes tens of milliseconds to load: not at the start of Codex, which the user waits for.
+        from palaver.holder.codex_start import check_server_folder
         from palaver.holder.websocket import open_websocket
 
+        # Another user who controls the directory could listen there, and would receive the agent's messages.
+        try:
+            if is_own:
+                check_server_folder(path)
+        except OSError as error:
+            raise Disconnected(str(error)) from error
         return await open_websocket(path, on_text, on_lost)
 
     return connect

@@ -15,8 +15,10 @@ from tests.daemon.stage import wait_until
 from tests.holder.stage import PROGRAMS
 from tests.limits import LIMIT_S
 
+from palaver.errors import Disconnected
 from palaver.holder import codex_start
 from palaver.holder.codex_start import MODULE, make_server_folder
+from palaver.holder.integration import connect_codex
 
 
 class Beginner:
@@ -170,6 +172,64 @@ def test_folders_of_ended_servers_are_removed(tmp_path: Path) -> None:
         "codex-new",
         "keep",
     ]
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A directory like /tmp, in which every user can create files."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+def test_server_folder_in_a_shared_directory_is_private(shared: Path) -> None:
+    path = shared / "palaver-1" / "codex-a" / "server.sock"
+
+    make_server_folder(path)
+    make_server_folder(path)
+
+    assert [folder.stat().st_mode & 0o777 for folder in (path.parent.parent, path.parent)] == [0o700, 0o700]
+
+
+def test_server_folder_that_others_can_write_is_refused(shared: Path) -> None:
+    path = shared / "palaver-1" / "codex-a" / "server.sock"
+    path.parent.parent.mkdir()
+    path.parent.parent.chmod(0o777)
+
+    with pytest.raises(PermissionError, match="palaver-1 is not a private directory of this user: remove it"):
+        make_server_folder(path)
+
+    assert not path.parent.exists()
+
+
+def test_server_folder_that_is_a_link_is_refused(shared: Path, tmp_path: Path) -> None:
+    path = shared / "palaver-1" / "codex-a" / "server.sock"
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    path.parent.parent.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(PermissionError, match="not a private directory"):
+        make_server_folder(path)
+
+    assert not path.parent.exists()
+
+
+def test_server_folder_of_another_user_is_refused(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shared / "palaver-1" / "codex-a" / "server.sock"
+    make_server_folder(path)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    with pytest.raises(PermissionError, match="not a private directory"):
+        make_server_folder(path)
+
+
+async def test_holder_connects_to_no_server_in_a_folder_that_others_can_write(shared: Path) -> None:
+    path = shared / "palaver-1" / "codex-a" / "server.sock"
+    path.parent.mkdir(parents=True)
+    path.parent.parent.chmod(0o777)
+
+    with pytest.raises(Disconnected, match="not a private directory"):
+        await connect_codex(path, is_own=True)(lambda text: None, lambda error: None)
 
 
 def test_server_that_is_still_starting_ends_with_its_screen(
