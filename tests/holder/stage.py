@@ -11,13 +11,15 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.limits import LIMIT_S
 
 from palaver.holder.agent_socket import listen, socket_path
-from palaver.holder.launch import Program, Start, clean_environment, start_holder
+from palaver.holder.launch import Program, Start, clean_environment, run_to_the_end, start_holder
 from palaver.home import connect_socket
 from palaver.protocol.agent_socket import (
     DATA,
@@ -278,6 +280,27 @@ class Stage:
         prompt: str = "",
     ) -> str:
         """Start a holder with a program; return the name of its agent."""
+        start = self._start_of(command, cols=cols, rows=rows, env=env, prompt=prompt)
+        async with asyncio.timeout(LIMIT_S):
+            ready = await asyncio.get_running_loop().run_in_executor(None, start_holder, start)
+            return ready.name
+
+    async def run_to_the_end(self, command: list[str]) -> int:
+        """Start a holder with a program and wait for its end; return the exit status."""
+        start = msgspec.structs.replace(self._start_of(command), is_awaited=True)
+        run = partial(run_to_the_end, start, lambda name: None)
+        async with asyncio.timeout(LIMIT_S):
+            return await asyncio.get_running_loop().run_in_executor(None, run)
+
+    def _start_of(
+        self,
+        command: list[str],
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str] | None = None,
+        prompt: str = "",
+    ) -> Start:
         outer = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LANG": "C.UTF-8", **(env or {})}
         kept = clean_environment(outer, str(self.home))
         program = Program(
@@ -285,12 +308,9 @@ class Stage:
             cwd=os.fsencode(self.home),
             environment=tuple(os.fsencode(f"{name}={value}") for name, value in kept.items()),
         )
-        start = Start(
+        return Start(
             home=str(self.home), ticket="ticket", program=program, cols=cols, rows=rows, prompt=prompt
         )
-        async with asyncio.timeout(LIMIT_S):
-            ready = await asyncio.get_running_loop().run_in_executor(None, start_holder, start)
-            return ready.name
 
     @property
     def child(self) -> int:

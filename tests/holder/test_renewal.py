@@ -1,7 +1,9 @@
 """The upgrade of a holder to a newer version: repeated requests during the upgrade do no harm."""
 
+import asyncio
 import os
 import signal
+import sys
 
 import pytest
 from tests.holder.stage import Stage, command_of, is_running, script, wait_until
@@ -39,6 +41,19 @@ async def test_termination_during_an_upgrade_ends_the_agent_and_reports(stage: S
     os.kill(holder, signal.SIGTERM)
 
     assert (await stage.daemon.heard("leave"))["reason"].startswith(("killed by", "exited with"))
+
+
+async def test_caller_that_waits_for_the_exit_status_receives_it_after_an_upgrade(stage: Stage) -> None:
+    command = [sys.executable, "-I", "-c", "import sys; input(); sys.exit(7)"]
+    running = asyncio.create_task(stage.run_to_the_end(command))
+    await stage.daemon.heard("lane")
+    os.kill(stage.holder, signal.SIGUSR2)
+    await stage.daemon.heard("lane", count=2)
+
+    person = await stage.attach()
+    await person.press(b"\r")
+
+    assert await running == 7
 
 
 def test_failed_upgrade_leaves_everything_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -369,12 +369,12 @@ def read_start(descriptor: int) -> Start | None:
 class Starter:
     """In the holder: the process that started it and waits for a report. It may have exited already."""
 
-    def __init__(self, descriptor: int | None, *, is_awaited: bool) -> None:
-        """`is_awaited`: the caller also waits for the agent to exit."""
+    def __init__(self, descriptor: int | None, *, is_awaited: bool, is_ready: bool = False) -> None:
+        """`is_awaited`: the caller also waits for the agent to exit. `is_ready`: the first report is sent."""
         self.descriptor = descriptor
         """The pipe to the caller; None after the last report."""
         self._is_awaited = is_awaited
-        self._is_ready = False
+        self._is_ready = is_ready
 
     @property
     def awaits_ready(self) -> bool:

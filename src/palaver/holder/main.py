@@ -189,7 +189,8 @@ class Holder:
         holder = cls(running, hold, clock)
         holder._bus.take_up(kept.held)
         holder._kept = kept
-        holder._starter = Starter(kept.awaiting, is_awaited=True)
+        # The older version has sent the first report, and the caller reads what follows as the exit status.
+        holder._starter = Starter(kept.awaiting, is_awaited=True, is_ready=True)
         return holder
 
     async def run(self) -> None:
