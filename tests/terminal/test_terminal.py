@@ -73,6 +73,8 @@ def test_sequences_have_their_effect(terminal: Emulator, data: bytes, first: str
         (b"one\x1bDx\x1bMy", ["one y", "   x", "", ""]),
         (b"one\x1bEx", ["one", "x", "", ""]),
         (b"\x1b[2;3ra\x1b[3;1Hb\nc\x1b[r", ["a", "b", " c", ""]),
+        (b"\x1b[2;3r\x1b[1r\x1b[3;1Ha\nb", ["", "", "a", " b"]),
+        (b"\x1b[2;3r\x1b[;3ra\x1b[3;1Hb\nc", ["", "b", " c", ""]),
         (b"a\x1b[Jb\x1b[1Jc\x1b[7J", ["  c", "", "", ""]),
         (b"\x1b#8\x1b[2J\x1b[H.", [".", "", "", ""]),
     ],

@@ -372,7 +372,11 @@ def _move(grid: Grid, numbers: tuple[int, ...]) -> None:
 
 def _set_margins(grid: Grid, numbers: tuple[int, ...]) -> None:
     top, bottom = (*numbers, 0, 0)[:2]
-    grid.set_margins(top or None, bottom or None)
+    if top or bottom:
+        # pyte would keep the earlier margin for a number that is left out; terminals use the whole screen's.
+        grid.set_margins(top or 1, bottom or grid.lines)
+    else:
+        grid.set_margins()
     # Each change of the margins moves the cursor home. pyte does not move it when they are removed.
     grid.cursor_position()
 
