@@ -1,6 +1,7 @@
 """The client of an app-server: replies match their requests, and requests of the server get no reply."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,24 @@ class Ear:
         self.news: asyncio.Queue[wire.CodexMessage] = asyncio.Queue()
         self.ends: asyncio.Queue[Disconnected] = asyncio.Queue()
         self.client = CodexClient(connect_codex(server.path), "1", self.news.put_nowait, self.ends.put_nowait)
+
+
+class SilentSocket:
+    """A connection to a server that never replies."""
+
+    is_closed = False
+
+    async def connect(
+        self, on_text: Callable[[bytes], None], on_lost: Callable[[Disconnected], None]
+    ) -> "SilentSocket":
+        self.on_lost = on_lost
+        return self
+
+    def send(self, text: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 async def test_client_introduces_itself_first(tmp_path: Path) -> None:
@@ -112,3 +131,19 @@ async def test_requests_to_a_lost_server_fail(tmp_path: Path) -> None:
         with pytest.raises(Disconnected):
             await ear.client.ask(*wire.list_loaded())
         assert isinstance(await ear.ends.get(), Disconnected)
+
+
+async def test_request_without_a_reply_ends_the_connection_once() -> None:
+    socket = SilentSocket()
+    ends: list[Disconnected] = []
+    client = CodexClient(socket.connect, "1", lambda news: None, ends.append, reply_limit_s=0.001)
+
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(Disconnected, match="did not reply to initialize"):
+            await client.open()
+    socket.on_lost(Disconnected("closed"))
+
+    assert socket.is_closed
+    assert [str(end) for end in ends] == ["the app-server did not reply to initialize within 0.001 s"]
+    with pytest.raises(Disconnected, match="has ended"):
+        await client.ask(*wire.list_loaded())

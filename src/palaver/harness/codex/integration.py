@@ -33,6 +33,8 @@ from palaver.protocol.events import Grade
 
 _NO_METHOD: Final = -32601
 """The code by which JSON-RPC reports a method that the receiver does not know."""
+_REPLY_LIMIT_S: Final = 300.0
+"""Seconds to wait for a reply. Far longer than any request takes: the connection ends after that."""
 
 _logger: Final = logging.getLogger("palaver.holder")
 
@@ -73,8 +75,13 @@ class CodexClient:
         version: str,
         on_news: Callable[[wire.CodexMessage], None],
         on_lost: Callable[[Disconnected], None],
+        *,
+        reply_limit_s: float = _REPLY_LIMIT_S,
     ) -> None:
-        """`version` is the version of Palaver, which the server shows."""
+        """`version` is the version of Palaver, which the server shows.
+
+        A request without a reply for `reply_limit_s` seconds ends the connection.
+        """
         self._connect = connect
         self._version = version
         self._on_news = on_news
@@ -82,6 +89,8 @@ class CodexClient:
         self._numbers = count(1)
         self._calls: dict[int | str | None, asyncio.Future[msgspec.Raw]] = {}
         self._socket: TextSocket | None = None
+        self._reply_limit_s = reply_limit_s
+        self._is_lost = False
 
     async def open(self) -> None:
         """Connect and initialize; raises Disconnected, or Refused if the server rejects this client."""
@@ -96,14 +105,22 @@ class CodexClient:
 
     async def ask(self, method: str, params: dict[str, object]) -> msgspec.Raw:
         """Send a request and return its result; raises Refused, or Disconnected if the outcome is unknown."""
-        if self._socket is None:
+        if self._socket is None or self._is_lost:
             raise Disconnected("the app-server has ended")
         number = next(self._numbers)
         answer: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
         try:
             self._socket.send(wire.to_json(wire.CodexRequest(id=number, method=method, params=params)))
-            return await answer
+            # Not `asyncio.timeout`: it would drop a reply that arrives together with the end of the limit,
+            # for example after this process was paused.
+            if not (await asyncio.wait((answer,), timeout=self._reply_limit_s))[0]:
+                self.close()
+                # At once: `close` first waits until the server reads the sent texts, which may never happen.
+                self._lose(
+                    Disconnected(f"the app-server did not reply to {method} within {self._reply_limit_s:g} s")
+                )
+            return answer.result()
         finally:
             del self._calls[number]
 
@@ -134,8 +151,11 @@ class CodexClient:
                 answer.set_result(message.result)
 
     def _lose(self, error: Disconnected) -> None:
+        # A connection that was closed for a missing reply reports its end here once more.
+        if self._is_lost:
+            return
         # First, so that a request that is made from here on fails at once instead of waiting for a result.
-        self._socket = None
+        self._is_lost, self._socket = True, None
         # The callers remove their entries when they run again, so the dictionary does not change during the
         # loop.
         for answer in self._calls.values():
