@@ -13,6 +13,7 @@ from palaver.protocol.display import (
     Paint,
     ago,
     display_width,
+    format_time,
     lay_out,
     need_words,
     paint_for,
@@ -215,6 +216,21 @@ def test_time_zone_is_named_unknown_or_that_of_the_machine() -> None:
     assert zone_from(":Europe/Paris") == ZoneInfo("Europe/Paris")
     assert zone_from("No/Where") is UTC
     assert zone_from("") is None
+
+
+def test_time_is_formatted_in_its_zone() -> None:
+    assert (
+        format_time(1_794_977_401_123, ZoneInfo("Europe/Paris"), "%Y-%m-%d %H:%M %z")
+        == "2026-11-18 05:50 +0100"
+    )
+    assert format_time(0, None, "%z") != ""
+
+
+@given(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-62_135_596_800_000, 253_402_300_799_999]))
+def test_every_stored_time_has_a_text(ts_ms: int) -> None:
+    for zone in (UTC, ZoneInfo("Asia/Tokyo"), ZoneInfo("America/New_York"), None):
+        assert format_time(ts_ms, zone, "%Y-%m-%d %H:%M:%S %z")
+    assert format_time(2**63 - 1, UTC, "%Y") == format_time(-(2**63), UTC, "%Y") == "?"
 
 
 def test_narrow_table_drops_its_last_columns_but_keeps_the_first() -> None:

@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -36,7 +36,7 @@ from palaver.harness.registry import (
     read_order_from_words,
 )
 from palaver.harness.transcripts import TranscriptFolder, read_object
-from palaver.protocol.display import Paint, paint_for, safe_for_agent
+from palaver.protocol.display import Paint, format_time, paint_for, safe_for_agent
 from palaver.protocol.lines import error_object
 from palaver.protocol.transcript import (
     LIMIT_SHORT_INPUT,
@@ -67,7 +67,7 @@ def entry_text(
     whose: str = "",
 ) -> str:
     """Return one entry as lines, followed by an empty line; the head begins with `whose`."""
-    when = f"  {_clock(entry.ts, zone)}" if entry.ts else ""
+    when = f"  {format_time(entry.ts, zone, '%Y-%m-%d %H:%M:%S')}" if entry.ts else ""
     lines = [_head(f"{whose}[{number}] {entry.role}", entry.role, paint) + paint.dim(when)]
     if entry.text:
         lines.append(paint.safe(entry.text.rstrip("\n"), keep_lines=True))
@@ -75,14 +75,6 @@ def entry_text(
         for tool in entry.tools:
             lines += map(paint.safe, _tool_lines(tool, is_full=level is Detail.FULL))
     return "\n".join(lines) + "\n\n"
-
-
-def _clock(ts: int, zone: tzinfo | None) -> str:
-    try:
-        return datetime.fromtimestamp(ts / 1000, zone).strftime("%Y-%m-%d %H:%M:%S")
-    # A number in a transcript can be outside the years that Python knows.
-    except (ValueError, OverflowError, OSError):
-        return "?"
 
 
 def _head(text: str, role: str, paint: Paint) -> str:

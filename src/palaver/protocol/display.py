@@ -9,7 +9,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import cache
 from itertools import accumulate
 from typing import Final
@@ -157,6 +157,19 @@ def zone_from(name: str) -> tzinfo | None:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return UTC
+
+
+def format_time(ts_ms: int, zone: tzinfo | None, pattern: str) -> str:
+    """Format a stored time with a pattern of `strftime`; `?` for a year that Python cannot represent.
+
+    The time zone None is that of the machine.
+    """
+    # A foreign envelope can have any 64-bit time, and `datetime` only knows the years 1 to 9999. One such
+    # event must not break the list that it is in.
+    try:
+        return datetime.fromtimestamp(ts_ms / 1000, UTC).astimezone(zone).strftime(pattern)
+    except (ValueError, OverflowError, OSError):
+        return "?"
 
 
 def need_words(attention: int) -> str:

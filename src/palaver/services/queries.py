@@ -9,7 +9,6 @@ import stat
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -24,7 +23,7 @@ from palaver.log.api import ANY_EVENT, BlobCount, EventKey, Hear, Log
 from palaver.log.follow import follow, pages, seq_before_newest
 from palaver.log.records import encode_payload
 from palaver.log.storage import damaged, failure_from
-from palaver.protocol.display import Paint, zone_from
+from palaver.protocol.display import Paint, format_time, zone_from
 from palaver.protocol.envelope import Event, decode_event, encode_event
 from palaver.protocol.events import DeliveryReport, LifeChanged, MessageSent
 from palaver.protocol.query import Query
@@ -130,12 +129,11 @@ def write_events(source: BinaryIO, target: BinaryIO) -> None:
     manner = _manner(source.readline())
     zone = zone_from(manner.time_zone)
 
-    def format_time(ts_ms: int) -> str:
+    def format_zoned(ts_ms: int) -> str:
         # Date, time and zone: the page may be read on another day and in another time zone.
-        local_time = datetime.fromtimestamp(ts_ms / 1000, zone).astimezone(zone)
-        return local_time.strftime("%Y-%m-%d %H:%M:%S %z")
+        return format_time(ts_ms, zone, "%Y-%m-%d %H:%M:%S %z")
 
-    page, paint = MarkdownPage(format_time), Paint(colour=False, is_for_person=manner.is_for_person)
+    page, paint = MarkdownPage(format_zoned), Paint(colour=False, is_for_person=manner.is_for_person)
     for line in source:
         event = decode_event(line)
         shown = redact_event(event) if manner.is_redacted else event

@@ -103,14 +103,14 @@ class Stage:
     is_terminal: bool = False
     stored: list[Event] = field(default_factory=list)
 
-    async def put(self, text: str = "hello", **payload: object) -> Event:
+    async def put(self, text: str = "hello", *, ts: int | None = None, **payload: object) -> Event:
         draft = Draft(
             type="message",
             sender="luna",
             to=("@nova",),
             payload={"text": text, "delivered_to": ["nova"], **payload},
             id=f"M{len(self.stored)}",
-            ts=self.clock.now_ms(),
+            ts=self.clock.now_ms() if ts is None else ts,
         )
         commit = await self.log.commit(None, lambda rows: draft)
         assert commit.event is not None
@@ -329,6 +329,18 @@ async def test_markdown_export_is_grouped_by_thread(stage: Stage) -> None:
         "## Thread pr-1\n\n"
         "### #7 luna → @nova, 2023-11-20 22:13:20 +0000\n\n```text\nuse [redacted]\n```\n"
     )
+
+
+async def test_events_of_impossible_years_are_listed_and_exported(stage: Stage) -> None:
+    await stage.put("future", ts=2**63 - 1)
+    await stage.put("past", ts=-(2**63))
+
+    listed = await stage.run("events", "--last", "2")
+    exported = await stage.run("export", "--after", "6", "--format", "markdown")
+
+    assert [line.split()[:2] for line in listed.out.splitlines()] == [["#7", "?"], ["#8", "?"]]
+    assert "### #7 luna → @nova, ?\n" in exported.out
+    assert "### #8 luna → @nova, ?\n" in exported.out
 
 
 async def test_markdown_export_cannot_control_a_terminal(stage: Stage) -> None:

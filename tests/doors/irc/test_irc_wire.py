@@ -276,9 +276,14 @@ def test_only_tags_with_a_plus_are_passed_on() -> None:
     assert client_tags({"+a": "1", "label": "2", "+b/c": ""}) == {"+a": "1", "+b/c": ""}
 
 
-@given(st.integers(0, 253_402_300_799_999))
+@given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
 def test_time_survives_formatting_and_parsing(time_ms: int) -> None:
     assert parse_time(format_time(time_ms)) == time_ms
+
+
+def test_time_beyond_the_years_of_the_tag_becomes_the_nearest_one() -> None:
+    assert format_time(2**63 - 1) == "9999-12-31T23:59:59.999Z"
+    assert format_time(-(2**63)) == "0001-01-01T00:00:00.000Z"
 
 
 def test_time_has_the_form_of_the_specification() -> None:

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from os.path import normpath
 from typing import Final
 
@@ -23,7 +23,16 @@ from palaver.doors.thin import ArgvConnection
 from palaver.errors import NotFound, PalaverError, RoomNotFound, UsageError, WhoAreYou, cut_name
 from palaver.identity.caller import Anchor
 from palaver.protocol.agents import Agent, Caller
-from palaver.protocol.display import Column, Paint, Safe, lay_out, paint_for, safe_bytes, zone_from
+from palaver.protocol.display import (
+    Column,
+    Paint,
+    Safe,
+    format_time,
+    lay_out,
+    paint_for,
+    safe_bytes,
+    zone_from,
+)
 from palaver.protocol.envelope import Event, room_id_of
 from palaver.protocol.events import MessageSent
 from palaver.protocol.lines import error_object
@@ -50,6 +59,7 @@ AnchorOfPid = Callable[[int | None], Anchor]
 """Returns the anchor of a caller that joins, at the given process if there is one, or raises."""
 
 _DEFAULT_WIDTH: Final = 80
+_DATE: Final = "%Y-%m-%d"
 _FILES: Final = frozenset({"--file", "--secret-file"})
 """Options whose values are names of files."""
 # Bytes. A reply is `y` or `yes`; a client that sends much more is refused.
@@ -213,9 +223,8 @@ class Call:
     def clock_time(self, ts_ms: int) -> str:
         """Format a time in the caller's time zone; with the date if it is not today."""
         zone = self.zone
-        local_time = datetime.fromtimestamp(ts_ms / 1000, zone)
-        today = datetime.fromtimestamp(self.now_ms() / 1000, zone).date()
-        return local_time.strftime("%H:%M:%S" if local_time.date() == today else "%Y-%m-%d %H:%M")
+        is_today = format_time(ts_ms, zone, _DATE) == format_time(self.now_ms(), zone, _DATE)
+        return format_time(ts_ms, zone, "%H:%M:%S" if is_today else f"{_DATE} %H:%M")
 
     @property
     def zone(self) -> tzinfo | None:

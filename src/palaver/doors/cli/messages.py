@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from datetime import datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,7 +29,7 @@ from palaver.identity.presence import BY_COMMANDS
 from palaver.protocol.agent_text import format_injection, injection_line, tips_for
 from palaver.protocol.agents import INSTANCE, Standing
 from palaver.protocol.bundles import bundle_hint, locate_file
-from palaver.protocol.display import Column, Safe, ago
+from palaver.protocol.display import Column, Safe, ago, format_time
 from palaver.protocol.envelope import Event, body_as, common_fields, encode_event
 from palaver.protocol.events import (
     AGENT_TYPES,
@@ -1349,8 +1348,7 @@ def _gate(is_open: bool, reason: str) -> str:
 
 
 def _time(call: Call, ts_ms: int) -> str:
-    local_time = datetime.fromtimestamp(ts_ms / 1000, call.zone)
-    return f"{local_time:%Y-%m-%d %H:%M:%S}.{ts_ms % 1000:03d}"
+    return format_time(ts_ms, call.zone, f"%Y-%m-%d %H:%M:%S.{ts_ms % 1000:03d}")
 
 
 # --------------------

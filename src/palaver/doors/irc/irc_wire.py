@@ -252,12 +252,16 @@ def _format_tags(tags: Mapping[str, str]) -> str:
 
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d):(\d\d)(?:\.(\d{1,3})\d*)?Z", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+_LAST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def format_time(time_ms: int) -> str:
     """Return a time as in the tag `time`: `2026-11-18T04:50:01.123Z`. The pair of `parse_time`."""
-    time = _EPOCH + timedelta(milliseconds=time_ms)
-    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
+    # A foreign envelope can have any 64-bit time. The tag has no form for a year outside 1 to 9999, so such a
+    # time becomes the nearest one that it has.
+    time = _EPOCH + timedelta(milliseconds=min(max(time_ms, _FIRST_MS), _LAST_MS))
+    return f"{time.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def parse_time(text: str) -> int:

@@ -56,8 +56,12 @@ export const code = (text) => el("code", {}, oneLine(text));
 
 const twoDigits = (value) => String(value).padStart(2, "0");
 
+// An imported event can have any 64-bit time, and `toISOString` throws for one that a Date cannot represent.
+const isKnown = (time) => !Number.isNaN(time.getTime());
+
 export function clock(ts) {
   const time = new Date(ts);
+  if (!isKnown(time)) return "?";
   const hours = `${twoDigits(time.getHours())}:${twoDigits(time.getMinutes())}:${twoDigits(time.getSeconds())}`;
   const isToday = time.toDateString() === new Date().toDateString();
   return isToday ? hours : `${time.getFullYear()}-${twoDigits(time.getMonth() + 1)}-${twoDigits(time.getDate())} ${hours}`;
@@ -71,7 +75,11 @@ export function span(ms) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
-export const time = (ts) => (ts ? el("time", { datetime: new Date(ts).toISOString() }, clock(ts)) : "");
+export function time(ts) {
+  if (!ts) return "";
+  const made = new Date(ts);
+  return el("time", { datetime: isKnown(made) ? made.toISOString() : null }, clock(ts));
+}
 
 // Return a text as nodes, with its hits marked. A hit is [start, end] in characters, as the bus counts them.
 export function marked(text, hits) {
