@@ -114,6 +114,7 @@ def test_no_agent_starts_if_one_harness_is_missing(bus: Home) -> None:
         (("claude:",), "'claude:' has no valid number"),
         (("claude:²",), "'claude:²' has no valid number"),
         (("claude:21",), "'claude:21' has no valid number"),
+        (("claude:" + "9" * 5000,), "has no valid number; write claude:N, with 1 to 20"),
         (("claude:15", "codex:6"), "21 agents are too many; start at most 20 at once"),
         (("claude", "--name", "luna"), "pal start has no option '--name'"),
     ],

@@ -53,6 +53,12 @@ def test_options_make_a_handoff() -> None:
     }
 
 
+def test_artifact_with_thousands_of_digits_is_a_path() -> None:
+    written = f"a.py:{'9' * 5000}"
+
+    assert made("--artifact", written) == {"artifacts": [{"path": written}]}
+
+
 def test_missing_options_are_not_in_the_handoff() -> None:
     assert made("--status", "s") == {"status": "s"}
     assert made() == {}

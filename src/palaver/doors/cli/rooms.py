@@ -436,7 +436,8 @@ async def chat(call: Call) -> int:
 
 # The last colon separates the lines, because a path may contain colons. With DOTALL it may contain line ends
 # too.
-_ARTIFACT: Final = re.compile(r"(.+):([0-9]+)(-[0-9]+)?", re.ASCII | re.DOTALL)
+# At most 15 digits, because `int` raises for a number with thousands of them.
+_ARTIFACT: Final = re.compile(r"(.+):([0-9]{1,15})(-[0-9]{1,15})?", re.ASCII | re.DOTALL)
 _LISTS: Final = {"artifacts": "--artifact", "open_questions": "--question", "do_not": "--do-not"}
 _COLUMN: Final = 11
 """Columns of the labels; the texts begin after them."""

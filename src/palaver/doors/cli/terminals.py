@@ -336,8 +336,9 @@ def _harnesses_from(call: Call, word: str) -> list[str]:
         raise UsageError(f"unknown harness {shown(word)}; {hint}")
     if not colon:
         return [harness]
-    # `isdecimal` alone accepts digits of other scripts.
-    if not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= _LIMIT_COUNT:
+    # `isdecimal` alone accepts digits of other scripts, and `int` raises for thousands of digits.
+    is_number = count.isdecimal() and count.isascii() and len(count) <= 9
+    if not is_number or not 1 <= int(count) <= _LIMIT_COUNT:
         raise UsageError(f"{shown(word)} has no valid number; write {harness}:N, with 1 to {_LIMIT_COUNT}")
     return [harness] * int(count)
 
