@@ -31,6 +31,7 @@ from palaver.protocol.display import safe_for_agent
 from palaver.protocol.events import MessageSent
 from palaver.protocol.message import short_id
 from palaver.protocol.query import Query
+from palaver.protocol.subscriptions import format_watch_id
 from palaver.state.references import read_newest_bundles, read_tasks
 from palaver.state.rooms import read_notes, read_open_rooms, read_rooms_of
 
@@ -121,7 +122,10 @@ async def complete_words(call: Call) -> int:
             return [f"{one.service}\t{one.scheme}" for one in call.services.callers.webhooks.all()]
         if kind == "subscriptions":
             made, watches = subscriptions_of(rows, call.caller.name)
-            asked = [f"w{one.request}-{one.agent}\trequest #{one.request} to {one.agent}" for one in watches]
+            asked = [
+                f"{format_watch_id(one.agent, one.request)}\trequest #{one.request} to {one.agent}"
+                for one in watches
+            ]
             return [*(f"{one.id}\t{asked_for(one)}" for one in made), *asked]
         if kind == "sessions":
             return [f"{one.id}\t{one.title}" for one in sessions_of(call, _agent_of(call, words))]

@@ -1,7 +1,6 @@
 """The commands that send, receive and show messages."""
 
 import asyncio
-import json
 import os
 import re
 import shlex
@@ -1334,7 +1333,7 @@ def _lines(path: Path) -> Iterator[_TraceLine]:
     for line in content.splitlines():
         try:
             yield _line(line)
-        except (msgspec.DecodeError, json.JSONDecodeError):  # a partial line, after a full disk or a crash
+        except msgspec.DecodeError:  # a partial line, after a full disk or a crash
             continue
 
 
