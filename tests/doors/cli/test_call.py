@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from tests.fakes import SCRIPT, FakeClock, nowhere
 
-from palaver.doors.cli import events, messages
+from palaver.doors.cli import agents, events, messages
 from palaver.doors.cli.call import Call
 from palaver.doors.cli.run import TABLE
 from palaver.doors.cli.spec import parse
@@ -16,6 +16,7 @@ from palaver.doors.thin import ArgvConnection
 from palaver.protocol.display import Column
 from palaver.protocol.envelope import Event
 from palaver.protocol.thin import ThinRequest
+from palaver.services.results import AgentDetails
 from palaver.services.services import Services
 
 LOOP = threading.main_thread()
@@ -104,4 +105,27 @@ async def test_line_of_a_large_event_is_made_in_a_thread(
     line = await events.make_event_line(call(Output(), "events"), event)
 
     assert line.endswith(b": the text\n")
+    assert [thread is LOOP for thread in threads] == [is_on_loop]
+
+
+@pytest.mark.parametrize(("count", "is_on_loop"), [(2, True), (100, False)])
+async def test_detailed_list_of_many_agents_is_made_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, count: int, is_on_loop: bool
+) -> None:
+    threads = []
+
+    async def views(services: Services, caller: str) -> list[AgentDetails]:
+        return [cast(AgentDetails, SimpleNamespace(name=SCRIPT.name))] * count
+
+    def long_table(*args: object, **options: object) -> list[str]:
+        threads.append(threading.current_thread())
+        return ["the table"]
+
+    monkeypatch.setattr(agents, "agents_with_messages", views)
+    monkeypatch.setattr(agents, "long_table", long_table)
+    output = Output()
+
+    await agents.list_agents(call(output, "list", "-v"))
+
+    assert output.written == b"the table\n"
     assert [thread is LOOP for thread in threads] == [is_on_loop]

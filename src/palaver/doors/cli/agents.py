@@ -372,7 +372,8 @@ async def _list_details(call: Call) -> int:
     # A person or a script is not in the list of agents: show the receipts of its messages separately.
     own = [] if any(view.name == name for view in views) else await recently_sent(services, name)
     now_ms = services.clock.now_ms()
-    await call.say_lines(long_table(views, own, now_ms, name=name, width=call.width, paint=call.paint))
+    make = partial(long_table, views, own, now_ms, name=name, width=call.width, paint=call.paint)
+    await call.say_lines(make() if len(views) < _MANY else await asyncio.to_thread(make))
     return 0
 
 
