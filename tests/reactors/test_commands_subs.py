@@ -79,6 +79,12 @@ async def test_new_subscription_prints_its_id_and_is_listed_as_typed(shell: Shel
     assert await shell.json("subs") == [made]
 
 
+async def test_value_with_a_dash_is_listed_as_it_must_be_typed(shell: Shell) -> None:
+    result = await shell.run("sub", "--from", "nova", "--thread=-x", "--text=--now", "--send=- a list")
+
+    assert result.endswith(": --from nova --thread=-x --text=--now --send '- a list'\n")
+
+
 async def test_text_to_send_is_listed_and_sent_when_the_subscription_fires(
     watched: Watched, shell: Shell
 ) -> None:

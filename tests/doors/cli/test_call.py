@@ -1,5 +1,6 @@
 """What every command writes through its `Call`: long output is made in a thread."""
 
+import shlex
 import threading
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -129,3 +130,16 @@ async def test_detailed_list_of_many_agents_is_made_in_a_thread(
 
     assert output.written == b"the table\n"
     assert [thread is LOOP for thread in threads] == [is_on_loop]
+
+
+def test_command_for_skipped_events_parses_to_the_same_filters() -> None:
+    words = ("events", "--thread=-x", "--agent=--", "--from", "nova", "--follow")
+    skipped = events.SkippedEvents(count=2, after=0, before=9)
+
+    line = events.skipped_line(call(Output(), *words, "--text"), skipped).decode()
+
+    _, _, proposed = line.rstrip().partition("to see them: pal ")
+    given = parse(TABLE, shlex.split(proposed)).options
+    assert given["--thread"] == ["-x"]
+    assert given["--agent"] == ["--"]
+    assert "--from nova" in proposed

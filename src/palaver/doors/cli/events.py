@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from palaver.broker.context import Written
 from palaver.doors.cli.call import EXIT_NOTHING, Call, named_room, topic_marks
-from palaver.doors.cli.spec import Command, Completes, Option, Parsed, Positional, shown
+from palaver.doors.cli.spec import Command, Completes, Option, Parsed, Positional, option_words, shown
 from palaver.errors import PalaverError, UsageError, cut_name, nearest
 from palaver.protocol.agents import RESERVED
 from palaver.protocol.display import Column, Safe, ago, truncate
@@ -713,7 +713,7 @@ def _command(call: Call, skipped: SkippedEvents) -> Iterator[str]:
         # The command has its own bounds. The filters stay, so that it shows the events that were counted.
         if name not in _NO_FILTERS:
             for one in value if isinstance(value, list) else [value]:
-                yield from (name, str(one))
+                yield from option_words(name, str(one))
 
 
 def event_text(call: Call, event: Event, name: str = "", *, is_full: bool = False) -> str:
@@ -943,17 +943,17 @@ def asked_for(made: Subscription) -> str:
     """Format a subscription as its options: `--idle nova --once`."""
     words = [] if not made.preset else [f"--{made.preset}"]
     if made.preset in _PRESETS_WITH_NAMES:
-        words = [word for name in made.filter.agents for word in (f"--{made.preset}", name)]
+        words = [word for name in made.filter.agents for word in option_words(f"--{made.preset}", name)]
     # The option of a preset stands for these three filters, which it sets itself; only --collision leaves
     # room for --agent.
     is_given = {name: not made.preset or name not in ("types", "statuses", "agents") for name in _OPTIONS}
     is_given["agents"] |= made.preset == COLLISION
     for name, option in _OPTIONS.items():
         if is_given[name]:
-            words += [word for value in getattr(made.filter, name) for word in (option, value)]
+            words += [word for value in getattr(made.filter, name) for word in option_words(option, value)]
     words += ["--once"] if made.once else []
-    words += ["--text", made.text] if made.text else []
-    words += ["--send", made.send] if made.send else []
+    words += option_words("--text", made.text) if made.text else []
+    words += option_words("--send", made.send) if made.send else []
     return shlex.join(words)
 
 

@@ -651,6 +651,11 @@ def format_argv(parsed: Parsed) -> list[str]:
     return [*argv, *before, "--", *parsed.after]
 
 
+def option_words(name: str, value: str) -> list[str]:
+    """Return an option with its value as arguments: two, or one if the value looks like an option itself."""
+    return [f"{name}={value}"] if is_option(value) else [name, value]
+
+
 def is_option(word: str) -> bool:
     """Return whether a word is an option.
 
