@@ -417,14 +417,15 @@ _THREAD: Final = rf"(?:{_QUOTED}|[^\\\[\](|<\n\r])+"
 _NAME: Final = rf"\[pal-[a-z]+\]|(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\](|<\n\r→:])*"
 # Without round brackets: the closing one ends the session in a head.
 _SESSION: Final = rf"(?:{_QUOTED}|:(?=[A-Za-z0-9])|[^\\\[\]()|<\n\r→:])+"
+# At most the 19 digits of a 64-bit number, because `int` raises for a number with thousands of them.
 _HEAD: Final = re.compile(
     rf"\[(?:(?P<intent>{_INTENT})(?::(?P<topic>{_THREAD}))?"
     rf"|thread:(?P<thread>{_THREAD})|new message)"
-    r" \#(?P<seq>\d+)(?::(?P<device>[A-Za-z0-9]+))?\]"
+    r" \#(?P<seq>\d{1,19})(?::(?P<device>[A-Za-z0-9]+))?\]"
     rf" (?P<sender>{_NAME}) → (?P<recipient>{_NAME})(?: \(session (?P<session>{_SESSION})\))?"
-    r"(?: \(\+(?P<others>\d+)(?: others?)?\))?: "
+    r"(?: \(\+(?P<others>\d{1,19})(?: others?)?\))?: "
 )
-_COUNT: Final = re.compile(r"\[(\d+) new messages\]")
+_COUNT: Final = re.compile(r"\[(\d{1,19}) new messages\]")
 _TYPED_HEAD: Final = re.compile(r"\[(?:URGENT )?pal message #(\d{1,18}) from:")
 # ` | ` alone is ordinary text in a body. Only before a mark does it separate, and bodies escape marks.
 _SEPARATOR: Final = re.compile(rf" \| (?={_MARK})", re.IGNORECASE)
