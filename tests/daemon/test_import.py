@@ -272,3 +272,14 @@ def test_import_that_was_killed_is_finished_by_the_next_one(bus: Home, victim: s
     assert [event["id"] for event in after if event["device"] != "MABU"][: len(before)] == [
         event["id"] for event in before
     ]
+
+
+@pytest.mark.parametrize("ts", [2**63 - 1, -(2**63)])
+def test_imported_event_of_an_impossible_year_is_shown(bus: Home, tmp_path: Path, ts: int) -> None:
+    (event,) = made_events(1)
+    exported = write_export(tmp_path / "export", [{**event, "ts": ts}])
+
+    check_output(run_as_person(bus, "import", exported))
+    listed = check_output(run_as_person(bus, "events", "--type", "message", "--last", "1")).out
+
+    assert listed.split()[1] == "?"
