@@ -341,13 +341,15 @@ def test_message_that_appears_after_a_resend_is_not_sent_a_third_time(
 
 def test_monitor_waits_for_the_next_daemon_also_after_down(bus: Home, nova: Shell, luna: Shell) -> None:
     monitor = bus.start("monitor", "--as", "nova")
+    assert monitor.stdout is not None
+    send(luna, "@nova", "--", "hello")
+    monitor.stdout.readline()  # A client that connects only after 'pal down' ends at once.
     bus.ok("down")
     assert not (bus.path / "daemon.sock").exists()
 
     bus.ok("up")
     seq = send(luna, "@nova", "--", "back again")
 
-    assert monitor.stdout is not None
     assert monitor.stdout.readline().decode() == f"[new message #{seq}] luna → nova: back again\n"
 
 
